@@ -1,0 +1,190 @@
+/* Files; see file.h. */
+#include "base/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+static status_t read_descriptor(int fd, const char *path, size_t limit, struct buf *out)
+{
+    char chunk[65536];
+    for (;;) {
+        ssize_t count = read(fd, chunk, sizeof chunk);
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) return status_from_errno(errno, "cannot read %s", path);
+        if (count == 0) return NULL;
+        if ((size_t)count > limit - out->length)
+            return status_new(STATUS_RESOURCE_EXHAUSTED, "%s is larger than the %zu bytes allowed",
+                              path, limit);
+        buf_add(out, chunk, (size_t)count);
+    }
+}
+
+status_t file_read(const char *path, size_t limit, struct buf *out)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return status_from_errno(errno, "cannot open %s", path);
+    struct buf bytes = {0};
+    status_t status = read_descriptor(fd, path, limit, &bytes);
+    close(fd);
+    if (status != NULL) {
+        buf_deinit(&bytes);
+        return status;
+    }
+    buf_deinit(out);
+    *out = bytes;
+    return NULL;
+}
+
+static status_t write_all(int fd, const char *path, const char *bytes, size_t size)
+{
+    while (size > 0) {
+        ssize_t count = write(fd, bytes, size);
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) return status_from_errno(errno, "cannot write %s", path);
+        bytes += count;
+        size -= (size_t)count;
+    }
+    return NULL;
+}
+
+static status_t sync_directory_of(const char *path)
+{
+    char *directory = file_path_directory(path);
+    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    status_t status = NULL;
+    if (fd < 0 || fsync(fd) != 0) status = status_from_errno(errno, "cannot sync %s", directory);
+    if (fd >= 0) close(fd);
+    free(directory);
+    return status;
+}
+
+status_t file_write_atomic(const char *path, const void *bytes, size_t size, mode_t mode)
+{
+    char *temporary = mem_printf("%s.tmp.XXXXXX", path);
+    int fd = mkostemp(temporary, O_CLOEXEC);
+    if (fd < 0) {
+        status_t status = status_from_errno(errno, "cannot make %s", temporary);
+        free(temporary);
+        return status;
+    }
+    status_t status = write_all(fd, temporary, bytes, size);
+    if (status == NULL && fchmod(fd, mode) != 0)
+        status = status_from_errno(errno, "cannot set the mode of %s", temporary);
+    if (status == NULL && fsync(fd) != 0)
+        status = status_from_errno(errno, "cannot sync %s", temporary);
+    if (close(fd) != 0 && status == NULL)
+        status = status_from_errno(errno, "cannot close %s", temporary);
+    if (status == NULL && rename(temporary, path) != 0)
+        status = status_from_errno(errno, "cannot rename %s to %s", temporary, path);
+    if (status != NULL) unlink(temporary);
+    else status = sync_directory_of(path);
+    free(temporary);
+    return status;
+}
+
+status_t file_make_directory(const char *path, mode_t mode)
+{
+    char *partial = mem_strdup(path);
+    for (char *slash = partial + 1; partial[0] != '\0'; slash++) {
+        char end = *slash;
+        if (end != '/' && end != '\0') continue;
+        *slash = '\0';
+        if (mkdir(partial, end == '\0' ? mode : 0755) != 0 && errno != EEXIST) {
+            status_t status = status_from_errno(errno, "cannot make the directory %s", partial);
+            free(partial);
+            return status;
+        }
+        if (end == '\0') break;
+        *slash = end;
+    }
+    free(partial);
+    struct stat info;
+    if (stat(path, &info) != 0) return status_from_errno(errno, "cannot open %s", path);
+    if (!S_ISDIR(info.st_mode))
+        return status_new(STATUS_FAILED_PRECONDITION, "%s is not a directory", path);
+    return NULL;
+}
+
+status_t file_lock(const char *path, int *fd)
+{
+    int lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (lock < 0) return status_from_errno(errno, "cannot open the lock file %s", path);
+    if (flock(lock, LOCK_EX | LOCK_NB) != 0) {
+        int error = errno;
+        char holder[32] = "";
+        ssize_t count = read(lock, holder, sizeof holder - 1);
+        holder[count > 0 ? count : 0] = '\0';
+        holder[strcspn(holder, "\n")] = '\0';
+        close(lock);
+        if (error == EWOULDBLOCK)
+            return status_new(STATUS_FAILED_PRECONDITION,
+                              "%s is locked: process %s already runs here", path,
+                              holder[0] ? holder : "?");
+        return status_from_errno(error, "cannot lock %s", path);
+    }
+    char text[32];
+    int length = snprintf(text, sizeof text, "%ld\n", (long)getpid());
+    if (ftruncate(lock, 0) != 0 || write(lock, text, (size_t)length) != length) {
+        status_t status = status_from_errno(errno, "cannot write the lock file %s", path);
+        close(lock);
+        return status;
+    }
+    *fd = lock;
+    return NULL;
+}
+
+char *file_path_join(const char *a, const char *b)
+{
+    if (b[0] == '/' || a[0] == '\0') return mem_strdup(b);
+    size_t length = strlen(a);
+    return mem_printf(a[length - 1] == '/' ? "%s%s" : "%s/%s", a, b);
+}
+
+char *file_path_directory(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    if (slash == NULL) return mem_strdup(".");
+    if (slash == path) return mem_strdup("/");
+    return mem_strndup(path, (size_t)(slash - path));
+}
+
+char *file_path_expand_home(const char *path)
+{
+    const char *home = getenv("HOME");
+    if (path[0] != '~' || (path[1] != '\0' && path[1] != '/') || home == NULL)
+        return mem_strdup(path);
+    return mem_printf("%s%s", home, path + 1);
+}
+
+status_t file_resolve_under(const char *root, const char *path, char **resolved)
+{
+    char *real_root = realpath(root, NULL);
+    if (real_root == NULL) return status_from_errno(errno, "cannot resolve the root %s", root);
+    char *joined = file_path_join(real_root, path);
+    char *real = realpath(joined, NULL);
+    status_t status = NULL;
+    size_t length = strlen(real_root);
+    if (real == NULL) {
+        status = status_from_errno(errno, "cannot resolve %s", joined);
+    } else if (strcmp(real_root, "/") != 0 &&
+               (strncmp(real, real_root, length) != 0 ||
+                (real[length] != '\0' && real[length] != '/'))) {
+        status = status_new(STATUS_PERMISSION_DENIED, "%s is outside the root %s", path, root);
+    } else {
+        *resolved = real;
+        real = NULL;
+    }
+    free(real);
+    free(joined);
+    free(real_root);
+    return status;
+}

@@ -1,0 +1,81 @@
+/* Logs; see log.h. */
+#include "base/log.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/mem.h"
+
+static atomic_int minimum_level = LOG_INFO;
+static pthread_mutex_t context_lock = PTHREAD_MUTEX_INITIALIZER;
+static char context_fields[256];
+
+void log_set_level(enum log_level level)
+{
+    atomic_store(&minimum_level, level);
+}
+
+void log_set_context(const char *fields)
+{
+    pthread_mutex_lock(&context_lock);
+    snprintf(context_fields, sizeof context_fields, "%s", fields);
+    pthread_mutex_unlock(&context_lock);
+}
+
+char *log_quote(const char *text)
+{
+    bool plain = text[0] != '\0';
+    for (const char *c = text; *c; c++)
+        if ((unsigned char)*c <= ' ' || *c == '"' || *c == '=' || *c == '\\' || *c == 0x7f)
+            plain = false;
+    if (plain) return mem_strdup(text);
+    struct buf quoted = {0};
+    buf_add_char(&quoted, '"');
+    for (const char *c = text; *c; c++) {
+        if (*c == '"' || *c == '\\') buf_printf(&quoted, "\\%c", *c);
+        else if (*c == '\n') buf_add_text(&quoted, "\\n");
+        else if ((unsigned char)*c < ' ' || *c == 0x7f)
+            buf_printf(&quoted, "\\x%02x", (unsigned char)*c);
+        else buf_add_char(&quoted, *c);
+    }
+    buf_add_char(&quoted, '"');
+    return buf_take(&quoted);
+}
+
+void log_event(enum log_level level, const char *event, const char *format, ...)
+{
+    static const char *const names[] = {"DEBUG", "INFO", "WARNING", "ERROR"};
+    if ((int)level < atomic_load(&minimum_level)) return;
+    char when[32];
+    struct buf line = {0};
+    buf_printf(&line, "%s %s %s", clock_format_wall(clock_wall_ms(), when), names[level], event);
+    pthread_mutex_lock(&context_lock);
+    if (context_fields[0]) buf_printf(&line, " %s", context_fields);
+    pthread_mutex_unlock(&context_lock);
+    va_list args;
+    va_start(args, format);
+    char *fields = NULL;
+    if (vasprintf(&fields, format, args) >= 0 && fields[0]) buf_printf(&line, " %s", fields);
+    va_end(args);
+    free(fields);
+    buf_add_char(&line, '\n');
+    ssize_t written = write(STDERR_FILENO, line.data, line.length);
+    (void)written; /* nowhere left to report it */
+    buf_deinit(&line);
+}
+
+void log_status(enum log_level level, const char *event, status_t status)
+{
+    if (status == NULL) return;
+    char *message = log_quote(status_message(status));
+    log_event(level, event, "code=%s message=%s", status_code_name(status_code(status)), message);
+    free(message);
+    status_free(status);
+}

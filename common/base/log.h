@@ -1,0 +1,35 @@
+/*
+ * Logs: one line per event on stderr, key=value fields after the event's name:
+ *
+ *     2026-01-31T12:34:56.789Z INFO job_finished job=mnist-1 state=SUCCEEDED seconds=41.2
+ *
+ * Only the top level of a role (daemon/, client/) logs; libraries return a status. Lines are written
+ * with one write(2) each, so processes that share stderr do not mix theirs. Thread-safe.
+ */
+#ifndef FSDPD_BASE_LOG_H
+#define FSDPD_BASE_LOG_H
+
+#include "base/status.h"
+
+enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARNING, LOG_ERROR };
+
+/* Lines below `level` are dropped; LOG_INFO until this is called. */
+void log_set_level(enum log_level level);
+
+/* Fields that every later line of this process carries, e.g. "worker=cpu:0"; copied. */
+void log_set_context(const char *fields);
+
+/*
+ * `event` is a name in snake_case; `format` gives the fields ("job=%s rank=%d") and may be "".
+ * Quote values that can hold spaces with log_quote.
+ */
+void log_event(enum log_level level, const char *event, const char *format, ...)
+    FSDPD_PRINTF(3, 4);
+
+/* `text` as one field value: in double quotes with escapes if it needs them; caller frees. */
+char *log_quote(const char *text);
+
+/* Logs `status` as `event` with code= and message= fields and frees it. Does nothing for NULL. */
+void log_status(enum log_level level, const char *event, status_t status);
+
+#endif

@@ -1,0 +1,41 @@
+/*
+ * Heap memory for our own bookkeeping. These functions never return NULL: for the small, bounded
+ * structures that they serve there is nothing sensible to do when memory is gone, so they abort.
+ * A size that comes from outside must be bounded before it gets here; memory for tensors comes from
+ * devices, never from here.
+ */
+#ifndef FSDPD_BASE_MEM_H
+#define FSDPD_BASE_MEM_H
+
+#include <stddef.h>
+
+#include "base/status.h"
+
+/* `size` zeroed bytes; free() them. */
+void *mem_alloc(size_t size);
+
+/* `count` zeroed elements; aborts when count * size overflows. */
+void *mem_alloc_array(size_t count, size_t size);
+
+/* realloc to `count` elements of `size` bytes; the new part is not initialised. */
+void *mem_resize_array(void *memory, size_t count, size_t size);
+
+char *mem_strdup(const char *text);
+char *mem_strndup(const char *text, size_t length);
+void *mem_dup(const void *bytes, size_t size);
+char *mem_printf(const char *format, ...) FSDPD_PRINTF(1, 2);
+
+/*
+ * Makes room for one more element at the end of a growing array:
+ *     MEM_GROW(list->items, list->count, list->capacity);
+ *     list->items[list->count++] = item;
+ */
+#define MEM_GROW(items, count, capacity)                                                           \
+    do {                                                                                           \
+        if ((count) == (capacity)) {                                                               \
+            (capacity) = (capacity) ? (capacity) * 2 : 8;                                          \
+            (items) = mem_resize_array((items), (capacity), sizeof *(items));                      \
+        }                                                                                          \
+    } while (0)
+
+#endif

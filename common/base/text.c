@@ -1,0 +1,112 @@
+/* Text for and from people; see text.h. */
+#include "base/text.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <fnmatch.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool text_parse_i64(const char *text, int64_t *value)
+{
+    const char *digits = text[0] == '-' || text[0] == '+' ? text + 1 : text;
+    if (!isdigit((unsigned char)digits[0])) return false;
+    errno = 0;
+    char *end;
+    long long parsed = strtoll(text, &end, 10);
+    if (errno != 0 || *end != '\0') return false;
+    *value = parsed;
+    return true;
+}
+
+bool text_parse_f64(const char *text, double *value)
+{
+    unsigned char first = (unsigned char)text[0];
+    if (!isdigit(first) && first != '-' && first != '+' && first != '.') return false;
+    if (strpbrk(text, "xXnN") != NULL) return false; /* hexadecimal, nan, inf */
+    errno = 0;
+    char *end;
+    double parsed = strtod(text, &end);
+    if (end == text || *end != '\0' || !isfinite(parsed)) return false;
+    *value = parsed;
+    return true;
+}
+
+char *text_format_bytes(uint64_t bytes, char text[static 32])
+{
+    static const char *const units[] = {"B", "kB", "MB", "GB", "TB", "PB", "EB"};
+    double value = (double)bytes;
+    size_t unit = 0;
+    while (value >= 999.5 && unit + 1 < sizeof units / sizeof units[0]) {
+        value /= 1000;
+        unit++;
+    }
+    if (unit == 0) snprintf(text, 32, "%llu B", (unsigned long long)bytes);
+    else snprintf(text, 32, "%.*f %s", value < 9.995 ? 2 : value < 99.95 ? 1 : 0, value, units[unit]);
+    return text;
+}
+
+char *text_format_count(uint64_t count, char text[static 32])
+{
+    char digits[24];
+    int length = snprintf(digits, sizeof digits, "%llu", (unsigned long long)count);
+    char *out = text;
+    for (int i = 0; i < length; i++) {
+        if (i > 0 && (length - i) % 3 == 0) *out++ = ',';
+        *out++ = digits[i];
+    }
+    *out = '\0';
+    return text;
+}
+
+char *text_format_seconds(double seconds, char text[static 32])
+{
+    if (!(seconds >= 0)) seconds = 0;
+    if (seconds > 1e9) seconds = 1e9;
+    long whole = lround(seconds);
+    if (seconds < 59.95) snprintf(text, 32, "%.1fs", seconds);
+    else if (whole < 3600) snprintf(text, 32, "%ldm%02lds", whole / 60, whole % 60);
+    else snprintf(text, 32, "%ldh%02ldm", whole / 3600, whole / 60 % 60);
+    return text;
+}
+
+bool text_glob_match(const char *glob, const char *name)
+{
+    return fnmatch(glob, name, 0) == 0;
+}
+
+static size_t edit_distance(const char *a, const char *b)
+{
+    size_t row[65];
+    size_t a_length = strlen(a), b_length = strlen(b);
+    if (a_length > 64 || b_length > 64) return SIZE_MAX;
+    for (size_t j = 0; j <= b_length; j++) row[j] = j;
+    for (size_t i = 1; i <= a_length; i++) {
+        size_t diagonal = row[0];
+        row[0] = i;
+        for (size_t j = 1; j <= b_length; j++) {
+            size_t best = diagonal + (a[i - 1] != b[j - 1]);
+            if (row[j] + 1 < best) best = row[j] + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            diagonal = row[j];
+            row[j] = best;
+        }
+    }
+    return row[b_length];
+}
+
+const char *text_nearest(const char *word, const char *const *candidates, size_t count)
+{
+    const char *nearest = NULL;
+    size_t best = strlen(word) / 3 + 2; /* further than this is a different word */
+    for (size_t i = 0; i < count; i++) {
+        size_t distance = edit_distance(word, candidates[i]);
+        if (distance < best) {
+            best = distance;
+            nearest = candidates[i];
+        }
+    }
+    return nearest;
+}

@@ -1,0 +1,28 @@
+/* Text for and from people: strict numbers in, byte sizes and durations out. */
+#ifndef FSDPD_BASE_TEXT_H
+#define FSDPD_BASE_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* The whole of `text` must be the number; no leading spaces, no overflow, no nan or inf. */
+bool text_parse_i64(const char *text, int64_t *value);
+bool text_parse_f64(const char *text, double *value);
+
+/* "4.8 MB", "320 B" (powers of 1000). `text` holds at least 32 bytes; returns it. */
+char *text_format_bytes(uint64_t bytes, char text[static 32]);
+
+/* "1,199,882". `text` holds at least 32 bytes; returns it. */
+char *text_format_count(uint64_t count, char text[static 32]);
+
+/* "41.3s", "2m05s", "3h12m". `text` holds at least 32 bytes; returns it. */
+char *text_format_seconds(double seconds, char text[static 32]);
+
+/* Whether `name` matches the shell pattern `glob` (* ? [...]); '*' crosses dots. */
+bool text_glob_match(const char *glob, const char *name);
+
+/* The candidate nearest to `word` by edit distance, or NULL if none is close: for "did you mean". */
+const char *text_nearest(const char *word, const char *const *candidates, size_t count);
+
+#endif

@@ -1,0 +1,65 @@
+/*
+ * The client side of gRPC on a libuv loop: unary calls and streams over one channel. Channels
+ * connect by themselves and reconnect after failures; a call to an unreachable server ends with
+ * UNAVAILABLE (at once, unless `wait_for_ready`, then at its deadline). HTTP proxies from the
+ * environment are never used.
+ */
+#ifndef FSDPD_RPC_CLIENT_H
+#define FSDPD_RPC_CLIENT_H
+
+#include "rpc/rpc.h"
+
+struct rpc_channel;
+struct rpc_stream;
+
+status_t rpc_channel_new(struct rpc_runtime *runtime, const char *address,
+                         struct rpc_channel **channel) FSDPD_MUST_USE;
+
+/* Cancels every call that is still open (their callbacks run first, with CANCELLED), then frees the
+ * channel and calls `closed` (may be NULL). */
+void rpc_channel_close(struct rpc_channel *channel, void (*closed)(void *user), void *user);
+
+/*
+ * One request, one response. `done` is called exactly once, never before this function returns:
+ * with status NULL and the response (valid during the callback), or with an error that the callback
+ * owns. deadline_ms <= 0 means no deadline.
+ */
+typedef void rpc_unary_done(status_t status, const ProtobufCMessage *response, void *user);
+void rpc_channel_call(struct rpc_channel *channel, const struct rpc_method *method,
+                      const ProtobufCMessage *request, int64_t deadline_ms, bool wait_for_ready,
+                      rpc_unary_done *done, void *user);
+
+/*
+ * A stream of any kind but unary. The stream is the library's; the pointer is valid until on_closed
+ * returns. No callback runs before rpc_stream_open returns.
+ */
+struct rpc_stream_callbacks {
+    /* A message that rpc_stream_read asked for; valid during the callback. The end of the stream is
+     * told by on_closed alone. */
+    void (*on_message)(struct rpc_stream *stream, const ProtobufCMessage *message, void *user);
+    /* A message was accepted; rpc_stream_queued has gone down. May be NULL. */
+    void (*on_writable)(struct rpc_stream *stream, void *user);
+    /* The call's end: status NULL for OK, else an error that the callback owns. Exactly once, last. */
+    void (*on_closed)(struct rpc_stream *stream, status_t status, void *user);
+};
+
+/* For SERVER_STREAM, `request` is sent and the sending side closed; otherwise it may be NULL. */
+struct rpc_stream *rpc_stream_open(struct rpc_channel *channel, const struct rpc_method *method,
+                                   const ProtobufCMessage *request, int64_t deadline_ms,
+                                   bool wait_for_ready,
+                                   const struct rpc_stream_callbacks *callbacks, void *user);
+
+void rpc_stream_send(struct rpc_stream *stream, const ProtobufCMessage *message);
+int rpc_stream_queued(const struct rpc_stream *stream);
+
+/* No more messages from this side, after what is queued. For CLIENT_STREAM the response then comes
+ * through on_message if rpc_stream_read asked for it. */
+void rpc_stream_finish_sending(struct rpc_stream *stream);
+
+/* Asks for one more message; at most one request outstanding. */
+void rpc_stream_read(struct rpc_stream *stream);
+
+/* on_closed follows with CANCELLED. */
+void rpc_stream_cancel(struct rpc_stream *stream);
+
+#endif

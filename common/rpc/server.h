@@ -1,0 +1,98 @@
+/*
+ * The server side of gRPC on a libuv loop. Health (grpc.health.v1) and reflection (v1alpha and v1)
+ * are served by every server without being asked for.
+ *
+ * A call belongs to the library. A handler gets it in `on_start` and may use it until `on_closed`,
+ * which comes exactly once for every call, last, also for a unary call that was answered. After
+ * rpc_call_finish the handler may send nothing more, but the pointer stays valid until on_closed.
+ *
+ * Flow control. Incoming: for client streams one message is delivered per rpc_call_read. Outgoing:
+ * messages queue in the call, one send in flight; rpc_call_queued says how many wait (including the
+ * one in flight), and on_writable comes each time that one was accepted. Whoever produces faster than a
+ * peer reads must look at it and drop or stop.
+ */
+#ifndef FSDPD_RPC_SERVER_H
+#define FSDPD_RPC_SERVER_H
+
+#include "rpc/rpc.h"
+
+struct rpc_server;
+struct rpc_call;
+
+struct rpc_handler {
+    const struct rpc_method *method;
+    /*
+     * A call has arrived. For UNARY and SERVER_STREAM `request` is its message (valid during this
+     * callback only); for the streaming kinds it is NULL and the handler calls rpc_call_read.
+     */
+    void (*on_start)(struct rpc_call *call, const ProtobufCMessage *request, void *service);
+    /* One message that rpc_call_read asked for, valid during this callback; NULL: the client will
+     * send no more. Streaming kinds only. */
+    void (*on_message)(struct rpc_call *call, const ProtobufCMessage *message, void *service);
+    /* A message was accepted; rpc_call_queued has gone down. May be NULL. */
+    void (*on_writable)(struct rpc_call *call, void *service);
+    /* The call is over (answered, cancelled, or its client vanished); `call` is invalid afterwards.
+     * May be NULL. */
+    void (*on_closed)(struct rpc_call *call, bool cancelled, void *service);
+};
+
+/* A service: its full name (for health and reflection), handlers and the user pointer they get. */
+struct rpc_service {
+    const char *name; /* "fsdpd.v1.Control" */
+    const struct rpc_handler *handlers;
+    int handler_count;
+    void *user;
+};
+
+/*
+ * Makes a server for `services` (copied shallowly; names and handlers must outlive it). Does not
+ * listen yet. `descriptor_set` is a serialised FileDescriptorSet with imports, for reflection.
+ */
+status_t rpc_server_new(struct rpc_runtime *runtime, const struct rpc_service *services,
+                        int service_count, const uint8_t *descriptor_set,
+                        size_t descriptor_set_size, struct rpc_server **server) FSDPD_MUST_USE;
+
+/*
+ * Adds a listening address; before rpc_server_start. A Unix socket is made with mode `mode` (0 for
+ * 0660), replacing a stale socket file; the caller holds a lock file that makes sure it is stale.
+ * TCP is plaintext here, without SO_REUSEPORT; port 0 picks one, told in *port (may be NULL).
+ * UNAVAILABLE names the address that could not be bound.
+ */
+status_t rpc_server_listen(struct rpc_server *server, const char *address, int mode,
+                           int *port) FSDPD_MUST_USE;
+
+status_t rpc_server_start(struct rpc_server *server) FSDPD_MUST_USE;
+
+/* Health of one service, or of all and the overall "" with NULL. Serving from rpc_server_start on. */
+void rpc_server_set_serving(struct rpc_server *server, const char *service, bool serving);
+
+/*
+ * Health goes to not serving, no new calls are taken, calls in progress get `grace_ms`, then are
+ * cancelled. Unix socket files are removed. `closed` (may be NULL) comes when all is over and the
+ * server is gone.
+ */
+void rpc_server_close(struct rpc_server *server, int grace_ms, void (*closed)(void *user),
+                      void *user);
+
+/* Queues a message; packed before this returns. Ignored after the call has ended. */
+void rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message);
+int rpc_call_queued(const struct rpc_call *call);
+
+/* Asks for one more message of a client stream. At most one request may be outstanding. */
+void rpc_call_read(struct rpc_call *call);
+
+/* Ends the call after what is queued: with OK if `status` is NULL, else with its code and message.
+ * Takes ownership of `status`. */
+void rpc_call_finish(struct rpc_call *call, status_t status);
+
+/* Sends `message` and finishes with OK. */
+void rpc_call_reply(struct rpc_call *call, const ProtobufCMessage *message);
+
+/* One pointer of the handler's own. */
+void rpc_call_set_user(struct rpc_call *call, void *user);
+void *rpc_call_user(const struct rpc_call *call);
+
+/* The peer's address as gRPC prints it, for logs; valid as long as the call. */
+const char *rpc_call_peer(struct rpc_call *call);
+
+#endif

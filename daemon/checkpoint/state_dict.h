@@ -1,0 +1,38 @@
+/*
+ * The full state_dict of a sharded model, streamed: each rank copies its shards at a step boundary
+ * (a snapshot), training goes on, and the snapshot's units are gathered one at a time on rank 0,
+ * which hands the bytes of a safetensors file to a sink. Rank 0 holds one unit beyond the shards.
+ */
+#ifndef FSDPD_CHECKPOINT_STATE_DICT_H
+#define FSDPD_CHECKPOINT_STATE_DICT_H
+
+#include "runtime/executor.h"
+
+/* Host copies of one rank's shards at one step. Independent of the executor once taken. */
+struct snapshot;
+
+status_t snapshot_take(struct executor *executor, uint64_t step,
+                       struct snapshot **snapshot) FSDPD_MUST_USE;
+void snapshot_free(struct snapshot *snapshot); /* accepts NULL */
+uint64_t snapshot_bytes(const struct snapshot *snapshot);
+
+/* Takes the file's bytes in order, in pieces of at most 1 MiB; may block (backpressure). An error
+ * stops the stream on rank 0 and comes back from state_dict_stream. */
+struct state_dict_sink {
+    status_t (*begin)(void *user, uint64_t total_size, uint64_t step);
+    status_t (*write)(void *user, const void *bytes, size_t size);
+    void *user;
+};
+
+/*
+ * Every rank calls this with its snapshot of the same step and a communicator of its own (never the
+ * executor's); only rank 0 uses `sink`. Names, shapes and (through each parameter's own bytes) values
+ * are PyTorch's state_dict; a tied parameter appears under each of its names. The file's metadata
+ * holds format=pt, step, job. With world 1 `comm` may be NULL. If rank 0's sink fails, rank 0 still
+ * takes part in the remaining gathers, so that the others end.
+ */
+status_t state_dict_stream(const struct snapshot *snapshot, struct comm *comm,
+                           struct lane_queue *lane, const char *job,
+                           const struct state_dict_sink *sink) FSDPD_MUST_USE;
+
+#endif

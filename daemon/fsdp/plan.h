@@ -1,0 +1,162 @@
+/*
+ * The plan: everything that one rank does in one step, and where every byte lies, computed before
+ * the first step. The plan of every rank of a group is the same list (shard contents differ, not
+ * sizes), so plans are compared by hash. Pure: no threads, no devices; sizes that depend on a device
+ * come in as a `lowering`.
+ *
+ * A program is a list of instructions in issue order. Each runs on one lane; a lane runs its
+ * instructions in list order; `waits` name instructions on other lanes that must be done before. That
+ * partial order (happens-before) is all that the executor promises, and all that memory sharing may
+ * rely on.
+ *
+ * Memory is two arenas per rank. The state arena holds what lives as long as the job: parameter
+ * shards, gradient shards, optimizer state, the batch, statistics. The work arena holds everything
+ * else; two buffers share bytes only if every touch of one happens before every touch of the other.
+ * The work arena is as large as the largest of the programs needs. Every offset is a multiple of 64.
+ */
+#ifndef FSDPD_FSDP_PLAN_H
+#define FSDPD_FSDP_PLAN_H
+
+#include "fsdp/units.h"
+#include "model/graph.h"
+
+enum lane { LANE_COMPUTE, LANE_COMM, LANE_COPY, LANE_COUNT };
+
+enum strategy { STRATEGY_FULL_SHARD, STRATEGY_NO_SHARD };
+enum prefetch { PREFETCH_NONE, PREFETCH_PRE, PREFETCH_POST };
+
+enum optimizer_kind { OPTIMIZER_ADADELTA, OPTIMIZER_SGD };
+
+enum instruction_kind {
+    INSTRUCTION_COPY_BATCH,     /* copy lane: host batch -> the input and target buffers */
+    INSTRUCTION_ALL_GATHER,     /* comm lane: the unit's shards -> its gathered buffer */
+    INSTRUCTION_COMPUTE,        /* compute lane: one graph op */
+    INSTRUCTION_FREE,           /* compute lane, takes no time: the unit's gathered buffer is dead */
+    INSTRUCTION_REDUCE_SCATTER, /* comm lane: the unit's gradient -> mean -> its gradient shard */
+    INSTRUCTION_ALL_REDUCE,     /* comm lane: mean of the unit's gradient in place (no_shard) */
+    INSTRUCTION_REDUCE_STATS,   /* comm lane: sum over ranks of the statistics buffer, in place */
+    INSTRUCTION_OPTIMIZER,      /* compute lane: the unit's shard from its gradient shard and state */
+};
+
+/* What a buffer is for: the classes of the memory table. */
+enum buffer_class {
+    BUFFER_SHARD,          /* state: the unit's parameter shard (no_shard: its whole flat parameter) */
+    BUFFER_GRADIENT_SHARD, /* state */
+    BUFFER_OPTIMIZER,      /* state: one per unit and optimizer slot */
+    BUFFER_BATCH,          /* state: input, target */
+    BUFFER_STATS,          /* state: PLAN_STATS_COUNT floats */
+    BUFFER_GATHERED,       /* work: the unit's parameters, gathered */
+    BUFFER_GRADIENT,       /* work: the unit's gradient, not yet reduced (no_shard: state) */
+    BUFFER_ACTIVATION,     /* work: forward values that backward or a later op needs */
+    BUFFER_TEMPORARY,      /* work: backward's values */
+    BUFFER_WORKSPACE,      /* work: an op's or a collective's scratch */
+    BUFFER_CLASS_COUNT
+};
+
+/* The statistics buffer: f32 each, summed over ranks at the end of every program. */
+enum plan_stat {
+    PLAN_STAT_LOSS,    /* written by the graph */
+    PLAN_STAT_CORRECT, /* written by the graph of an evaluation, else 0 */
+    PLAN_STAT_SAMPLES, /* set with the batch: rows that count */
+    PLAN_STAT_SIGNAL,  /* set with the batch: what the ranks tell each other at a step boundary */
+    PLAN_STATS_COUNT = 16
+};
+
+struct plan_buffer {
+    enum buffer_class class;
+    bool state;      /* in the state arena; otherwise in the work arena */
+    int unit;        /* -1 if of none */
+    int value;       /* graph value, -1 if none */
+    int slot;        /* optimizer slot */
+    uint64_t bytes;  /* as used */
+    uint64_t offset; /* in its arena */
+    int first, last; /* first and last instruction, in list order, that touches it (work only) */
+};
+
+struct plan_instruction {
+    enum instruction_kind kind;
+    enum lane lane;
+    int unit;       /* -1 if of none */
+    int op;         /* graph op of COMPUTE, else -1 */
+    int workspace;  /* buffer, -1 if none */
+    bool backward;  /* belongs to the backward pass */
+    uint64_t communicated; /* bytes that this rank sends */
+    int *waits;     /* instructions on other lanes, ascending */
+    int wait_count;
+};
+
+/* One kind of step. */
+struct plan_program {
+    struct graph *graph; /* borrowed */
+    struct plan_instruction *instructions;
+    int instruction_count;
+    struct plan_buffer *buffers; /* state buffers (shared by the programs, same offsets), then work */
+    int buffer_count;
+    int *buffer_of_value; /* by graph value; the unit's buffer for parameters and their gradients */
+    uint64_t *offset_of_value; /* of the value inside that buffer, bytes */
+    uint64_t work_bytes;  /* arena bytes that this program needs */
+    uint64_t live_peak;   /* largest sum of buffers alive at once, state included: <= planned bytes */
+    int peak_instruction; /* where */
+    uint64_t class_bytes_at_peak[BUFFER_CLASS_COUNT];
+};
+
+/* What a device says of a graph after lowering it; arrays are by op and owned by whoever made it. */
+struct lowering {
+    const uint64_t *workspace_bytes; /* by op */
+    const bool *view;                /* by op: output 0 is input 0 under another shape, nothing runs */
+    const bool *in_place;            /* by op: output 0 may take over input 0's memory */
+};
+
+struct plan_options {
+    int rank, world;
+    enum strategy strategy;
+    enum prefetch backward_prefetch;
+    bool forward_prefetch;
+    int gathered_limit; /* units gathered and not yet freed, the root not counted; default 2 */
+    enum optimizer_kind optimizer;
+    int optimizer_slots; /* f32 buffers per shard: Adadelta 2, SGD 0 or 1 */
+    uint64_t collective_workspace_bytes; /* the communicator's scratch for a reduction */
+};
+
+struct plan {
+    struct plan_options options;
+    const struct model *model; /* borrowed, as are units */
+    const struct unit_set *units;
+    struct plan_program train, evaluate;
+    uint64_t state_bytes; /* arena sizes */
+    uint64_t work_bytes;
+    uint64_t peak_bytes; /* state + work: what the runtime allocates per rank */
+    uint64_t hash;       /* of everything that must be equal on all ranks */
+};
+
+/*
+ * Builds and validates. `evaluate_graph` may be NULL. Graphs, model and units must outlive the plan.
+ */
+status_t plan_build(const struct model *model, const struct unit_set *units,
+                    struct graph *train_graph, const struct lowering *train_lowering,
+                    struct graph *evaluate_graph, const struct lowering *evaluate_lowering,
+                    const struct plan_options *options, struct plan **plan) FSDPD_MUST_USE;
+void plan_free(struct plan *plan); /* accepts NULL */
+
+/*
+ * Checks a plan as if somebody else had made it: every read has an earlier, ordered writer; buffers
+ * that share bytes are ordered; a unit is gathered when used, freed after its last use, gathered
+ * units stay within the limit; every gradient is reduced once and used by the optimizer after; all
+ * offsets are inside the arenas. INTERNAL names the instruction and the buffers.
+ */
+status_t plan_validate(const struct plan *plan) FSDPD_MUST_USE;
+
+/* RESOURCE_EXHAUSTED if `peak_bytes` is above `memory_bytes`, naming the largest unit and class. */
+status_t plan_check_fits(const struct plan *plan, uint64_t memory_bytes) FSDPD_MUST_USE;
+
+/* Whether instruction `a` is done before `b` starts, by lane order and waits. */
+bool plan_happens_before(const struct plan_program *program, int a, int b);
+
+/* The text that a person reads and golden tests compare; see docs/plan.md. Caller frees. */
+char *plan_dump(const struct plan *plan);
+
+const char *plan_instruction_name(enum instruction_kind kind); /* "all_gather" */
+const char *plan_buffer_class_name(enum buffer_class class);   /* "parameters (shard)" */
+const char *plan_lane_name(enum lane lane);
+
+#endif

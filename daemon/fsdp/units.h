@@ -1,0 +1,72 @@
+/*
+ * FSDP units: which modules' parameters are gathered and freed together, and how a unit's parameters
+ * lie in its flat parameter. Rules are those of PyTorch's size_based_auto_wrap_policy to the letter
+ * (torch/distributed/fsdp/wrap.py; Zhao et al., VLDB 2023), except that tied parameters always stay
+ * in one unit: the one that covers all their users, in practice the root.
+ *
+ * Units are numbered in the order of their first module; the root unit, which owns what no other
+ * unit does, is last and always exists, if need be without parameters.
+ */
+#ifndef FSDPD_FSDP_UNITS_H
+#define FSDPD_FSDP_UNITS_H
+
+#include "base/status.h"
+#include "model/model.h"
+
+enum wrap_kind { WRAP_NONE, WRAP_SIZE, WRAP_UNITS };
+
+struct wrap_unit_spec {
+    const char *const *modules; /* paths */
+    int module_count;
+};
+
+struct wrap_policy {
+    enum wrap_kind kind;
+    uint64_t min_num_params;            /* WRAP_SIZE; at least 1 */
+    const struct wrap_unit_spec *units; /* WRAP_UNITS */
+    int unit_count;
+};
+
+/* Elements between the starts of two parameters in a flat parameter are a multiple of this, so that
+ * every parameter starts at a 16-byte boundary. */
+enum { FLAT_ALIGN_ELEMENTS = 4 };
+
+/* A unit's parameters end to end, in registration order. All counts are elements (f32). */
+struct flat_parameter {
+    int *parameters;      /* model parameter numbers, distinct ones only */
+    int64_t *offsets;     /* where each starts */
+    int parameter_count;
+    int64_t parameter_elements; /* sum of the parameters' own sizes */
+    int64_t padded;       /* the whole length: a multiple of the shard world (and 4 per shard) */
+    int64_t shard;        /* padded / shard world */
+};
+
+struct unit {
+    char *name;   /* path of its (first) module; "(root)" for the root */
+    int *modules; /* wrapped modules; the root's is module 0 */
+    int module_count;
+    struct flat_parameter flat;
+};
+
+struct unit_set {
+    struct unit *units;
+    int unit_count; /* the root is units[unit_count - 1] */
+    int shard_world;
+    int *unit_of_parameter; /* by model parameter number; a tied one has its owner's */
+    int *unit_of_module;    /* the unit whose wrapped module is the nearest ancestor or itself */
+};
+
+/*
+ * INVALID_ARGUMENT for a policy that selects nothing (size: no module reaches min_num_params; use
+ * "none"), names a module that does not exist (with the nearest name that does), names one twice, or
+ * names a module inside another named one.
+ */
+status_t units_build(const struct model *model, const struct wrap_policy *policy, int shard_world,
+                     struct unit_set **units) FSDPD_MUST_USE;
+void units_free(struct unit_set *units); /* accepts NULL */
+
+/* The module tree with its units as PyTorch prints a wrapped model, each line of a unit followed by
+ * its parameter count. Ends in a newline; caller frees. */
+char *units_print_tree(const struct unit_set *units, const struct model *model);
+
+#endif

@@ -1,0 +1,5 @@
+/* main of fsdpd. */
+int main(void)
+{
+    return 0;
+}

@@ -1,0 +1,87 @@
+/*
+ * The arithmetic of one step as a graph: static single assignment over typed tensors. Ops are in an
+ * order in which they can be run; backward ops follow all forward ops. Building infers and checks
+ * every shape, fuses what every device can fuse (activation into convolution and linear, log_softmax
+ * with nll_loss), and for training appends the gradients.
+ *
+ * The gradient is of the loss as the model file states it (a sum or a mean over this rank's batch).
+ * The first op that writes a parameter's gradient overwrites it, later ones (a module that is used
+ * twice, a tied parameter) accumulate; a tied parameter's gradient is that of the one it is tied to.
+ * Frozen parameters get none, and nothing is computed for them.
+ *
+ * Gradient rules: one function per op in gradients.c.
+ */
+#ifndef FSDPD_MODEL_GRAPH_H
+#define FSDPD_MODEL_GRAPH_H
+
+#include "model/model.h"
+#include "ops/op.h"
+
+enum value_kind {
+    VALUE_INPUT,              /* the batch: (batch, ...sample) f32 */
+    VALUE_TARGET,             /* (batch) i32 */
+    VALUE_PARAMETER,          /* one per distinct parameter that is used */
+    VALUE_PARAMETER_GRADIENT, /* shape of its parameter */
+    VALUE_ACTIVATION,         /* made by the forward pass */
+    VALUE_GRADIENT,           /* made by the backward pass */
+    VALUE_LOSS,               /* (1) f32 */
+    VALUE_CORRECT,            /* (1) f32; only if graph_options.count_correct */
+};
+
+struct graph_value {
+    enum value_kind kind;
+    struct tensor_type type;
+    int parameter; /* of VALUE_PARAMETER and its gradient; otherwise -1 */
+    int producer;  /* the op that first writes it, -1 for inputs and parameters */
+    char *name;    /* for dumps: "conv1.output", "d(conv1.output)" */
+};
+
+struct graph_op {
+    enum op_kind kind;
+    union op_attrs attrs;
+    int inputs[OP_MAX_INPUTS];   /* values; -1 where absent */
+    int outputs[OP_MAX_OUTPUTS]; /* values; -1 where absent */
+    bool accumulate[OP_MAX_OUTPUTS];
+    int module;    /* innermost module that the op belongs to; 0 for the model's own lines */
+    bool backward;
+    char *name; /* for dumps, traces and errors: "conv1", "max_pool2d", "conv1.backward_data" */
+};
+
+struct graph {
+    const struct model *model; /* borrowed; must outlive the graph */
+    struct graph_value *values;
+    int value_count;
+    struct graph_op *ops;
+    int op_count;
+    int forward_op_count;
+    int input, target, loss, correct; /* values; correct is -1 unless asked for */
+};
+
+struct graph_options {
+    int64_t batch_size; /* of this rank */
+    bool train;         /* dropout active and backward ops appended */
+    bool dropout;       /* false: dropout does nothing even in training */
+    bool count_correct; /* also count the rows whose largest output is the target */
+};
+
+/* INVALID_ARGUMENT names the module, the line of the model file and both shapes. */
+status_t graph_build(const struct model *model, const struct graph_options *options,
+                     struct graph **graph) FSDPD_MUST_USE;
+void graph_free(struct graph *graph); /* accepts NULL */
+
+/*
+ * Chooses layouts for a device that prefers channels last: every four-dimensional activation and
+ * gradient all of whose ops can take it becomes LAYOUT_CHANNELS_LAST. A RESHAPE between a
+ * channels-last and a plain value is then a real copy. Inputs and parameters stay plain, except that
+ * an input with one channel may be called either.
+ */
+void graph_use_channels_last(struct graph *graph);
+
+/* The op with its operands' types, as kernels take it. */
+void graph_describe_op(const struct graph *graph, int op, struct op_desc *desc);
+
+/* One line per op, for golden tests: "%5 = conv2d(%0, conv1.weight, conv1.bias) relu (64, 32, 26, 26)".
+ * Caller frees. */
+char *graph_dump(const struct graph *graph);
+
+#endif

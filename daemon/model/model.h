@@ -1,0 +1,73 @@
+/*
+ * A model: the module tree and its parameters, read from a model file (docs/model-file.md), and the
+ * forward program from which graphs are built (graph.h). Nothing here holds weights.
+ *
+ * Modules are numbered in registration order, parents before children: module 0 is the model itself,
+ * with path "". Parameters are numbered in PyTorch's state_dict order: depth first, a module's own
+ * parameters before its children's, weight before bias. A model is immutable once read.
+ */
+#ifndef FSDPD_MODEL_MODEL_H
+#define FSDPD_MODEL_MODEL_H
+
+#include "base/status.h"
+#include "ops/tensor.h"
+
+/* How PyTorch initialises a parameter; see docs/model-file.md. */
+enum init_kind {
+    INIT_UNIFORM, /* uniform in [-bound, bound) */
+    INIT_NORMAL,  /* mean 0, standard deviation `bound` */
+    INIT_ZEROS,
+    INIT_ONES,
+};
+
+struct parameter {
+    char *name; /* "conv1.weight": PyTorch's state_dict name */
+    int module; /* that registers it */
+    struct tensor_type type;
+    bool trainable;
+    int tied_to; /* the parameter whose memory this one shares (a smaller number), or -1 */
+    enum init_kind init;
+    double bound;
+    int init_order; /* position in which construction draws it from the generator */
+};
+
+struct module {
+    char *path;  /* "layers.0.conv"; "" for the model */
+    char *name;  /* "conv": last part of the path */
+    char *type;  /* "Conv2d"; a block's name; the model's name for module 0 */
+    char *print; /* what PyTorch prints in the parentheses: "1, 32, kernel_size=(3, 3), stride=(1, 1)" */
+    int parent;  /* -1 for module 0 */
+    int *children;
+    int child_count;
+    int *parameters; /* own ones */
+    int parameter_count;
+};
+
+struct model_program; /* the forward section, parsed: model/program.h */
+
+struct model {
+    struct module *modules;
+    int module_count;
+    struct parameter *parameters;
+    int parameter_count;
+    struct tensor_type input; /* one sample, without the batch dimension, e.g. (1, 28, 28) f32 */
+    int64_t class_count;      /* targets are 0 ... class_count - 1 */
+    struct model_program *program;
+};
+
+/*
+ * Reads a model file. `file_name` is used in messages only. Errors are INVALID_ARGUMENT and start
+ * with "<file>:<line>: ". The text may be hostile: at most 1 MiB, 100,000 modules, 256 deep.
+ */
+status_t model_parse(const char *text, size_t length, const char *file_name,
+                     struct model **model) FSDPD_MUST_USE;
+void model_free(struct model *model); /* accepts NULL */
+
+/* -1 if there is none. */
+int model_find_module(const struct model *model, const char *path);
+int model_find_parameter(const struct model *model, const char *name);
+
+/* Elements of all distinct parameters (tied ones once). */
+int64_t model_parameter_elements(const struct model *model);
+
+#endif

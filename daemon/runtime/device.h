@@ -1,0 +1,88 @@
+/*
+ * A device: memory, lanes, events, copies, and prepared ops. One table of functions per kind of
+ * device (cpu, null; cuda comes as a loadable module), so that the executor knows none of them.
+ *
+ * A lane is one in-order queue of work: a thread on the cpu, a stream on cuda. Work is enqueued and
+ * ordered with events; enqueueing never waits for the work. An error on a lane is sticky: what was
+ * queued after it is skipped, events after it still fire, and lane_wait reports the first error.
+ */
+#ifndef FSDPD_RUNTIME_DEVICE_H
+#define FSDPD_RUNTIME_DEVICE_H
+
+#include <stdint.h>
+
+#include "fsdp/plan.h"
+
+struct device;
+struct lane_queue; /* an open lane */
+struct event;
+struct device_graph; /* a graph lowered by a device: layouts chosen, kernels prepared */
+
+/* Arguments of an optimizer step that change from step to step. */
+struct optimizer_step {
+    enum optimizer_kind kind;
+    double lr, rho, eps, weight_decay, momentum, dampening;
+    bool nesterov;
+    bool first; /* no step was taken yet */
+};
+
+/* Device `name`: "cpu", "null" ("cuda:0": UNIMPLEMENTED in this build). `threads` per cpu op; 0: 1. */
+status_t device_open(const char *name, int threads, struct device **device) FSDPD_MUST_USE;
+void device_close(struct device *device); /* accepts NULL */
+
+const char *device_name(const struct device *device);
+
+/* Memory that a worker on this device may plan with: for the cpu, what the host has available. */
+uint64_t device_memory_bytes(const struct device *device);
+
+/* Bytes handed out by device_allocate: now, and at most since the device was opened. */
+uint64_t device_allocated_bytes(const struct device *device);
+uint64_t device_peak_bytes(const struct device *device);
+
+/* 64-byte aligned, zeroed. RESOURCE_EXHAUSTED if there is not enough. */
+status_t device_allocate(struct device *device, uint64_t bytes, void **memory) FSDPD_MUST_USE;
+void device_release(struct device *device, void *memory); /* accepts NULL */
+
+/*
+ * Chooses layouts (changing the types in `graph`) and prepares every op. The lowering that plan_build
+ * wants comes with it and lives as long as the device_graph. Errors name the op.
+ */
+status_t device_lower(struct device *device, struct graph *graph,
+                      struct device_graph **lowered) FSDPD_MUST_USE;
+void device_graph_free(struct device_graph *lowered); /* accepts NULL */
+const struct lowering *device_graph_lowering(const struct device_graph *lowered);
+
+/* Lanes. */
+status_t lane_open(struct device *device, enum lane kind, struct lane_queue **lane) FSDPD_MUST_USE;
+/* Waits for the work that runs; drops what is queued. Accepts NULL. */
+void lane_close(struct lane_queue *lane);
+
+/* Fires when everything enqueued on `lane` so far is done (or skipped after an error). Events are
+ * made once and recorded every step. */
+status_t event_new(struct device *device, struct event **event) FSDPD_MUST_USE;
+void event_free(struct event *event); /* accepts NULL */
+void lane_record(struct lane_queue *lane, struct event *event);
+/* What is enqueued on `lane` from now on waits for the event's last recording. */
+void lane_wait_event(struct lane_queue *lane, struct event *event);
+
+/* Enqueues a call on the lane; only lanes that are threads (the cpu's) can: UNIMPLEMENTED otherwise.
+ * This is how host communicators run. `argument` must stay valid until it ran. */
+status_t lane_call(struct lane_queue *lane, status_t (*function)(void *argument),
+                   void *argument) FSDPD_MUST_USE;
+status_t lane_copy(struct lane_queue *lane, void *to, const void *from,
+                   uint64_t bytes) FSDPD_MUST_USE;
+struct kernel_call; /* kernels/kernels.h */
+/* `call` is copied. */
+status_t lane_launch(struct lane_queue *lane, struct device_graph *graph, int op,
+                     const struct kernel_call *call) FSDPD_MUST_USE;
+status_t lane_optimize(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
+                       float *param, const float *grad, float *const *slots) FSDPD_MUST_USE;
+
+/* Waits until the lane is empty. DEADLINE_EXCEEDED after `timeout_ms`; otherwise the lane's first
+ * error since the last wait, which is thereby cleared. */
+status_t lane_wait(struct lane_queue *lane, int64_t timeout_ms) FSDPD_MUST_USE;
+
+/* Nanoseconds that the lane has spent running work since it was opened (for overlap figures). */
+int64_t lane_busy_ns(const struct lane_queue *lane);
+
+#endif

@@ -1,0 +1,63 @@
+/*
+ * The executor: runs a plan's programs on a device and a communicator. It allocates the two arenas
+ * and everything else when it is made, and nothing after. One thread owns an executor; only
+ * executor_abort may be called from others.
+ */
+#ifndef FSDPD_RUNTIME_EXECUTOR_H
+#define FSDPD_RUNTIME_EXECUTOR_H
+
+#include "runtime/comm.h"
+#include "runtime/device.h"
+
+struct executor;
+
+/* `comm` may be NULL for world 1. The graphs are the plan's, lowered by this device; everything given
+ * must outlive the executor. Shards start as zeros. */
+status_t executor_new(struct device *device, struct comm *comm, const struct plan *plan,
+                      struct device_graph *train, struct device_graph *evaluate, uint64_t seed,
+                      int64_t timeout_ms, struct executor **executor) FSDPD_MUST_USE;
+void executor_free(struct executor *executor); /* accepts NULL; stops the lanes */
+
+/* Writes this rank's part of a parameter (its full, plain values) into its shard. */
+status_t executor_set_parameter(struct executor *executor, int parameter,
+                                const float *values) FSDPD_MUST_USE;
+
+struct step_input {
+    const void *input;     /* (batch, ...) f32, the plan's batch size */
+    const int32_t *target; /* (batch); negative: a row that does not count */
+    int64_t samples;       /* rows that count */
+    float signal;          /* this rank's part of PLAN_STAT_SIGNAL */
+    uint64_t step;         /* keys dropout; from 0 */
+    struct optimizer_step optimizer; /* train only */
+};
+
+struct step_result {
+    float stats[PLAN_STATS_COUNT]; /* summed over the ranks */
+    int64_t step_ns;
+    int64_t compute_ns; /* busy time of the compute lane */
+    int64_t comm_ns;    /* busy time of the comm lane */
+    int64_t exposed_comm_ns; /* step time during which only communication ran: step - compute, >= 0 */
+};
+
+status_t executor_train_step(struct executor *executor, const struct step_input *input,
+                             struct step_result *result) FSDPD_MUST_USE;
+status_t executor_evaluate_step(struct executor *executor, const struct step_input *input,
+                                struct step_result *result) FSDPD_MUST_USE;
+
+/* Copies this rank's parameter shard of `unit` (flat.shard elements; no_shard: all padded ones) to
+ * host memory, between steps. */
+status_t executor_read_shard(struct executor *executor, int unit, float *values) FSDPD_MUST_USE;
+/* Elements that executor_read_shard gives. */
+size_t executor_shard_elements(const struct executor *executor, int unit);
+
+const struct plan *executor_plan(const struct executor *executor);
+
+/* The step in progress, and those to come, fail with ABORTED. From any thread. */
+void executor_abort(struct executor *executor, const char *why);
+
+/* Measured: the device's peak of allocated bytes for this executor's arenas (equals
+ * plan.peak_bytes), and of those the bytes of pages that were really touched (0 if unknown). */
+uint64_t executor_memory_peak(const struct executor *executor);
+uint64_t executor_memory_touched(const struct executor *executor);
+
+#endif

@@ -1,0 +1,35 @@
+/*
+ * What a training run is made from: a job's settings as plain values, already checked for range by
+ * common/spec. The worker fills it in from the API's JobSpec.
+ */
+#ifndef FSDPD_TRAIN_JOB_H
+#define FSDPD_TRAIN_JOB_H
+
+#include "fsdp/plan.h"
+#include "runtime/device.h"
+
+enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_STEP };
+
+struct train_job {
+    const char *id;
+    const char *model_text; /* the model file */
+    size_t model_length;
+    const char *model_file; /* for messages */
+    const char *data_dir;   /* resolved, an absolute path below the data root */
+    double normalize_mean, normalize_std;
+    uint32_t epochs, batch_size, test_batch_size;
+    uint64_t seed;
+    uint32_t log_interval; /* steps */
+    uint64_t max_steps;    /* 0: no limit */
+    bool dropout, shuffle, evaluate;
+    struct optimizer_step optimizer; /* with the initial lr */
+    enum schedule_kind schedule;
+    uint32_t schedule_step_size;
+    double schedule_gamma;
+    enum strategy strategy;
+    struct wrap_policy wrap;
+    enum prefetch backward_prefetch;
+    int world;
+};
+
+#endif

@@ -1,0 +1,79 @@
+/*
+ * A training run on one rank: set up (model, data, graphs, units, plan), then run. Setting up needs
+ * no communicator, so it also serves to plan a job that is not running.
+ */
+#ifndef FSDPD_TRAIN_SESSION_H
+#define FSDPD_TRAIN_SESSION_H
+
+#include "runtime/executor.h"
+#include "train/job.h"
+
+struct train_session;
+
+/*
+ * Reads the model and the data, builds and checks the plan. `rank` is this rank's; the job and the
+ * device must outlive the session. Errors are the user's: INVALID_ARGUMENT naming file and line,
+ * NOT_FOUND for missing data, RESOURCE_EXHAUSTED when the plan does not fit the device. With
+ * `headers_only`, of the data only the headers are read (planning).
+ */
+status_t train_session_new(const struct train_job *job, struct device *device, int rank,
+                           bool headers_only, struct train_session **session) FSDPD_MUST_USE;
+void train_session_free(struct train_session *session); /* accepts NULL */
+
+const struct plan *train_session_plan(const struct train_session *session);
+const struct unit_set *train_session_units(const struct train_session *session);
+const struct model *train_session_model(const struct train_session *session);
+uint64_t train_session_steps(const struct train_session *session); /* of the whole run */
+
+struct train_metrics {
+    uint64_t step; /* steps done */
+    double epoch;  /* epochs done, fractional */
+    double loss;   /* mean per sample over all ranks since the last metrics */
+    double learning_rate;
+    double samples_per_second; /* all ranks */
+    double step_seconds;       /* mean */
+    double seconds_left;
+    double train_seconds;
+    uint64_t communicated_bytes; /* per rank and step, from the plan */
+    uint64_t memory_peak_bytes;
+};
+
+struct train_epoch {
+    uint32_t epoch; /* from 1 */
+    double train_loss, test_loss, accuracy; /* losses: mean per sample over all ranks */
+    uint64_t correct, test_samples;
+    double seconds;
+    bool evaluated;
+};
+
+/* What the run tells and asks its owner; called on the thread of train_session_run. */
+struct train_hooks {
+    void (*started)(void *user, uint64_t plan_hash, uint64_t steps);
+    void (*metrics)(void *user, const struct train_metrics *metrics); /* every log_interval steps */
+    void (*epoch)(void *user, const struct train_epoch *epoch);
+    void (*progress)(void *user, uint64_t step); /* every step, training and evaluation: liveness */
+    /* Rank 0 only: the highest order sequence received so far (below 2^24). */
+    uint64_t (*latest_order)(void *user);
+    /* Every rank, at the same step boundary: carry out orders up to and including `sequence`, waiting
+     * for them if need be. An error ends the run with it: CANCELLED for a cancel order. */
+    status_t (*run_orders)(void *user, uint64_t sequence, struct executor *executor, uint64_t step);
+    void *user;
+};
+
+/*
+ * Trains to the end. Ranks first compare plan hashes (FAILED_PRECONDITION if they differ). On
+ * success the executor still holds the final parameters: `finish` (may be NULL) is called with it
+ * before it is torn down, at the same point on every rank.
+ */
+status_t train_session_run(struct train_session *session, struct comm *comm, int64_t timeout_ms,
+                           const struct train_hooks *hooks,
+                           status_t (*finish)(void *user, struct executor *executor,
+                                              uint64_t step)) FSDPD_MUST_USE;
+
+/* From any thread: the run fails with ABORTED soon. */
+void train_session_abort(struct train_session *session, const char *why);
+
+uint64_t train_session_memory_peak(const struct train_session *session); /* measured, 0 before a run */
+uint64_t train_session_step(const struct train_session *session);        /* from any thread */
+
+#endif
