@@ -6,20 +6,17 @@
  * One row per kind, semantics as the PyTorch function of the same name:
  *
  *   kind                     inputs                      outputs
- *   CONV2D                   x, weight, bias?            y             attrs.conv; y = act(conv + bias)
- *   CONV2D_BACKWARD_DATA     dy, weight                  dx            attrs.conv (activation NONE)
- *   CONV2D_BACKWARD_WEIGHTS  x, dy                       dweight, dbias?   attrs.conv
- *   LINEAR                   x (.., in), weight (out, in), bias?   y (.., out)   attrs.linear
- *   LINEAR_BACKWARD_DATA     dy, weight                  dx
- *   LINEAR_BACKWARD_WEIGHTS  x, dy                       dweight, dbias?
+ *   CONV2D                   x, weight, bias?            y             attrs.conv; y = act(conv +
+ * bias) CONV2D_BACKWARD_DATA     dy, weight                  dx            attrs.conv (activation
+ * NONE) CONV2D_BACKWARD_WEIGHTS  x, dy                       dweight, dbias?   attrs.conv LINEAR x
+ * (.., in), weight (out, in), bias?   y (.., out)   attrs.linear LINEAR_BACKWARD_DATA     dy,
+ * weight                  dx LINEAR_BACKWARD_WEIGHTS  x, dy                       dweight, dbias?
  *   RELU                     x                           y
  *   RELU_BACKWARD            dy, y                       dx            y is the forward's output
- *   MAX_POOL2D               x                           y, indices?   attrs.pool; indices u8, shape of y:
- *                                                                      winner's position in its window
- *                                                                      (row-major, first of equals)
- *   MAX_POOL2D_BACKWARD      dy, indices                 dx            attrs.pool
- *   DROPOUT                  x                           y             attrs.dropout; see below
- *   DROPOUT_BACKWARD         dy                          dx            attrs.dropout: same mask
+ *   MAX_POOL2D               x                           y, indices?   attrs.pool; indices u8,
+ * shape of y: winner's position in its window (row-major, first of equals) MAX_POOL2D_BACKWARD dy,
+ * indices                 dx            attrs.pool DROPOUT                  x y attrs.dropout; see
+ * below DROPOUT_BACKWARD         dy                          dx            attrs.dropout: same mask
  *   RESHAPE                  x                           y             same elements in plain order
  *   ADD                      a, b                        y             same shapes
  *   LOG_SOFTMAX              x (n, c)                    y             over the last dimension
@@ -27,12 +24,14 @@
  *   NLL_LOSS                 y (n, c), target (n) i32    loss (1)      attrs.loss
  *   NLL_LOSS_BACKWARD        target                      dy (n, c)     attrs.loss; d(loss) = 1
  *   CROSS_ENTROPY            x (n, c), target            loss (1), y (n, c) log-probabilities
- *                                                                      LOG_SOFTMAX + NLL_LOSS in one
- *   CROSS_ENTROPY_BACKWARD   y, target                   dx            (softmax - onehot) * scale
- *   COUNT_CORRECT            y (n, c), target            correct (1)   rows whose first maximum is target
+ *                                                                      LOG_SOFTMAX + NLL_LOSS in
+ * one CROSS_ENTROPY_BACKWARD   y, target                   dx            (softmax - onehot) * scale
+ *   COUNT_CORRECT            y (n, c), target            correct (1)   rows whose first maximum is
+ * target
  *
  * A target below 0 is a row to ignore: no loss, no gradient, never correct (short last batches are
- * filled up with such rows). A target >= c is refused by whoever reads the data, not by kernels.
+ * filled up with such rows); the MEAN over no rows is 0. A target >= c is refused by whoever reads
+ * the data, not by kernels.
  *
  * Outputs marked in `accumulate` are added to what is there, the others overwritten.
  *
@@ -116,6 +115,7 @@ struct op_info {
     unsigned optional_inputs, optional_outputs; /* bit masks */
     bool channels_last;                         /* four-dimensional operands may be CHANNELS_LAST */
     bool element_wise; /* output 0 may take over the memory of input 0 (same layout) */
+    const char *input_names[OP_MAX_INPUTS], *output_names[OP_MAX_OUTPUTS]; /* for errors */
 };
 
 const struct op_info *op_info_get(enum op_kind kind);
@@ -130,7 +130,8 @@ status_t op_desc_check(const struct op_desc *desc) FSDPD_MUST_USE;
 int64_t op_window_output(int64_t size, int64_t kernel, int64_t stride, int64_t padding,
                          int64_t dilation);
 
-/* Floating-point operations of one run: 2 per multiply-add of convolutions and matmuls, 0 for others. */
+/* Floating-point operations of one run: 2 per multiply-add of convolutions and matmuls, 0 for
+ * others. */
 double op_desc_flops(const struct op_desc *desc);
 
 /* Bytes that one run must at least read and write: every operand once. */
