@@ -1,1 +1,7 @@
-# common/spec
+noinst_LIBRARIES += libspec.a
+libspec_a_SOURCES = \
+  %D%/internal.h \
+  %D%/keys.c \
+  %D%/message.c \
+  %D%/spec.h
+$(libspec_a_OBJECTS): $(PROTO_H)

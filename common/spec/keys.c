@@ -1,0 +1,65 @@
+/* The table of keys; see spec.h. The order is that of the documentation. */
+#include "spec/spec.h"
+
+#define LARGEST_SEED 9007199254740991.0 /* 2^53 - 1: exact in every JSON reader */
+
+#define REQUIRED .fallback = NULL
+#define DEFAULT(text) .fallback = (text)
+#define RANGE(low, high) .min = (low), .max = (high)
+#define CHOICES(...) .choices = {__VA_ARGS__}
+#define UNIT(name) .unit = (name)
+#define FIELD(path) .field = (path)
+#define WITH(key, value) .with_key = (key), .with_value = (value)
+#define ADADELTA WITH("optimizer.type", "adadelta")
+#define SGD WITH("optimizer.type", "sgd")
+#define STEP WITH("schedule.type", "step")
+#define SIZE WITH("fsdp.wrap.policy", "size")
+#define UNITS WITH("fsdp.wrap.policy", "units")
+
+/* clang-format off */
+const struct spec_key spec_keys[] = {
+    {"name", SPEC_NAME, REQUIRED},
+    {"model.file", SPEC_MODEL, REQUIRED, FIELD("model.file_name")},
+
+    {"data.format", SPEC_CHOICE, DEFAULT("idx"), CHOICES("idx")},
+    {"data.dir", SPEC_TEXT, REQUIRED},
+    {"data.normalize.mean", SPEC_NUMBER, DEFAULT("0"), RANGE(-1e6, 1e6), FIELD("data.normalize_mean")},
+    {"data.normalize.std", SPEC_NUMBER, DEFAULT("1"), RANGE(1e-6, 1e6), FIELD("data.normalize_std")},
+
+    {"train.epochs", SPEC_INTEGER, DEFAULT("10"), RANGE(1, 1e6), UNIT("epochs")},
+    {"train.batch_size", SPEC_INTEGER, DEFAULT("64"), RANGE(1, 1 << 20), UNIT("samples per rank")},
+    {"train.test_batch_size", SPEC_INTEGER, DEFAULT("1000"), RANGE(1, 1 << 20), UNIT("samples per rank")},
+    {"train.seed", SPEC_INTEGER, DEFAULT("1"), RANGE(0, LARGEST_SEED)},
+    {"train.log_interval", SPEC_INTEGER, DEFAULT("10"), RANGE(1, 1e6), UNIT("steps")},
+    {"train.max_steps", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1e12), UNIT("steps")},
+    {"train.dropout", SPEC_BOOLEAN, DEFAULT("true")},
+    {"train.shuffle", SPEC_BOOLEAN, DEFAULT("true")},
+    {"train.evaluate", SPEC_BOOLEAN, DEFAULT("true")},
+
+    {"optimizer.type", SPEC_CHOICE, DEFAULT("adadelta"), CHOICES("adadelta", "sgd")},
+    {"optimizer.lr", SPEC_NUMBER, DEFAULT("1"), RANGE(0, 1e6), ADADELTA},
+    {"optimizer.lr", SPEC_NUMBER, DEFAULT("0.01"), RANGE(0, 1e6), SGD},
+    {"optimizer.rho", SPEC_NUMBER, DEFAULT("0.9"), RANGE(0, 1), ADADELTA},
+    {"optimizer.eps", SPEC_NUMBER, DEFAULT("1e-06"), RANGE(0, 1), ADADELTA},
+    {"optimizer.weight_decay", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1e6)},
+    {"optimizer.momentum", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1), SGD},
+    {"optimizer.dampening", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1), SGD},
+    {"optimizer.nesterov", SPEC_BOOLEAN, DEFAULT("false"), SGD},
+
+    {"schedule.type", SPEC_CHOICE, DEFAULT("constant"), CHOICES("constant", "step")},
+    {"schedule.step_size", SPEC_INTEGER, DEFAULT("1"), RANGE(1, 1e6), UNIT("epochs"), STEP},
+    {"schedule.gamma", SPEC_NUMBER, DEFAULT("0.1"), RANGE(0, 10), STEP},
+
+    {"fsdp.strategy", SPEC_CHOICE, DEFAULT("full_shard"), CHOICES("full_shard", "no_shard")},
+    {"fsdp.wrap.policy", SPEC_CHOICE, DEFAULT("none"), CHOICES("none", "size", "units")},
+    {"fsdp.wrap.min_num_params", SPEC_INTEGER, DEFAULT("100000000"), RANGE(1, 1e15), UNIT("elements"), SIZE},
+    {"fsdp.wrap.units", SPEC_UNITS, REQUIRED, UNITS},
+    {"fsdp.backward_prefetch", SPEC_CHOICE, DEFAULT("pre"), CHOICES("pre", "post", "none")},
+
+    {"workers", SPEC_INTEGER, DEFAULT("1"), RANGE(1, SPEC_WORKERS_MAX), UNIT("workers")},
+    {"device", SPEC_CHOICE, DEFAULT(""), CHOICES("cpu", "cuda")},
+    {"save_model", SPEC_BOOLEAN, DEFAULT("true")},
+};
+/* clang-format on */
+
+const size_t spec_key_count = sizeof spec_keys / sizeof spec_keys[0];

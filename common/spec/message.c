@@ -1,0 +1,293 @@
+/*
+ * The JobSpec message seen through the table of keys: finding a key's field by the descriptors that
+ * protoc-c made, reading it, setting it, checking it. Pure functions, any thread.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/text.h"
+#include "spec/internal.h"
+
+struct spec_field spec_field_find(const Fsdpd__V1__JobSpec *spec, const struct spec_key *key,
+                                  bool make)
+{
+    const char *path = key->field ? key->field : key->key;
+    const ProtobufCMessageDescriptor *descriptor = spec->base.descriptor;
+    char *message = (char *)spec;
+    for (;;) {
+        size_t length = strcspn(path, ".");
+        char *name = mem_strndup(path, length);
+        const ProtobufCFieldDescriptor *field =
+            protobuf_c_message_descriptor_get_field_by_name(descriptor, name);
+        free(name);
+        char *member = message ? message + field->offset : NULL;
+        if (path[length] == '\0') return (struct spec_field){field, member};
+        descriptor = field->descriptor;
+        char **slot = (char **)(void *)member;
+        if (make && *slot == NULL) {
+            *slot = mem_alloc(descriptor->sizeof_message);
+            protobuf_c_message_init(descriptor, *slot);
+        }
+        message = slot ? *slot : NULL;
+        path += length + 1;
+    }
+}
+
+double spec_field_number(struct spec_field field)
+{
+    switch (field.descriptor->type) {
+    case PROTOBUF_C_TYPE_UINT32: return *(const uint32_t *)field.member;
+    case PROTOBUF_C_TYPE_UINT64: return (double)*(const uint64_t *)field.member;
+    case PROTOBUF_C_TYPE_DOUBLE: return *(const double *)field.member;
+    case PROTOBUF_C_TYPE_BOOL: return *(const protobuf_c_boolean *)field.member != 0;
+    default: abort(); /* a row of the table that a test must have refused */
+    }
+}
+
+void spec_field_set_number(struct spec_field field, double value)
+{
+    switch (field.descriptor->type) {
+    case PROTOBUF_C_TYPE_UINT32: *(uint32_t *)field.member = (uint32_t)value; break;
+    case PROTOBUF_C_TYPE_UINT64: *(uint64_t *)field.member = (uint64_t)value; break;
+    case PROTOBUF_C_TYPE_DOUBLE: *(double *)field.member = value; break;
+    case PROTOBUF_C_TYPE_BOOL: *(protobuf_c_boolean *)field.member = value != 0; break;
+    default: abort();
+    }
+}
+
+const char *spec_field_text(struct spec_field field)
+{
+    const char *text = *(char *const *)field.member;
+    return text ? text : "";
+}
+
+void spec_field_set_text(struct spec_field field, const char *text)
+{
+    char **slot = field.member;
+    if (*slot != (const char *)protobuf_c_empty_string) free(*slot);
+    *slot = mem_strdup(text);
+}
+
+static const struct spec_key *key_find(const char *name)
+{
+    for (size_t i = 0; i < spec_key_count; i++)
+        if (strcmp(spec_keys[i].key, name) == 0) return &spec_keys[i];
+    abort();
+}
+
+bool spec_key_applies(const struct spec_key *key, const Fsdpd__V1__JobSpec *spec)
+{
+    if (key->with_key == NULL) return true;
+    struct spec_field field = spec_field_find(spec, key_find(key->with_key), false);
+    return field.member != NULL && strcmp(spec_field_text(field), key->with_value) == 0;
+}
+
+char *spec_format_number(double value, char text[static 32])
+{
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(text, 32, "%.*g", digits, value);
+        if (strtod(text, NULL) == value) break;
+    }
+    /* 64 rather than 6e+01, as long as a person can read the zeros. */
+    if (value == floor(value) && fabs(value) < 1e16) snprintf(text, 32, "%.0f", value);
+    return text;
+}
+
+static void expect_range(const struct spec_key *key, const char *what, struct buf *out)
+{
+    char min[32], max[32];
+    buf_printf(out, "%s from %s to %s", what, spec_format_number(key->min, min),
+               spec_format_number(key->max, max));
+}
+
+void spec_key_expected(const struct spec_key *key, struct buf *out)
+{
+    switch (key->type) {
+    case SPEC_NAME:
+        buf_printf(out, "1 to %d letters a-z, digits and dashes that start with a letter or digit",
+                   SPEC_NAME_MAX);
+        break;
+    case SPEC_TEXT: buf_add_text(out, "a path"); break;
+    case SPEC_MODEL: buf_add_text(out, "the path of a model file"); break;
+    case SPEC_CHOICE:
+        for (int i = 0; i < SPEC_CHOICES_MAX && key->choices[i] != NULL; i++) {
+            bool last = i + 1 == SPEC_CHOICES_MAX || key->choices[i + 1] == NULL;
+            buf_printf(out, "%s%s", i == 0 ? "" : last ? " or " : ", ", key->choices[i]);
+        }
+        break;
+    case SPEC_INTEGER: expect_range(key, "an integer", out); break;
+    case SPEC_NUMBER: expect_range(key, "a number", out); break;
+    case SPEC_BOOLEAN: buf_add_text(out, "true or false"); break;
+    case SPEC_UNITS:
+        buf_add_text(out, "a list of modules or lists of modules, such as [fc1, [conv1, conv2]]");
+        break;
+    }
+}
+
+static status_t unexpected(const struct spec_key *key, const char *format, ...) FSDPD_PRINTF(2, 3);
+
+static status_t unexpected(const struct spec_key *key, const char *format, ...)
+{
+    struct buf expected = {0};
+    spec_key_expected(key, &expected);
+    va_list args;
+    va_start(args, format);
+    status_t found = status_new_v(STATUS_INVALID_ARGUMENT, format, args);
+    va_end(args);
+    status_t status = status_new(STATUS_INVALID_ARGUMENT, "expected %s, found %s",
+                                 buf_text(&expected), status_message(found));
+    status_free(found);
+    buf_deinit(&expected);
+    return status;
+}
+
+status_t spec_check_number(const struct spec_key *key, double value, const char *found)
+{
+    char text[32];
+    if (found == NULL) found = spec_format_number(value, text);
+    /* Written so that a NaN fails too. */
+    if (!(value >= key->min && value <= key->max)) return unexpected(key, "%s", found);
+    if (key->type == SPEC_INTEGER && value != floor(value)) return unexpected(key, "%s", found);
+    return NULL;
+}
+
+static bool is_plain(const char *text)
+{
+    for (const char *c = text; *c != '\0'; c++)
+        if ((unsigned char)*c < ' ' || *c == 127) return false;
+    return true;
+}
+
+status_t spec_check_text(const struct spec_key *key, const char *text)
+{
+    size_t length = strlen(text);
+    if (length > SPEC_TEXT_MAX) return unexpected(key, "%zu characters", length);
+    if (!is_plain(text)) return unexpected(key, "text with control characters");
+    switch (key->type) {
+    case SPEC_NAME:
+        if (length == 0 || length > SPEC_NAME_MAX || text[0] == '-' ||
+            strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-") != length)
+            return unexpected(key, "'%s'", text);
+        return NULL;
+    case SPEC_CHOICE:
+        if (length == 0 && key->fallback != NULL && key->fallback[0] == '\0') return NULL;
+        for (int i = 0; i < SPEC_CHOICES_MAX && key->choices[i] != NULL; i++)
+            if (strcmp(text, key->choices[i]) == 0) return NULL;
+        return unexpected(key, "'%s'", text);
+    default: return length == 0 ? unexpected(key, "nothing") : NULL;
+    }
+}
+
+status_t spec_check_units(Fsdpd__V1__WrapUnit *const *units, size_t count)
+{
+    size_t total = 0;
+    if (count == 0)
+        return status_new(STATUS_INVALID_ARGUMENT, "expected at least one unit, found none; for no "
+                                                   "units say fsdp.wrap.policy: none");
+    for (size_t i = 0; i < count; i++) {
+        if (units[i]->n_modules == 0)
+            return status_new(STATUS_INVALID_ARGUMENT,
+                              "expected at least one module in unit %zu, found none", i + 1);
+        total += units[i]->n_modules;
+        if (total > SPEC_MODULES_MAX)
+            return status_new(STATUS_INVALID_ARGUMENT, "expected at most %d modules, found more",
+                              SPEC_MODULES_MAX);
+        for (size_t j = 0; j < units[i]->n_modules; j++) {
+            const char *module = units[i]->modules[j];
+            size_t length = strlen(module);
+            if (length == 0 || length > SPEC_MODULE_MAX || !is_plain(module))
+                return status_new(STATUS_INVALID_ARGUMENT,
+                                  "expected a module's path of 1 to %d characters as module %zu of "
+                                  "unit %zu, found %zu characters%s",
+                                  SPEC_MODULE_MAX, j + 1, i + 1, length,
+                                  is_plain(module) ? "" : " with control characters among them");
+        }
+    }
+    return NULL;
+}
+
+status_t spec_check_together(const Fsdpd__V1__JobSpec *spec)
+{
+    const Fsdpd__V1__OptimizerSpec *optimizer = spec->optimizer;
+    if (optimizer->nesterov && (optimizer->momentum <= 0 || optimizer->dampening != 0))
+        return status_new(
+            STATUS_INVALID_ARGUMENT,
+            "optimizer.nesterov: expected a momentum above 0 and no dampening with it, "
+            "found momentum %g and dampening %g",
+            optimizer->momentum, optimizer->dampening);
+    return NULL;
+}
+
+static bool is_unset(struct spec_field field)
+{
+    if (field.descriptor->label == PROTOBUF_C_LABEL_REPEATED) {
+        const Fsdpd__V1__WrapSpec *wrap =
+            (const Fsdpd__V1__WrapSpec *)(const void *)((const char *)field.member -
+                                                        field.descriptor->offset);
+        return wrap->n_units == 0;
+    }
+    if (field.descriptor->type == PROTOBUF_C_TYPE_STRING) return spec_field_text(field)[0] == '\0';
+    return spec_field_number(field) == 0;
+}
+
+static status_t check_field(const struct spec_key *key, const Fsdpd__V1__JobSpec *spec,
+                            struct spec_field field)
+{
+    switch (key->type) {
+    case SPEC_UNITS: return spec_check_units(spec->fsdp->wrap->units, spec->fsdp->wrap->n_units);
+    case SPEC_INTEGER:
+    case SPEC_NUMBER: return spec_check_number(key, spec_field_number(field), NULL);
+    case SPEC_BOOLEAN: return NULL;
+    default: return spec_check_text(key, spec_field_text(field));
+    }
+}
+
+/* Whether another row for the same key belongs to this spec. */
+static bool applies_otherwise(const struct spec_key *key, const Fsdpd__V1__JobSpec *spec)
+{
+    for (size_t i = 0; i < spec_key_count; i++)
+        if (strcmp(spec_keys[i].key, key->key) == 0 && spec_key_applies(&spec_keys[i], spec))
+            return true;
+    return false;
+}
+
+static status_t check_key(const struct spec_key *key, const Fsdpd__V1__JobSpec *spec)
+{
+    struct spec_field field = spec_field_find(spec, key, false);
+    if (field.member == NULL) return status_new(STATUS_INVALID_ARGUMENT, "is missing");
+    if (spec_key_applies(key, spec)) return check_field(key, spec, field);
+    if (applies_otherwise(key, spec) || is_unset(field)) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT, "belongs to %s %s only", key->with_key,
+                      key->with_value);
+}
+
+status_t spec_validate(const Fsdpd__V1__JobSpec *spec)
+{
+    for (size_t i = 0; i < spec_key_count; i++)
+        TRY(status_wrap(check_key(&spec_keys[i], spec), "%s", spec_keys[i].key));
+    const char *text = spec->model->text;
+    size_t length = text ? strlen(text) : 0;
+    if (length == 0 || length > SPEC_MODEL_MAX)
+        return status_new(STATUS_INVALID_ARGUMENT, "model.text: expected 1 to %d bytes, found %zu",
+                          SPEC_MODEL_MAX, length);
+    return spec_check_together(spec);
+}
+
+Fsdpd__V1__JobSpec *spec_copy(const Fsdpd__V1__JobSpec *spec)
+{
+    size_t size = protobuf_c_message_get_packed_size(&spec->base);
+    uint8_t *bytes = mem_alloc(size + 1);
+    protobuf_c_message_pack(&spec->base, bytes);
+    ProtobufCMessage *copy = protobuf_c_message_unpack(spec->base.descriptor, NULL, size, bytes);
+    free(bytes);
+    if (copy == NULL) abort(); /* our own bytes: memory is gone */
+    return (Fsdpd__V1__JobSpec *)(void *)copy;
+}
+
+void spec_free(Fsdpd__V1__JobSpec *spec)
+{
+    if (spec != NULL) protobuf_c_message_free_unpacked(&spec->base, NULL);
+}
