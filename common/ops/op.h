@@ -5,29 +5,35 @@
  *
  * One row per kind, semantics as the PyTorch function of the same name:
  *
- *   kind                     inputs                      outputs
- *   CONV2D                   x, weight, bias?            y             attrs.conv; y = act(conv +
- * bias) CONV2D_BACKWARD_DATA     dy, weight                  dx            attrs.conv (activation
- * NONE) CONV2D_BACKWARD_WEIGHTS  x, dy                       dweight, dbias?   attrs.conv LINEAR x
- * (.., in), weight (out, in), bias?   y (.., out)   attrs.linear LINEAR_BACKWARD_DATA     dy,
- * weight                  dx LINEAR_BACKWARD_WEIGHTS  x, dy                       dweight, dbias?
- *   RELU                     x                           y
- *   RELU_BACKWARD            dy, y                       dx            y is the forward's output
- *   MAX_POOL2D               x                           y, indices?   attrs.pool; indices u8,
- * shape of y: winner's position in its window (row-major, first of equals) MAX_POOL2D_BACKWARD dy,
- * indices                 dx            attrs.pool DROPOUT                  x y attrs.dropout; see
- * below DROPOUT_BACKWARD         dy                          dx            attrs.dropout: same mask
- *   RESHAPE                  x                           y             same elements in plain order
- *   ADD                      a, b                        y             same shapes
- *   LOG_SOFTMAX              x (n, c)                    y             over the last dimension
- *   LOG_SOFTMAX_BACKWARD     dy, y                       dx
- *   NLL_LOSS                 y (n, c), target (n) i32    loss (1)      attrs.loss
- *   NLL_LOSS_BACKWARD        target                      dy (n, c)     attrs.loss; d(loss) = 1
- *   CROSS_ENTROPY            x (n, c), target            loss (1), y (n, c) log-probabilities
- *                                                                      LOG_SOFTMAX + NLL_LOSS in
- * one CROSS_ENTROPY_BACKWARD   y, target                   dx            (softmax - onehot) * scale
- *   COUNT_CORRECT            y (n, c), target            correct (1)   rows whose first maximum is
- * target
+ *   kind                     inputs                    outputs
+ *   CONV2D                   x, weight, bias?          y                attrs.conv
+ *                                                      y = activation(conv + bias)
+ *   CONV2D_BACKWARD_DATA     dy, weight                dx               attrs.conv, activation NONE
+ *   CONV2D_BACKWARD_WEIGHTS  x, dy                     dweight, dbias?  attrs.conv, activation NONE
+ *   LINEAR                   x (.., in),               y (.., out)      attrs.linear
+ *                            weight (out, in), bias?
+ *   LINEAR_BACKWARD_DATA     dy, weight                dx               activation NONE
+ *   LINEAR_BACKWARD_WEIGHTS  x, dy                     dweight, dbias?  activation NONE
+ *   RELU                     x                         y
+ *   RELU_BACKWARD            dy, y                     dx               y is the forward's output
+ *   MAX_POOL2D               x                         y, indices?      attrs.pool; indices u8,
+ *                                                      shape of y: winner's position in its window
+ *                                                      (row-major, first of equals, NaN wins)
+ *   MAX_POOL2D_BACKWARD      dy, indices               dx               attrs.pool
+ *   DROPOUT                  x                         y                attrs.dropout; see below
+ *   DROPOUT_BACKWARD         dy                        dx               attrs.dropout: same mask
+ *   RESHAPE                  x                         y                same elements, plain order
+ *   ADD                      a, b                      y                same shapes
+ *   LOG_SOFTMAX              x (n, c)                  y                over the last dimension
+ *   LOG_SOFTMAX_BACKWARD     dy, y                     dx
+ *   NLL_LOSS                 y (n, c), target (n) i32  loss (1)         attrs.loss
+ *   NLL_LOSS_BACKWARD        target                    dy (n, c)        attrs.loss; d(loss) = 1
+ *   CROSS_ENTROPY            x (n, c), target          loss (1),        attrs.loss; LOG_SOFTMAX and
+ *                                                      y (n, c)         NLL_LOSS in one
+ *   CROSS_ENTROPY_BACKWARD   y, target                 dx               attrs.loss;
+ *                                                      (softmax - onehot) * scale
+ *   COUNT_CORRECT            y (n, c), target          correct (1)      rows whose first maximum is
+ *                                                      the target (NaN is the largest)
  *
  * A target below 0 is a row to ignore: no loss, no gradient, never correct (short last batches are
  * filled up with such rows); the MEAN over no rows is 0. A target >= c is refused by whoever reads
@@ -130,8 +136,7 @@ status_t op_desc_check(const struct op_desc *desc) FSDPD_MUST_USE;
 int64_t op_window_output(int64_t size, int64_t kernel, int64_t stride, int64_t padding,
                          int64_t dilation);
 
-/* Floating-point operations of one run: 2 per multiply-add of convolutions and matmuls, 0 for
- * others. */
+/* Floating-point operations of one run: 2 per multiply-add of convolutions and matmuls, else 0. */
 double op_desc_flops(const struct op_desc *desc);
 
 /* Bytes that one run must at least read and write: every operand once. */
