@@ -368,9 +368,10 @@ static status_t set_at_path(struct yamldoc *document, char *path, struct yamldoc
                               YAMLDOC_MAX_DEPTH);
         if (mapping->kind != YAMLDOC_MAPPING) {
             char *where = yamldoc_path(mapping);
-            status_t status =
-                status_new(STATUS_INVALID_ARGUMENT, "%s: '%s' is not a mapping; it has no key '%s'",
-                           origin, where, key);
+            const char *quote = *where ? "'" : "";
+            status_t status = status_new(STATUS_INVALID_ARGUMENT,
+                                         "%s: %s%s%s is not a mapping; it has no key '%s'", origin,
+                                         quote, *where ? where : "the document", quote, key);
             free(where);
             return status;
         }
