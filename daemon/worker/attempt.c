@@ -1,0 +1,403 @@
+/*
+ * An attempt; see attempt.h. The training thread owns the session and the communicators. What the loop
+ * hands over (orders, an abort) is guarded by one lock; aborting reaches into whatever the training
+ * thread is doing at that moment: a wait for the store, a collective, a step, a pull.
+ */
+#include "worker/attempt.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/mem.h"
+#include "worker/job_message.h"
+#include "worker/pull.h"
+
+struct queued_order {
+    uint64_t sequence;
+    uint64_t pull;        /* 0: a cancel */
+    char *cancel_message; /* of a cancel */
+};
+
+struct attempt {
+    struct link *link;
+    struct mailbox *mailbox;
+    const struct worker_options *options;
+    Fsdpd__V1__Assignment *assignment; /* a copy */
+    void (*ended)(void *user);
+    void *user;
+    pthread_t thread;
+
+    struct gate gate; /* for everything that waits for the coordinator */
+    struct rendezvous rendezvous;
+    struct pull_context pull_context;
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct queued_order *orders; /* by sequence, from 1 */
+    int order_count, order_capacity;
+    char *aborted; /* why; NULL if not */
+    struct train_session *session;
+    struct comm *comm;
+    struct puller *puller;
+
+    uint64_t orders_done; /* training thread */
+    uint64_t memory_planned, memory_peak;
+};
+
+/* Telling the coordinator. */
+
+static void post_event(struct attempt *attempt, Fsdpd__V1__AttemptEvent *event)
+{
+    event->job = mem_strdup(attempt->assignment->job);
+    event->attempt = attempt->assignment->attempt;
+    Fsdpd__V1__WorkerMessage *message = mem_alloc(sizeof *message);
+    fsdpd__v1__worker_message__init(message);
+    message->message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_EVENT;
+    message->event = event;
+    link_post(attempt->link, message);
+}
+
+static Fsdpd__V1__AttemptEvent *event_new(void)
+{
+    Fsdpd__V1__AttemptEvent *event = mem_alloc(sizeof *event);
+    fsdpd__v1__attempt_event__init(event);
+    return event;
+}
+
+static void tell_started(void *user, uint64_t plan_hash, uint64_t steps)
+{
+    Fsdpd__V1__AttemptEvent *event = event_new();
+    event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_STARTED;
+    event->started = mem_alloc(sizeof *event->started);
+    fsdpd__v1__started__init(event->started);
+    event->started->plan_hash = plan_hash;
+    event->started->steps = steps;
+    post_event(user, event);
+}
+
+static void tell_metrics(void *user, const struct train_metrics *metrics)
+{
+    struct attempt *attempt = user;
+    if (attempt->assignment->rank != 0) return;
+    Fsdpd__V1__AttemptEvent *event = event_new();
+    event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_METRICS;
+    Fsdpd__V1__Metrics *message = event->metrics = mem_alloc(sizeof *message);
+    fsdpd__v1__metrics__init(message);
+    message->step = metrics->step;
+    message->epoch = metrics->epoch;
+    message->loss = metrics->loss;
+    message->learning_rate = metrics->learning_rate;
+    message->samples_per_second = metrics->samples_per_second;
+    message->step_seconds = metrics->step_seconds;
+    message->seconds_left = metrics->seconds_left;
+    message->train_seconds = metrics->train_seconds;
+    message->communicated_bytes = metrics->communicated_bytes;
+    message->memory_peak_bytes = metrics->memory_peak_bytes;
+    post_event(attempt, event);
+}
+
+static void tell_epoch(void *user, const struct train_epoch *epoch)
+{
+    struct attempt *attempt = user;
+    if (attempt->assignment->rank != 0) return;
+    Fsdpd__V1__AttemptEvent *event = event_new();
+    event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_EPOCH;
+    Fsdpd__V1__EpochEnd *message = event->epoch = mem_alloc(sizeof *message);
+    fsdpd__v1__epoch_end__init(message);
+    message->epoch = epoch->epoch;
+    message->train_loss = epoch->train_loss;
+    message->test_loss = epoch->test_loss;
+    message->accuracy = epoch->accuracy;
+    message->correct = epoch->correct;
+    message->test_samples = epoch->test_samples;
+    message->seconds = epoch->seconds;
+    message->evaluated = epoch->evaluated;
+    post_event(attempt, event);
+}
+
+/* Takes ownership of `status`. */
+static void tell_finished(struct attempt *attempt, status_t status)
+{
+    Fsdpd__V1__AttemptEvent *event = event_new();
+    event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_FINISHED;
+    Fsdpd__V1__Finished *message = event->finished = mem_alloc(sizeof *message);
+    fsdpd__v1__finished__init(message);
+    message->code = (uint32_t)status_code(status);
+    message->reason = mem_strdup(status == NULL ? "DONE" : status_code_name(status_code(status)));
+    message->message = mem_strdup(status == NULL ? "trained to the end" : status_message(status));
+    if (attempt->session != NULL) message->step = train_session_step(attempt->session);
+    message->memory_planned_bytes = attempt->memory_planned;
+    message->memory_peak_bytes = attempt->memory_peak;
+    status_free(status);
+    post_event(attempt, event);
+}
+
+/* Orders. */
+
+static uint64_t latest_order(void *user)
+{
+    struct attempt *attempt = user;
+    pthread_mutex_lock(&attempt->lock);
+    uint64_t latest = (uint64_t)attempt->order_count;
+    pthread_mutex_unlock(&attempt->lock);
+    return latest;
+}
+
+/* Waits until order `sequence` is here; a copy of its plain fields, and its message, owned. */
+static status_t take_order(struct attempt *attempt, uint64_t sequence, struct queued_order *order)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += attempt->assignment->timeout_ms / 1000 + 1;
+    status_t status = NULL;
+    pthread_mutex_lock(&attempt->lock);
+    while ((uint64_t)attempt->order_count < sequence && attempt->aborted == NULL && status == NULL)
+        if (pthread_cond_timedwait(&attempt->changed, &attempt->lock, &until) != 0)
+            status = status_new(STATUS_DEADLINE_EXCEEDED,
+                                "order %llu, which rank 0 has, did not arrive",
+                                (unsigned long long)sequence);
+    if (status == NULL && attempt->aborted != NULL)
+        status = status_new(STATUS_ABORTED, "%s", attempt->aborted);
+    if (status == NULL) {
+        *order = attempt->orders[sequence - 1];
+        if (order->cancel_message != NULL)
+            order->cancel_message = mem_strdup(order->cancel_message);
+    }
+    pthread_mutex_unlock(&attempt->lock);
+    return status;
+}
+
+static status_t run_orders(void *user, uint64_t sequence, struct executor *executor, uint64_t step)
+{
+    struct attempt *attempt = user;
+    while (attempt->orders_done < sequence) {
+        struct queued_order order;
+        TRY(take_order(attempt, attempt->orders_done + 1, &order));
+        attempt->orders_done++;
+        if (order.pull == 0) {
+            status_t status = status_new(STATUS_CANCELLED, "%s", order.cancel_message);
+            free(order.cancel_message);
+            return status;
+        }
+        struct snapshot *snapshot;
+        TRY(snapshot_take(executor, step, &snapshot));
+        puller_add(attempt->puller, order.pull, snapshot);
+    }
+    return NULL;
+}
+
+void attempt_order(struct attempt *attempt, const Fsdpd__V1__Order *order)
+{
+    const Fsdpd__V1__Assignment *assignment = attempt->assignment;
+    if (strcmp(order->job, assignment->job) != 0 || order->attempt != assignment->attempt) return;
+    struct queued_order queued = {.sequence = order->sequence};
+    if (order->order_case == FSDPD__V1__ORDER__ORDER_CANCEL) {
+        const char *why = order->cancel->message[0] ? order->cancel->message : "cancelled";
+        if (order->cancel->at_once) {
+            attempt_abort(attempt, why);
+            return;
+        }
+        queued.cancel_message = mem_strdup(why);
+    } else if (order->order_case == FSDPD__V1__ORDER__ORDER_PULL && order->pull->pull != 0) {
+        queued.pull = order->pull->pull;
+    } else {
+        attempt_abort(attempt, "the coordinator sent an order that this worker does not know");
+        return;
+    }
+    pthread_mutex_lock(&attempt->lock);
+    if (order->sequence == (uint64_t)attempt->order_count + 1) {
+        MEM_GROW(attempt->orders, attempt->order_count, attempt->order_capacity);
+        attempt->orders[attempt->order_count++] = queued;
+        queued.cancel_message = NULL;
+    }
+    pthread_cond_broadcast(&attempt->changed);
+    pthread_mutex_unlock(&attempt->lock);
+    free(queued.cancel_message); /* a repetition */
+}
+
+void attempt_abort(struct attempt *attempt, const char *why)
+{
+    pthread_mutex_lock(&attempt->lock);
+    if (attempt->aborted == NULL) attempt->aborted = mem_strdup(why);
+    if (attempt->session != NULL) train_session_abort(attempt->session, why);
+    if (attempt->comm != NULL) comm_abort(attempt->comm, why);
+    if (attempt->puller != NULL) puller_abort(attempt->puller, why);
+    pthread_cond_broadcast(&attempt->changed);
+    pthread_mutex_unlock(&attempt->lock);
+    link_close_gate(attempt->link, &attempt->gate, why);
+}
+
+uint64_t attempt_step(const struct attempt *attempt)
+{
+    struct attempt *mutable = (struct attempt *)attempt; /* only for its lock */
+    pthread_mutex_lock(&mutable->lock);
+    uint64_t step = attempt->session != NULL ? train_session_step(attempt->session) : 0;
+    pthread_mutex_unlock(&mutable->lock);
+    return step;
+}
+
+/* The rendezvous that communicators see: the attempt's store at the coordinator. */
+
+static status_t rendezvous_set(void *user, const char *key, const void *value, size_t size)
+{
+    struct attempt *attempt = user;
+    return link_store_set(attempt->link, &attempt->gate, attempt->assignment->store, key, value,
+                          size);
+}
+
+static status_t rendezvous_get(void *user, const char *key, int64_t timeout_ms, void **value,
+                               size_t *size)
+{
+    struct attempt *attempt = user;
+    return link_store_get(attempt->link, &attempt->gate, attempt->assignment->store, key,
+                          timeout_ms, value, size);
+}
+
+/* The training thread. */
+
+/* Publishes what an abort must reach; the error if the abort came first. */
+static status_t publish(struct attempt *attempt, struct train_session *session, struct comm *comm,
+                        struct puller *puller)
+{
+    pthread_mutex_lock(&attempt->lock);
+    attempt->session = session;
+    attempt->comm = comm;
+    attempt->puller = puller;
+    status_t status = NULL;
+    if (attempt->aborted != NULL) status = status_new(STATUS_ABORTED, "%s", attempt->aborted);
+    pthread_mutex_unlock(&attempt->lock);
+    return status;
+}
+
+static status_t keep_state_dict(void *user, struct executor *executor, uint64_t step)
+{
+    struct attempt *attempt = user;
+    if (!attempt->assignment->spec->save_model) return NULL;
+    struct snapshot *snapshot;
+    TRY(snapshot_take(executor, step, &snapshot));
+    puller_add(attempt->puller, 0, snapshot);
+    return NULL;
+}
+
+static status_t join_and_train(struct attempt *attempt, struct train_session *session)
+{
+    const Fsdpd__V1__Assignment *assignment = attempt->assignment;
+    const struct plan *plan = train_session_plan(session);
+    const int world = (int)assignment->world;
+    attempt->memory_planned = plan->peak_bytes;
+    struct comm *comm = NULL;
+    if (world > 1)
+        TRY(comm_gloo_new((int)assignment->rank, world, assignment->address, "train",
+                          &attempt->rendezvous, assignment->timeout_ms, &comm));
+    attempt->pull_context.sharded = plan->options.strategy != STRATEGY_NO_SHARD;
+    struct puller *puller = NULL;
+    status_t status = puller_new(&attempt->pull_context, &puller);
+    if (status == NULL) status = publish(attempt, session, comm, puller);
+    const struct train_hooks hooks = {
+        .started = tell_started,
+        .metrics = tell_metrics,
+        .epoch = tell_epoch,
+        .latest_order = latest_order,
+        .run_orders = run_orders,
+        .user = attempt,
+    };
+    if (status == NULL)
+        status = train_session_run(session, comm, assignment->timeout_ms, &hooks, keep_state_dict);
+    attempt->memory_peak = train_session_memory_peak(session);
+    /* Somebody else's pull does not outlive a run that failed; it would wait for ranks that are gone. */
+    if (status != NULL && puller != NULL) puller_abort(puller, status_message(status));
+    status_t pulled = puller_finish(puller);
+    status_t published = publish(attempt, session, NULL, NULL);
+    comm_free(comm);
+    return status_first(status, status_first(pulled, published));
+}
+
+static status_t set_up_and_train(struct attempt *attempt)
+{
+    const Fsdpd__V1__Assignment *assignment = attempt->assignment;
+    struct job_settings settings;
+    TRY(job_settings_init(&settings, assignment->spec, assignment->job, attempt->options));
+    struct device *device = NULL;
+    struct train_session *session = NULL;
+    status_t status = device_open(attempt->options->device, attempt->options->threads, &device);
+    if (status == NULL)
+        status = train_session_new(&settings.job, device, (int)assignment->rank, false, &session);
+    if (status == NULL) status = publish(attempt, session, NULL, NULL);
+    if (status == NULL) status = join_and_train(attempt, session);
+    tell_finished(attempt, status);
+    status_free(publish(attempt, NULL, NULL, NULL));
+    train_session_free(session);
+    device_close(device);
+    job_settings_deinit(&settings);
+    return NULL;
+}
+
+static void *attempt_thread(void *argument)
+{
+    struct attempt *attempt = argument;
+    status_t status = set_up_and_train(attempt);
+    if (status != NULL) tell_finished(attempt, status);
+    mailbox_post(attempt->mailbox, attempt->ended, attempt->user);
+    return NULL;
+}
+
+static Fsdpd__V1__Assignment *assignment_copy(const Fsdpd__V1__Assignment *assignment)
+{
+    size_t size = fsdpd__v1__assignment__get_packed_size(assignment);
+    uint8_t *bytes = mem_alloc(size);
+    fsdpd__v1__assignment__pack(assignment, bytes);
+    Fsdpd__V1__Assignment *copy = fsdpd__v1__assignment__unpack(NULL, size, bytes);
+    free(bytes);
+    return copy;
+}
+
+struct attempt *attempt_start(struct link *link, struct mailbox *mailbox,
+                              const struct worker_options *options,
+                              const Fsdpd__V1__Assignment *assignment,
+                              void (*ended)(void *user), void *user)
+{
+    struct attempt *attempt = mem_alloc(sizeof *attempt);
+    attempt->link = link;
+    attempt->mailbox = mailbox;
+    attempt->options = options;
+    attempt->assignment = assignment_copy(assignment);
+    attempt->ended = ended;
+    attempt->user = user;
+    attempt->rendezvous = (struct rendezvous){rendezvous_set, rendezvous_get, attempt};
+    attempt->pull_context = (struct pull_context){
+        .link = link,
+        .gate = &attempt->gate,
+        .job = attempt->assignment->job,
+        .attempt = assignment->attempt,
+        .rank = (int)assignment->rank,
+        .world = (int)assignment->world,
+        .rendezvous = &attempt->rendezvous,
+        .address = attempt->assignment->address,
+        .timeout_ms = assignment->timeout_ms,
+    };
+    pthread_mutex_init(&attempt->lock, NULL);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&attempt->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    if (pthread_create(&attempt->thread, NULL, attempt_thread, attempt) != 0)
+        abort(); /* no thread at all: nothing that this process could still do */
+    return attempt;
+}
+
+void attempt_free(struct attempt *attempt)
+{
+    if (attempt == NULL) return;
+    pthread_join(attempt->thread, NULL);
+    for (int i = 0; i < attempt->order_count; i++) free(attempt->orders[i].cancel_message);
+    free(attempt->orders);
+    free(attempt->aborted);
+    gate_deinit(&attempt->gate);
+    pthread_cond_destroy(&attempt->changed);
+    pthread_mutex_destroy(&attempt->lock);
+    fsdpd__v1__assignment__free_unpacked(attempt->assignment, NULL);
+    free(attempt);
+}

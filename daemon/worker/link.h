@@ -1,0 +1,65 @@
+/*
+ * The link: the Attach stream to the coordinator, and the other calls on the same channel. Functions
+ * run on the loop's thread unless they say otherwise.
+ */
+#ifndef FSDPD_WORKER_LINK_H
+#define FSDPD_WORKER_LINK_H
+
+#include "fsdpd/v1/worker.pb-c.h"
+#include "rpc/client.h"
+#include "runtime/comm.h"
+#include "worker/mailbox.h"
+#include "worker/worker.h"
+
+struct link;
+
+struct link_callbacks {
+    void (*on_plan)(void *user, const Fsdpd__V1__PlanOrder *order);
+    void (*on_assignment)(void *user, const Fsdpd__V1__Assignment *assignment);
+    void (*on_order)(void *user, const Fsdpd__V1__Order *order);
+    void (*on_drain)(void *user);
+    /* The stream is gone; it is opened again by itself. The callee owns `status`. */
+    void (*on_lost)(void *user, status_t status);
+    uint64_t (*step)(void *user); /* for heartbeats */
+    void *user;
+};
+
+status_t link_new(uv_loop_t *loop, struct mailbox *mailbox, const struct worker_options *options,
+                  const char *id, uint64_t memory_bytes, const struct link_callbacks *callbacks,
+                  struct link **link) FSDPD_MUST_USE;
+/* `closed` comes when the channel and the runtime are gone. */
+void link_close(struct link *link, void (*closed)(void *user), void *user);
+
+/* Takes ownership of `message`, which was made with malloc'ed memory. From any thread. Dropped if
+ * there is no link. */
+void link_post(struct link *link, Fsdpd__V1__WorkerMessage *message);
+
+/* The address that peers reach this worker under. */
+const char *link_address(const struct link *link);
+
+/*
+ * Blocking calls, from any thread but the loop's. Whoever waits does so at a gate: once it is closed,
+ * every wait at it ends with ABORTED, also those to come. A gate must outlive the calls.
+ */
+struct gate {
+    char *closed; /* why; NULL while open; guarded by the link */
+};
+void link_close_gate(struct link *link, struct gate *gate, const char *why); /* from any thread */
+void gate_deinit(struct gate *gate);
+
+status_t link_store_set(struct link *link, struct gate *gate, const char *store, const char *key,
+                        const void *value, size_t size) FSDPD_MUST_USE;
+status_t link_store_get(struct link *link, struct gate *gate, const char *store, const char *key,
+                        int64_t timeout_ms, void **value, size_t *size) FSDPD_MUST_USE;
+
+/* A state_dict on its way to the coordinator: at most a few pieces are under way at once. */
+struct upload;
+status_t upload_begin(struct link *link, struct gate *gate, const char *job, uint32_t attempt,
+                      uint64_t pull, uint64_t total_size, uint64_t step,
+                      struct upload **upload) FSDPD_MUST_USE;
+status_t upload_write(struct upload *upload, const void *bytes, size_t size) FSDPD_MUST_USE;
+/* Waits until the coordinator has taken everything; frees the upload, also on failure. */
+status_t upload_finish(struct upload *upload) FSDPD_MUST_USE;
+void upload_cancel(struct upload *upload); /* frees it; accepts NULL */
+
+#endif

@@ -1,0 +1,205 @@
+/*
+ * Pulls; see pull.h. Every rank works through the same orders in the same order, so the groups that
+ * are made for them, one per pull, pair up without further agreement.
+ */
+#include "worker/pull.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+
+struct pull_request {
+    struct pull_request *next;
+    uint64_t pull;
+    struct snapshot *snapshot;
+};
+
+struct puller {
+    const struct pull_context *context;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct pull_request *first, **last;
+    bool finishing;
+    char *aborted;      /* why; NULL if not */
+    struct comm *comm;  /* of the pull in progress */
+    status_t final;     /* of pull 0 */
+    struct device *device;
+    struct lane_queue *lane;
+};
+
+/* The sink on rank 0: bytes go to the coordinator as they come. */
+struct pull_sink {
+    const struct pull_context *context;
+    uint64_t pull;
+    struct upload *upload;
+};
+
+static status_t sink_begin(void *user, uint64_t total_size, uint64_t step)
+{
+    struct pull_sink *sink = user;
+    const struct pull_context *context = sink->context;
+    return upload_begin(context->link, context->gate, context->job, context->attempt, sink->pull,
+                        total_size, step, &sink->upload);
+}
+
+static status_t sink_write(void *user, const void *bytes, size_t size)
+{
+    struct pull_sink *sink = user;
+    return upload_write(sink->upload, bytes, size);
+}
+
+/* Makes the group of this pull and publishes it, so that puller_abort reaches it. */
+static status_t join_group(struct puller *puller, uint64_t pull, struct comm **comm)
+{
+    const struct pull_context *context = puller->context;
+    *comm = NULL;
+    if (!context->sharded || context->world == 1) return NULL;
+    char *prefix = mem_printf("pull-%llu", (unsigned long long)pull);
+    status_t status = comm_gloo_new(context->rank, context->world, context->address, prefix,
+                                    context->rendezvous, context->timeout_ms, comm);
+    free(prefix);
+    if (status != NULL) return status;
+    pthread_mutex_lock(&puller->lock);
+    puller->comm = *comm;
+    if (puller->aborted != NULL) comm_abort(*comm, puller->aborted);
+    pthread_mutex_unlock(&puller->lock);
+    return NULL;
+}
+
+static status_t run_pull(struct puller *puller, const struct pull_request *request)
+{
+    const struct pull_context *context = puller->context;
+    struct comm *comm;
+    TRY(join_group(puller, request->pull, &comm));
+    struct pull_sink sink = {.context = context, .pull = request->pull};
+    const struct state_dict_sink callbacks = {sink_begin, sink_write, &sink};
+    status_t status = state_dict_stream(request->snapshot, comm, puller->lane, context->job,
+                                        context->rank == 0 ? &callbacks : NULL);
+    pthread_mutex_lock(&puller->lock);
+    puller->comm = NULL;
+    pthread_mutex_unlock(&puller->lock);
+    comm_free(comm);
+    if (status == NULL && sink.upload != NULL) return upload_finish(sink.upload);
+    upload_cancel(sink.upload);
+    return status;
+}
+
+static void tell_failure(const struct pull_context *context, uint64_t pull, status_t status)
+{
+    Fsdpd__V1__PullFailed *failed = mem_alloc(sizeof *failed);
+    fsdpd__v1__pull_failed__init(failed);
+    failed->pull = pull;
+    failed->code = (uint32_t)status_code(status);
+    failed->message = mem_strdup(status_message(status));
+    Fsdpd__V1__AttemptEvent *event = mem_alloc(sizeof *event);
+    fsdpd__v1__attempt_event__init(event);
+    event->job = mem_strdup(context->job);
+    event->attempt = context->attempt;
+    event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_PULL_FAILED;
+    event->pull_failed = failed;
+    Fsdpd__V1__WorkerMessage *message = mem_alloc(sizeof *message);
+    fsdpd__v1__worker_message__init(message);
+    message->message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_EVENT;
+    message->event = event;
+    link_post(context->link, message);
+}
+
+static void *puller_thread(void *argument)
+{
+    struct puller *puller = argument;
+    pthread_mutex_lock(&puller->lock);
+    for (;;) {
+        while (puller->first == NULL && !puller->finishing)
+            pthread_cond_wait(&puller->changed, &puller->lock);
+        struct pull_request *request = puller->first;
+        if (request == NULL) break;
+        puller->first = request->next;
+        if (puller->first == NULL) puller->last = &puller->first;
+        status_t status = NULL;
+        if (puller->aborted != NULL) status = status_new(STATUS_ABORTED, "%s", puller->aborted);
+        pthread_mutex_unlock(&puller->lock);
+
+        if (status == NULL) status = run_pull(puller, request);
+        if (status != NULL && request->pull != 0)
+            tell_failure(puller->context, request->pull, status);
+        snapshot_free(request->snapshot);
+
+        pthread_mutex_lock(&puller->lock);
+        if (request->pull == 0) puller->final = status;
+        else status_free(status);
+        free(request);
+    }
+    pthread_mutex_unlock(&puller->lock);
+    return NULL;
+}
+
+/* A device of its own, so that the pull's memory is not counted as the training's. */
+static status_t open_lane(struct puller *puller)
+{
+    TRY(device_open("cpu", 1, &puller->device));
+    status_t status = lane_open(puller->device, LANE_COMM, &puller->lane);
+    if (status != NULL) device_close(puller->device);
+    return status;
+}
+
+status_t puller_new(const struct pull_context *context, struct puller **out)
+{
+    struct puller *puller = mem_alloc(sizeof *puller);
+    puller->context = context;
+    puller->last = &puller->first;
+    status_t status = open_lane(puller);
+    if (status != NULL) {
+        free(puller);
+        return status;
+    }
+    pthread_mutex_init(&puller->lock, NULL);
+    pthread_cond_init(&puller->changed, NULL);
+    int error = pthread_create(&puller->thread, NULL, puller_thread, puller);
+    if (error != 0) {
+        lane_close(puller->lane);
+        device_close(puller->device);
+        free(puller);
+        return status_from_errno(error, "cannot start the pull thread");
+    }
+    *out = puller;
+    return NULL;
+}
+
+void puller_add(struct puller *puller, uint64_t pull, struct snapshot *snapshot)
+{
+    struct pull_request *request = mem_alloc(sizeof *request);
+    *request = (struct pull_request){.pull = pull, .snapshot = snapshot};
+    pthread_mutex_lock(&puller->lock);
+    *puller->last = request;
+    puller->last = &request->next;
+    pthread_cond_broadcast(&puller->changed);
+    pthread_mutex_unlock(&puller->lock);
+}
+
+void puller_abort(struct puller *puller, const char *why)
+{
+    pthread_mutex_lock(&puller->lock);
+    if (puller->aborted == NULL) puller->aborted = mem_strdup(why);
+    if (puller->comm != NULL) comm_abort(puller->comm, why);
+    pthread_mutex_unlock(&puller->lock);
+}
+
+status_t puller_finish(struct puller *puller)
+{
+    if (puller == NULL) return NULL;
+    pthread_mutex_lock(&puller->lock);
+    puller->finishing = true;
+    pthread_cond_broadcast(&puller->changed);
+    pthread_mutex_unlock(&puller->lock);
+    pthread_join(puller->thread, NULL);
+    status_t status = puller->final;
+    lane_close(puller->lane);
+    device_close(puller->device);
+    pthread_cond_destroy(&puller->changed);
+    pthread_mutex_destroy(&puller->lock);
+    free(puller->aborted);
+    free(puller);
+    return status;
+}

@@ -1,0 +1,38 @@
+/*
+ * Answering pull orders while training goes on: snapshots are taken on the training thread and
+ * streamed, one after the other, by a thread of their own with a communicator of its own.
+ */
+#ifndef FSDPD_WORKER_PULL_H
+#define FSDPD_WORKER_PULL_H
+
+#include "checkpoint/state_dict.h"
+#include "worker/link.h"
+
+/* What a pull needs to know of its attempt; must outlive the puller. */
+struct pull_context {
+    struct link *link;
+    struct gate *gate; /* of the attempt */
+    const char *job;
+    uint32_t attempt;
+    int rank, world;
+    bool sharded; /* units must be gathered */
+    const struct rendezvous *rendezvous;
+    const char *address;
+    int64_t timeout_ms;
+};
+
+struct puller;
+
+status_t puller_new(const struct pull_context *context, struct puller **puller) FSDPD_MUST_USE;
+
+/* Queues a pull (0: the final state_dict) and takes ownership of `snapshot`. Training thread. */
+void puller_add(struct puller *puller, uint64_t pull, struct snapshot *snapshot);
+
+/* Ends the pull in progress and those queued soon; they fail. From any thread. */
+void puller_abort(struct puller *puller, const char *why);
+
+/* Waits until everything queued is done, then frees. The error is that of the final state_dict (pull
+ * 0), if that was asked for and failed. Accepts NULL. */
+status_t puller_finish(struct puller *puller) FSDPD_MUST_USE;
+
+#endif

@@ -1,0 +1,280 @@
+/*
+ * The worker's lifecycle; see worker.h. Everything here runs on the loop's thread, except planning,
+ * which runs on libuv's pool because it builds whole graphs.
+ */
+#include "worker/worker.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "worker/attempt.h"
+#include "worker/job_message.h"
+
+/* How long an attempt may take to end when the worker leaves; after that the process ends anyhow. */
+enum { LEAVE_MS = 5000 };
+
+struct worker {
+    const struct worker_options *options;
+    uv_loop_t loop;
+    struct mailbox *mailbox;
+    struct link *link;
+    struct attempt *attempt; /* NULL when idle */
+    uv_signal_t sigterm, sigint;
+    uv_timer_t leave_timer;
+    int plans_running;
+    bool leaving;
+    int exit_code;
+};
+
+/* Leaving: end the attempt, wait for plans, close the link, close the handles. */
+
+static void on_link_closed(void *user)
+{
+    struct worker *worker = user;
+    worker->link = NULL;
+    mailbox_close(worker->mailbox);
+    uv_close((uv_handle_t *)&worker->sigterm, NULL);
+    uv_close((uv_handle_t *)&worker->sigint, NULL);
+    uv_close((uv_handle_t *)&worker->leave_timer, NULL);
+}
+
+static void leave_if_idle(struct worker *worker)
+{
+    if (!worker->leaving || worker->attempt != NULL || worker->plans_running > 0) return;
+    if (worker->link == NULL) return;
+    struct link *link = worker->link;
+    link_close(link, on_link_closed, worker);
+}
+
+static void on_leave_timeout(uv_timer_t *timer)
+{
+    struct worker *worker = timer->data;
+    log_event(LOG_WARNING, "worker_stuck", "after_ms=%d", LEAVE_MS);
+    _exit(worker->exit_code ? worker->exit_code : 1);
+}
+
+static void leave(struct worker *worker, const char *why, int exit_code)
+{
+    if (worker->leaving) return;
+    worker->leaving = true;
+    worker->exit_code = exit_code;
+    uv_timer_start(&worker->leave_timer, on_leave_timeout, LEAVE_MS, 0);
+    if (worker->attempt != NULL) attempt_abort(worker->attempt, why);
+    leave_if_idle(worker);
+}
+
+static void on_signal(uv_signal_t *handle, int signal_number)
+{
+    struct worker *worker = handle->data;
+    if (worker->leaving) _exit(128 + signal_number);
+    log_event(LOG_INFO, "worker_stopping", "signal=%d", signal_number);
+    leave(worker, "the worker was told to stop", 0);
+}
+
+/* Planning. */
+
+struct plan_request {
+    uv_work_t work;
+    struct worker *worker;
+    Fsdpd__V1__PlanOrder *order;
+    Fsdpd__V1__PlanResult *result;
+};
+
+static status_t make_plan(struct plan_request *request)
+{
+    const struct worker_options *options = request->worker->options;
+    struct job_settings settings;
+    TRY(job_settings_init(&settings, request->order->spec, "plan", options));
+    struct device *device = NULL;
+    struct train_session *session = NULL;
+    status_t status = device_open(options->device, options->threads, &device);
+    if (status == NULL) status = train_session_new(&settings.job, device, 0, true, &session);
+    if (status == NULL) {
+        request->result->plan = plan_message_new(session, request->order->dump);
+        request->result->steps = train_session_steps(session);
+    }
+    train_session_free(session);
+    device_close(device);
+    job_settings_deinit(&settings);
+    return status;
+}
+
+static void run_plan(uv_work_t *work)
+{
+    struct plan_request *request = work->data;
+    status_t status = make_plan(request);
+    if (status == NULL) return;
+    request->result->code = (uint32_t)status_code(status);
+    request->result->message = mem_strdup(status_message(status));
+    status_free(status);
+}
+
+static void on_plan_done(uv_work_t *work, int cancelled)
+{
+    (void)cancelled;
+    struct plan_request *request = work->data;
+    struct worker *worker = request->worker;
+    Fsdpd__V1__WorkerMessage *message = mem_alloc(sizeof *message);
+    fsdpd__v1__worker_message__init(message);
+    message->message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_PLAN;
+    message->plan = request->result;
+    link_post(worker->link, message);
+    fsdpd__v1__plan_order__free_unpacked(request->order, NULL);
+    free(request);
+    worker->plans_running--;
+    leave_if_idle(worker);
+}
+
+static Fsdpd__V1__PlanOrder *plan_order_copy(const Fsdpd__V1__PlanOrder *order)
+{
+    size_t size = fsdpd__v1__plan_order__get_packed_size(order);
+    uint8_t *bytes = mem_alloc(size);
+    fsdpd__v1__plan_order__pack(order, bytes);
+    Fsdpd__V1__PlanOrder *copy = fsdpd__v1__plan_order__unpack(NULL, size, bytes);
+    free(bytes);
+    return copy;
+}
+
+static void on_plan(void *user, const Fsdpd__V1__PlanOrder *order)
+{
+    struct worker *worker = user;
+    struct plan_request *request = mem_alloc(sizeof *request);
+    request->work.data = request;
+    request->worker = worker;
+    request->order = plan_order_copy(order);
+    request->result = mem_alloc(sizeof *request->result);
+    fsdpd__v1__plan_result__init(request->result);
+    request->result->request = order->request;
+    worker->plans_running++;
+    uv_queue_work(&worker->loop, &request->work, run_plan, on_plan_done);
+}
+
+/* Attempts. */
+
+static void on_attempt_ended(void *user)
+{
+    struct worker *worker = user;
+    attempt_free(worker->attempt);
+    worker->attempt = NULL;
+    leave_if_idle(worker);
+}
+
+static void on_assignment(void *user, const Fsdpd__V1__Assignment *assignment)
+{
+    struct worker *worker = user;
+    if (worker->leaving) return;
+    if (worker->attempt != NULL) {
+        /* The coordinator believes that this worker is idle: its picture is wrong, start afresh. */
+        log_event(LOG_ERROR, "assignment_while_busy", "job=%s", assignment->job);
+        leave(worker, "assigned while busy", 1);
+        return;
+    }
+    log_event(LOG_INFO, "attempt_started", "job=%s attempt=%u rank=%u world=%u", assignment->job,
+              assignment->attempt, assignment->rank, assignment->world);
+    worker->attempt = attempt_start(worker->link, worker->mailbox, worker->options, assignment,
+                                    on_attempt_ended, worker);
+}
+
+static void on_order(void *user, const Fsdpd__V1__Order *order)
+{
+    struct worker *worker = user;
+    if (worker->attempt != NULL) attempt_order(worker->attempt, order);
+}
+
+static void on_drain(void *user)
+{
+    leave(user, "the daemon is stopping", 0);
+}
+
+static void on_lost(void *user, status_t status)
+{
+    struct worker *worker = user;
+    if (worker->attempt != NULL) attempt_abort(worker->attempt, "the coordinator is gone");
+    if (worker->options->supervised) {
+        log_status(LOG_WARNING, "coordinator_lost", status);
+        leave(worker, "the coordinator is gone", 1);
+        return;
+    }
+    log_status(LOG_INFO, "coordinator_unreachable", status);
+}
+
+static uint64_t current_step(void *user)
+{
+    struct worker *worker = user;
+    return worker->attempt != NULL ? attempt_step(worker->attempt) : 0;
+}
+
+/* Starting. */
+
+static char *make_id(const struct worker_options *options)
+{
+    if (options->id != NULL) return mem_strdup(options->id);
+    char host[256] = "localhost";
+    gethostname(host, sizeof host - 1);
+    return mem_printf("%s/%s", host, options->device);
+}
+
+static status_t device_memory(const struct worker_options *options, uint64_t *bytes)
+{
+    struct device *device;
+    TRY(device_open(options->device, options->threads, &device));
+    *bytes = device_memory_bytes(device);
+    device_close(device);
+    return NULL;
+}
+
+static void add_signal(struct worker *worker, uv_signal_t *handle, int signal_number)
+{
+    uv_signal_init(&worker->loop, handle);
+    handle->data = worker;
+    uv_signal_start(handle, on_signal, signal_number);
+}
+
+static status_t start(struct worker *worker, const char *id)
+{
+    uint64_t memory_bytes;
+    TRY(device_memory(worker->options, &memory_bytes));
+    TRY(mailbox_new(&worker->loop, &worker->mailbox));
+    add_signal(worker, &worker->sigterm, SIGTERM);
+    add_signal(worker, &worker->sigint, SIGINT);
+    uv_timer_init(&worker->loop, &worker->leave_timer);
+    worker->leave_timer.data = worker;
+    const struct link_callbacks callbacks = {
+        .on_plan = on_plan,
+        .on_assignment = on_assignment,
+        .on_order = on_order,
+        .on_drain = on_drain,
+        .on_lost = on_lost,
+        .step = current_step,
+        .user = worker,
+    };
+    return link_new(&worker->loop, worker->mailbox, worker->options, id, memory_bytes, &callbacks,
+                    &worker->link);
+}
+
+int worker_main(const struct worker_options *options)
+{
+    struct worker worker = {.options = options};
+    char *id = make_id(options);
+    char *quoted = log_quote(id);
+    char *context = mem_printf("worker=%s", quoted);
+    log_set_context(context);
+    free(context);
+    free(quoted);
+    signal(SIGPIPE, SIG_IGN);
+    uv_loop_init(&worker.loop);
+    status_t status = start(&worker, id);
+    if (status != NULL) {
+        log_status(LOG_ERROR, "worker_failed", status);
+        free(id);
+        return 1; /* the process ends here, and with it what was half made */
+    }
+    uv_run(&worker.loop, UV_RUN_DEFAULT);
+    uv_loop_close(&worker.loop);
+    free(id);
+    return worker.exit_code;
+}
