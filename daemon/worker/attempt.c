@@ -1,7 +1,7 @@
 /*
- * An attempt; see attempt.h. The training thread owns the session and the communicators. What the loop
- * hands over (orders, an abort) is guarded by one lock; aborting reaches into whatever the training
- * thread is doing at that moment: a wait for the store, a collective, a step, a pull.
+ * An attempt; see attempt.h. The training thread owns the session and the communicators. What the
+ * loop hands over (orders, an abort) is guarded by one lock; aborting reaches into whatever the
+ * training thread is doing at that moment: a wait for the store, a collective, a step, a pull.
  */
 #include "worker/attempt.h"
 
@@ -59,7 +59,7 @@ static void post_event(struct attempt *attempt, Fsdpd__V1__AttemptEvent *event)
     link_post(attempt->link, message);
 }
 
-static Fsdpd__V1__AttemptEvent *event_new(void)
+static Fsdpd__V1__AttemptEvent *attempt_event_new(void)
 {
     Fsdpd__V1__AttemptEvent *event = mem_alloc(sizeof *event);
     fsdpd__v1__attempt_event__init(event);
@@ -68,7 +68,7 @@ static Fsdpd__V1__AttemptEvent *event_new(void)
 
 static void tell_started(void *user, uint64_t plan_hash, uint64_t steps)
 {
-    Fsdpd__V1__AttemptEvent *event = event_new();
+    Fsdpd__V1__AttemptEvent *event = attempt_event_new();
     event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_STARTED;
     event->started = mem_alloc(sizeof *event->started);
     fsdpd__v1__started__init(event->started);
@@ -81,7 +81,7 @@ static void tell_metrics(void *user, const struct train_metrics *metrics)
 {
     struct attempt *attempt = user;
     if (attempt->assignment->rank != 0) return;
-    Fsdpd__V1__AttemptEvent *event = event_new();
+    Fsdpd__V1__AttemptEvent *event = attempt_event_new();
     event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_METRICS;
     Fsdpd__V1__Metrics *message = event->metrics = mem_alloc(sizeof *message);
     fsdpd__v1__metrics__init(message);
@@ -102,7 +102,7 @@ static void tell_epoch(void *user, const struct train_epoch *epoch)
 {
     struct attempt *attempt = user;
     if (attempt->assignment->rank != 0) return;
-    Fsdpd__V1__AttemptEvent *event = event_new();
+    Fsdpd__V1__AttemptEvent *event = attempt_event_new();
     event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_EPOCH;
     Fsdpd__V1__EpochEnd *message = event->epoch = mem_alloc(sizeof *message);
     fsdpd__v1__epoch_end__init(message);
@@ -120,7 +120,7 @@ static void tell_epoch(void *user, const struct train_epoch *epoch)
 /* Takes ownership of `status`. */
 static void tell_finished(struct attempt *attempt, status_t status)
 {
-    Fsdpd__V1__AttemptEvent *event = event_new();
+    Fsdpd__V1__AttemptEvent *event = attempt_event_new();
     event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_FINISHED;
     Fsdpd__V1__Finished *message = event->finished = mem_alloc(sizeof *message);
     fsdpd__v1__finished__init(message);
@@ -155,9 +155,9 @@ static status_t take_order(struct attempt *attempt, uint64_t sequence, struct qu
     pthread_mutex_lock(&attempt->lock);
     while ((uint64_t)attempt->order_count < sequence && attempt->aborted == NULL && status == NULL)
         if (pthread_cond_timedwait(&attempt->changed, &attempt->lock, &until) != 0)
-            status = status_new(STATUS_DEADLINE_EXCEEDED,
-                                "order %llu, which rank 0 has, did not arrive",
-                                (unsigned long long)sequence);
+            status =
+                status_new(STATUS_DEADLINE_EXCEEDED, "order %llu, which rank 0 has, did not arrive",
+                           (unsigned long long)sequence);
     if (status == NULL && attempt->aborted != NULL)
         status = status_new(STATUS_ABORTED, "%s", attempt->aborted);
     if (status == NULL) {
@@ -306,7 +306,8 @@ static status_t join_and_train(struct attempt *attempt, struct train_session *se
     if (status == NULL)
         status = train_session_run(session, comm, assignment->timeout_ms, &hooks, keep_state_dict);
     attempt->memory_peak = train_session_memory_peak(session);
-    /* Somebody else's pull does not outlive a run that failed; it would wait for ranks that are gone. */
+    /* Somebody else's pull does not outlive a run that failed; it would wait for ranks that are
+     * gone. */
     if (status != NULL && puller != NULL) puller_abort(puller, status_message(status));
     status_t pulled = puller_finish(puller);
     status_t published = publish(attempt, session, NULL, NULL);
@@ -355,8 +356,8 @@ static Fsdpd__V1__Assignment *assignment_copy(const Fsdpd__V1__Assignment *assig
 
 struct attempt *attempt_start(struct link *link, struct mailbox *mailbox,
                               const struct worker_options *options,
-                              const Fsdpd__V1__Assignment *assignment,
-                              void (*ended)(void *user), void *user)
+                              const Fsdpd__V1__Assignment *assignment, void (*ended)(void *user),
+                              void *user)
 {
     struct attempt *attempt = mem_alloc(sizeof *attempt);
     attempt->link = link;

@@ -13,8 +13,8 @@ struct attempt;
  * told to the coordinator; the callee then calls attempt_free. */
 struct attempt *attempt_start(struct link *link, struct mailbox *mailbox,
                               const struct worker_options *options,
-                              const Fsdpd__V1__Assignment *assignment,
-                              void (*ended)(void *user), void *user);
+                              const Fsdpd__V1__Assignment *assignment, void (*ended)(void *user),
+                              void *user);
 void attempt_free(struct attempt *attempt);
 
 /* Hands on an order; one for another attempt is ignored. */

@@ -8,17 +8,6 @@
 #include "base/mem.h"
 #include "spec/spec.h"
 
-/* A deep copy by way of the wire, which cannot fail for a message that was unpacked from it. */
-static Fsdpd__V1__JobSpec *spec_copy(const Fsdpd__V1__JobSpec *spec)
-{
-    size_t size = fsdpd__v1__job_spec__get_packed_size(spec);
-    uint8_t *bytes = mem_alloc(size);
-    fsdpd__v1__job_spec__pack(spec, bytes);
-    Fsdpd__V1__JobSpec *copy = fsdpd__v1__job_spec__unpack(NULL, size, bytes);
-    free(bytes);
-    return copy;
-}
-
 static status_t find_data(const char *dir, const struct worker_options *options, char **resolved)
 {
     status_t first = NULL;
@@ -113,8 +102,8 @@ status_t job_settings_init(struct job_settings *settings, const Fsdpd__V1__JobSp
         .schedule = strcmp(spec->schedule->type, "step") == 0 ? SCHEDULE_STEP : SCHEDULE_CONSTANT,
         .schedule_step_size = spec->schedule->step_size,
         .schedule_gamma = spec->schedule->gamma,
-        .strategy = strcmp(spec->fsdp->strategy, "no_shard") == 0 ? STRATEGY_NO_SHARD
-                                                                  : STRATEGY_FULL_SHARD,
+        .strategy =
+            strcmp(spec->fsdp->strategy, "no_shard") == 0 ? STRATEGY_NO_SHARD : STRATEGY_FULL_SHARD,
         .backward_prefetch = prefetch_from_name(spec->fsdp->backward_prefetch),
         .world = (int)spec->workers,
     };
@@ -125,7 +114,7 @@ status_t job_settings_init(struct job_settings *settings, const Fsdpd__V1__JobSp
 
 void job_settings_deinit(struct job_settings *settings)
 {
-    if (settings->spec != NULL) fsdpd__v1__job_spec__free_unpacked(settings->spec, NULL);
+    spec_free(settings->spec);
     free(settings->units);
     free(settings->data_dir);
     free(settings->id);
@@ -180,7 +169,7 @@ static void add_memory(Fsdpd__V1__Plan *message, const struct plan *plan)
     const struct plan_program *program = &plan->train;
     message->memory = mem_alloc_array(BUFFER_CLASS_COUNT + 1, sizeof *message->memory);
     uint64_t total = 0;
-    for (int class = 0; class <= BUFFER_CLASS_COUNT; class++) {
+    for (int class = 0; class <= BUFFER_CLASS_COUNT; class ++) {
         /* the last row is what lies between buffers, so that the rows add up to the peak */
         bool gaps = class == BUFFER_CLASS_COUNT;
         uint64_t bytes = gaps ? plan->peak_bytes - total : program->class_bytes_at_peak[class];
@@ -189,7 +178,7 @@ static void add_memory(Fsdpd__V1__Plan *message, const struct plan *plan)
         Fsdpd__V1__MemoryClass *row = mem_alloc(sizeof *row);
         fsdpd__v1__memory_class__init(row);
         row->name = mem_strdup(gaps ? "alignment and gaps"
-                                    : plan_buffer_class_name((enum buffer_class)class));
+                                    : plan_buffer_class_name((enum buffer_class) class));
         row->bytes = bytes;
         message->memory[message->n_memory++] = row;
     }
@@ -211,8 +200,8 @@ Fsdpd__V1__Plan *plan_message_new(const struct train_session *session, bool dump
     Fsdpd__V1__Plan *message = mem_alloc(sizeof *message);
     fsdpd__v1__plan__init(message);
     message->world = (uint32_t)plan->options.world;
-    message->strategy = mem_strdup(
-        plan->options.strategy == STRATEGY_NO_SHARD ? "no_shard" : "full_shard");
+    message->strategy =
+        mem_strdup(plan->options.strategy == STRATEGY_NO_SHARD ? "no_shard" : "full_shard");
     message->n_units = (size_t)units->unit_count;
     message->units = mem_alloc_array(message->n_units, sizeof *message->units);
     for (int i = 0; i < units->unit_count; i++)

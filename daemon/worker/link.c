@@ -1,7 +1,7 @@
 /*
  * The link; see link.h. The channel, the streams and the timers belong to the loop's thread. What
- * other threads wait for (answers, uploads' progress, gates) is guarded by one lock with one condition:
- * there are at most a few waiters, and each knows its own state.
+ * other threads wait for (answers, uploads' progress, gates) is guarded by one lock with one
+ * condition: there are at most a few waiters, and each knows its own state.
  */
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "config.h"
 #include "worker/link_internal.h"
 #include "worker/methods.h"
 
@@ -94,9 +95,7 @@ static void on_message(struct rpc_stream *stream, const ProtobufCMessage *base, 
     case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ORDER:
         callbacks->on_order(callbacks->user, message->order);
         break;
-    case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_DRAIN:
-        callbacks->on_drain(callbacks->user);
-        break;
+    case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_DRAIN: callbacks->on_drain(callbacks->user); break;
     default: break; /* from a newer coordinator: additive, so not for us */
     }
     if (link->stream == stream) rpc_stream_read(stream);
@@ -128,8 +127,8 @@ static void open_stream(struct link *link)
         .on_message = on_message,
         .on_closed = on_stream_closed,
     };
-    link->stream = rpc_stream_open(link->channel, &worker_method_attach, NULL, 0, false, &callbacks,
-                                   link);
+    link->stream =
+        rpc_stream_open(link->channel, &worker_method_attach, NULL, 0, false, &callbacks, link);
     send_hello(link);
     rpc_stream_read(link->stream);
 }
@@ -194,8 +193,8 @@ status_t link_new(uv_loop_t *loop, struct mailbox *mailbox, const struct worker_
         .id = id,
         .memory_bytes = memory_bytes,
         .callbacks = *callbacks,
-        .address = options->address ? mem_strdup(options->address)
-                                    : find_address(options->coordinator),
+        .address =
+            options->address ? mem_strdup(options->address) : find_address(options->coordinator),
         .runtime = runtime,
         .channel = channel,
         .handles_open = 2,
@@ -331,8 +330,7 @@ static void on_store_answer(status_t status, const ProtobufCMessage *response, v
 static void start_store_call(void *argument)
 {
     struct store_call *call = argument;
-    if (call->is_get)
-        /* the server answers at its own timeout; a margin lets that answer arrive */
+    if (call->is_get) /* the server answers at its own timeout; a margin lets that answer arrive */
         rpc_channel_call(call->link->channel, &worker_method_store_get, &call->get.base,
                          (int64_t)call->get.timeout_ms + STORE_SET_MS, false, on_store_answer,
                          call);

@@ -1,6 +1,6 @@
 /*
- * The link: the Attach stream to the coordinator, and the other calls on the same channel. Functions
- * run on the loop's thread unless they say otherwise.
+ * The link: the Attach stream to the coordinator, and the other calls on the same channel.
+ * Functions run on the loop's thread unless they say otherwise.
  */
 #ifndef FSDPD_WORKER_LINK_H
 #define FSDPD_WORKER_LINK_H
@@ -38,8 +38,8 @@ void link_post(struct link *link, Fsdpd__V1__WorkerMessage *message);
 const char *link_address(const struct link *link);
 
 /*
- * Blocking calls, from any thread but the loop's. Whoever waits does so at a gate: once it is closed,
- * every wait at it ends with ABORTED, also those to come. A gate must outlive the calls.
+ * Blocking calls, from any thread but the loop's. Whoever waits does so at a gate: once it is
+ * closed, every wait at it ends with ABORTED, also those to come. A gate must outlive the calls.
  */
 struct gate {
     char *closed; /* why; NULL while open; guarded by the link */

@@ -1,5 +1,5 @@
-/* Posted calls; see mailbox.h. The list is guarded by a lock; uv_async_send coalesces, so one wake-up
- * runs everything that is there. */
+/* Posted calls; see mailbox.h. The list is guarded by a lock; uv_async_send coalesces, so one
+ * wake-up runs everything that is there. */
 #include "worker/mailbox.h"
 
 #include <pthread.h>

@@ -22,9 +22,9 @@ struct puller {
     pthread_cond_t changed;
     struct pull_request *first, **last;
     bool finishing;
-    char *aborted;      /* why; NULL if not */
-    struct comm *comm;  /* of the pull in progress */
-    status_t final;     /* of pull 0 */
+    char *aborted;     /* why; NULL if not */
+    struct comm *comm; /* of the pull in progress */
+    status_t final;    /* of pull 0 */
     struct device *device;
     struct lane_queue *lane;
 };

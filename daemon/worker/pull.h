@@ -31,8 +31,8 @@ void puller_add(struct puller *puller, uint64_t pull, struct snapshot *snapshot)
 /* Ends the pull in progress and those queued soon; they fail. From any thread. */
 void puller_abort(struct puller *puller, const char *why);
 
-/* Waits until everything queued is done, then frees. The error is that of the final state_dict (pull
- * 0), if that was asked for and failed. Accepts NULL. */
+/* Waits until everything queued is done, then frees. The error is that of the final state_dict
+ * (pull 0), if that was asked for and failed. Accepts NULL. */
 status_t puller_finish(struct puller *puller) FSDPD_MUST_USE;
 
 #endif

@@ -1,8 +1,8 @@
 /*
- * Uploading a state_dict; see link.h. The producing thread waits while UPLOAD_IN_FLIGHT pieces are not
- * yet accepted by the transport, so a slow reader at the far end slows the producer, not memory. The
- * stream belongs to the loop's thread; the upload is freed there, once the stream is closed and the
- * producer has let go.
+ * Uploading a state_dict; see link.h. The producing thread waits while UPLOAD_IN_FLIGHT pieces are
+ * not yet accepted by the transport, so a slow reader at the far end slows the producer, not
+ * memory. The stream belongs to the loop's thread; the upload is freed there, once the stream is
+ * closed and the producer has let go.
  */
 #include <stdlib.h>
 
@@ -83,8 +83,7 @@ static void open_on_loop(void *argument)
 static void send_on_loop(void *argument)
 {
     struct piece *piece = argument;
-    if (piece->upload->stream != NULL)
-        rpc_stream_send(piece->upload->stream, &piece->message.base);
+    if (piece->upload->stream != NULL) rpc_stream_send(piece->upload->stream, &piece->message.base);
     free(piece->message.data.data);
     free(piece);
 }
@@ -125,9 +124,9 @@ static status_t upload_error(const struct upload *upload)
     if (upload->closed)
         return upload->status != NULL
                    ? status_copy(upload->status)
-                   : status_new(STATUS_CANCELLED, "the coordinator wants no more of the state_dict");
-    if (upload->gate->closed != NULL)
-        return status_new(STATUS_ABORTED, "%s", upload->gate->closed);
+                   : status_new(STATUS_CANCELLED,
+                                "the coordinator wants no more of the state_dict");
+    if (upload->gate->closed != NULL) return status_new(STATUS_ABORTED, "%s", upload->gate->closed);
     return NULL;
 }
 

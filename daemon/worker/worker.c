@@ -14,7 +14,8 @@
 #include "worker/attempt.h"
 #include "worker/job_message.h"
 
-/* How long an attempt may take to end when the worker leaves; after that the process ends anyhow. */
+/* How long an attempt may take to end when the worker leaves; after that the process ends anyhow.
+ */
 enum { LEAVE_MS = 5000 };
 
 struct worker {

@@ -2,9 +2,9 @@
  * The worker role: one process that owns one device, attaches to a coordinator and runs what it is
  * assigned. worker_main returns the process's exit code.
  *
- * Threads: the main thread runs the libuv loop (the link); an attempt has a training thread and, while
- * state_dicts are pulled, a pull thread; plans are made on libuv's pool. The loop's thread alone
- * touches rpc.
+ * Threads: the main thread runs the libuv loop (the link); an attempt has a training thread and,
+ * while state_dicts are pulled, a pull thread; plans are made on libuv's pool. The loop's thread
+ * alone touches rpc.
  */
 #ifndef FSDPD_WORKER_WORKER_H
 #define FSDPD_WORKER_WORKER_H
