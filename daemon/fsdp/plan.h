@@ -1,18 +1,32 @@
 /*
  * The plan: everything that one rank does in one step, and where every byte lies, computed before
  * the first step. The plan of every rank of a group is the same list (shard contents differ, not
- * sizes), so plans are compared by hash. Pure: no threads, no devices; sizes that depend on a device
- * come in as a `lowering`.
+ * sizes), so plans are compared by hash. Pure: no threads, no devices; sizes that depend on a
+ * device come in as a `lowering`.
  *
  * A program is a list of instructions in issue order. Each runs on one lane; a lane runs its
- * instructions in list order; `waits` name instructions on other lanes that must be done before. That
- * partial order (happens-before) is all that the executor promises, and all that memory sharing may
- * rely on.
+ * instructions in list order; `waits` name instructions on other lanes that must be done before.
+ * That partial order (happens-before) is all that the executor promises, and all that memory
+ * sharing may rely on.
  *
  * Memory is two arenas per rank. The state arena holds what lives as long as the job: parameter
- * shards, gradient shards, optimizer state, the batch, statistics. The work arena holds everything
- * else; two buffers share bytes only if every touch of one happens before every touch of the other.
- * The work arena is as large as the largest of the programs needs. Every offset is a multiple of 64.
+ * shards, optimizer state, the batch, statistics, and with no_shard the gradients. The work arena
+ * holds everything else; two buffers share bytes only if every touch of one happens before every
+ * touch of the other. The work arena is as large as the largest of the programs needs. Every offset
+ * is a multiple of 64.
+ *
+ * What an instruction works on, by kind (`source` -> `target`, buffers; units without parameters
+ * have neither instructions nor buffers):
+ *
+ *   COPY_BATCH      none: writes the values graph->input and graph->target, and the statistics
+ * buffer ALL_GATHER      the unit's SHARD -> its GATHERED COMPUTE         none: the op's values,
+ * through buffer_of_value and offset_of_value FREE            GATHERED -> none REDUCE_SCATTER
+ * GRADIENT -> GRADIENT_SHARD ALL_REDUCE      GRADIENT -> the same REDUCE_STATS    STATS -> the same
+ *   OPTIMIZER       GRADIENT_SHARD (no_shard: GRADIENT) -> SHARD, with the unit's OPTIMIZER buffers
+ *
+ * With one rank there are no collectives at all: parameters are used where they lie, in SHARD, and
+ * gradients are written straight into GRADIENT_SHARD (no_shard: GRADIENT). Bytes between and after
+ * the parameters of a flat parameter have no meaning, in gradients and shards alike.
  */
 #ifndef FSDPD_FSDP_PLAN_H
 #define FSDPD_FSDP_PLAN_H
@@ -28,20 +42,20 @@ enum prefetch { PREFETCH_NONE, PREFETCH_PRE, PREFETCH_POST };
 enum optimizer_kind { OPTIMIZER_ADADELTA, OPTIMIZER_SGD };
 
 enum instruction_kind {
-    INSTRUCTION_COPY_BATCH,     /* copy lane: host batch -> the input and target buffers */
-    INSTRUCTION_ALL_GATHER,     /* comm lane: the unit's shards -> its gathered buffer */
-    INSTRUCTION_COMPUTE,        /* compute lane: one graph op */
-    INSTRUCTION_FREE,           /* compute lane, takes no time: the unit's gathered buffer is dead */
+    INSTRUCTION_COPY_BATCH, /* copy lane: host batch -> the input and target buffers */
+    INSTRUCTION_ALL_GATHER, /* comm lane: the unit's shards -> its gathered buffer */
+    INSTRUCTION_COMPUTE,    /* compute lane: one graph op */
+    INSTRUCTION_FREE,       /* compute lane, takes no time: the unit's gathered buffer is dead */
     INSTRUCTION_REDUCE_SCATTER, /* comm lane: the unit's gradient -> mean -> its gradient shard */
     INSTRUCTION_ALL_REDUCE,     /* comm lane: mean of the unit's gradient in place (no_shard) */
     INSTRUCTION_REDUCE_STATS,   /* comm lane: sum over ranks of the statistics buffer, in place */
-    INSTRUCTION_OPTIMIZER,      /* compute lane: the unit's shard from its gradient shard and state */
+    INSTRUCTION_OPTIMIZER, /* compute lane: the unit's shard from its gradient shard and state */
 };
 
 /* What a buffer is for: the classes of the memory table. */
 enum buffer_class {
-    BUFFER_SHARD,          /* state: the unit's parameter shard (no_shard: its whole flat parameter) */
-    BUFFER_GRADIENT_SHARD, /* state */
+    BUFFER_SHARD, /* state: the unit's parameter shard (no_shard: its whole flat parameter) */
+    BUFFER_GRADIENT_SHARD, /* work: from the reduction (one rank: the gradient) to the optimizer */
     BUFFER_OPTIMIZER,      /* state: one per unit and optimizer slot */
     BUFFER_BATCH,          /* state: input, target */
     BUFFER_STATS,          /* state: PLAN_STATS_COUNT floats */
@@ -70,18 +84,21 @@ struct plan_buffer {
     int slot;        /* optimizer slot */
     uint64_t bytes;  /* as used */
     uint64_t offset; /* in its arena */
-    int first, last; /* first and last instruction, in list order, that touches it (work only) */
+    int first,
+        last; /* first and last instruction, in list order, that touches it; -1 if none. A
+                 gathered buffer may be dead in between, from its FREE to its next ALL_GATHER */
 };
 
 struct plan_instruction {
     enum instruction_kind kind;
     enum lane lane;
-    int unit;       /* -1 if of none */
-    int op;         /* graph op of COMPUTE, else -1 */
-    int workspace;  /* buffer, -1 if none */
-    bool backward;  /* belongs to the backward pass */
+    int unit;              /* -1 if of none */
+    int op;                /* graph op of COMPUTE, else -1 */
+    int source, target;    /* buffers, -1 if none; see above */
+    int workspace;         /* buffer, -1 if none */
+    bool backward;         /* belongs to the backward pass */
     uint64_t communicated; /* bytes that this rank sends */
-    int *waits;     /* instructions on other lanes, ascending */
+    int *waits;            /* instructions on other lanes, ascending */
     int wait_count;
 };
 
@@ -90,21 +107,25 @@ struct plan_program {
     struct graph *graph; /* borrowed */
     struct plan_instruction *instructions;
     int instruction_count;
-    struct plan_buffer *buffers; /* state buffers (shared by the programs, same offsets), then work */
+    int *clocks; /* [instruction * LANE_COUNT + lane]: the last instruction of that lane that is
+                    done when this one is, itself included; -1 if none */
+    struct plan_buffer
+        *buffers; /* state buffers (shared by the programs, same offsets), then work */
     int buffer_count;
     int *buffer_of_value; /* by graph value; the unit's buffer for parameters and their gradients */
     uint64_t *offset_of_value; /* of the value inside that buffer, bytes */
-    uint64_t work_bytes;  /* arena bytes that this program needs */
-    uint64_t live_peak;   /* largest sum of buffers alive at once, state included: <= planned bytes */
+    uint64_t work_bytes;       /* arena bytes that this program needs */
+    uint64_t live_peak; /* largest sum of buffers alive at once, state included: <= planned bytes */
     int peak_instruction; /* where */
     uint64_t class_bytes_at_peak[BUFFER_CLASS_COUNT];
 };
 
-/* What a device says of a graph after lowering it; arrays are by op and owned by whoever made it. */
+/* What a device says of a graph after lowering it; arrays are by op and owned by whoever made it.
+ */
 struct lowering {
     const uint64_t *workspace_bytes; /* by op */
-    const bool *view;                /* by op: output 0 is input 0 under another shape, nothing runs */
-    const bool *in_place;            /* by op: output 0 may take over input 0's memory */
+    const bool *view;     /* by op: output 0 is input 0 under another shape, nothing runs */
+    const bool *in_place; /* by op: output 0 may take over input 0's memory */
 };
 
 struct plan_options {
@@ -112,9 +133,10 @@ struct plan_options {
     enum strategy strategy;
     enum prefetch backward_prefetch;
     bool forward_prefetch;
-    int gathered_limit; /* units gathered and not yet freed, the root not counted; default 2 */
+    int gathered_limit; /* units gathered and not yet freed, the root not counted; 0: 2, the default
+                         */
     enum optimizer_kind optimizer;
-    int optimizer_slots; /* f32 buffers per shard: Adadelta 2, SGD 0 or 1 */
+    int optimizer_slots;                 /* f32 buffers per shard: Adadelta 2, SGD 0 or 1 */
     uint64_t collective_workspace_bytes; /* the communicator's scratch for a reduction */
 };
 
@@ -130,7 +152,8 @@ struct plan {
 };
 
 /*
- * Builds and validates. `evaluate_graph` may be NULL. Graphs, model and units must outlive the plan.
+ * Builds and validates. `evaluate_graph` may be NULL. Graphs, model and units must outlive the
+ * plan.
  */
 status_t plan_build(const struct model *model, const struct unit_set *units,
                     struct graph *train_graph, const struct lowering *train_lowering,

@@ -1,8 +1,11 @@
 /*
- * FSDP units: which modules' parameters are gathered and freed together, and how a unit's parameters
- * lie in its flat parameter. Rules are those of PyTorch's size_based_auto_wrap_policy to the letter
- * (torch/distributed/fsdp/wrap.py; Zhao et al., VLDB 2023), except that tied parameters always stay
- * in one unit: the one that covers all their users, in practice the root.
+ * FSDP units: which modules' parameters are gathered and freed together, and how a unit's
+ * parameters lie in its flat parameter. Rules are those of PyTorch's size_based_auto_wrap_policy to
+ * the letter (torch/distributed/fsdp/wrap.py; Zhao et al., VLDB 2023), except that tied parameters
+ * always stay in one unit: the one that covers all their users, in practice the root.
+ *
+ * Frozen and trainable parameters never share a flat parameter: where a policy's unit holds both,
+ * the frozen ones get a unit of their own, "NAME (frozen)", right before the other.
  *
  * Units are numbered in the order of their first module; the root unit, which owns what no other
  * unit does, is last and always exists, if need be without parameters.
@@ -33,18 +36,19 @@ enum { FLAT_ALIGN_ELEMENTS = 4 };
 
 /* A unit's parameters end to end, in registration order. All counts are elements (f32). */
 struct flat_parameter {
-    int *parameters;      /* model parameter numbers, distinct ones only */
-    int64_t *offsets;     /* where each starts */
+    int *parameters;  /* model parameter numbers, distinct ones only */
+    int64_t *offsets; /* where each starts */
     int parameter_count;
     int64_t parameter_elements; /* sum of the parameters' own sizes */
-    int64_t padded;       /* the whole length: a multiple of the shard world (and 4 per shard) */
-    int64_t shard;        /* padded / shard world */
+    int64_t padded; /* the whole length: a multiple of the shard world (and 4 per shard) */
+    int64_t shard;  /* padded / shard world */
 };
 
 struct unit {
     char *name;   /* path of its (first) module; "(root)" for the root */
     int *modules; /* wrapped modules; the root's is module 0 */
     int module_count;
+    bool frozen; /* its parameters get no gradients: gathered, never reduced or optimized */
     struct flat_parameter flat;
 };
 
@@ -53,13 +57,15 @@ struct unit_set {
     int unit_count; /* the root is units[unit_count - 1] */
     int shard_world;
     int *unit_of_parameter; /* by model parameter number; a tied one has its owner's */
-    int *unit_of_module;    /* the unit whose wrapped module is the nearest ancestor or itself */
+    int *unit_of_module; /* the unit whose wrapped module is the nearest ancestor or itself; where
+                            that is two units, the trainable one */
+    char *notes; /* what a user should know of the choice, a sentence per line; "" if nothing */
 };
 
 /*
  * INVALID_ARGUMENT for a policy that selects nothing (size: no module reaches min_num_params; use
- * "none"), names a module that does not exist (with the nearest name that does), names one twice, or
- * names a module inside another named one.
+ * "none"), names a module that does not exist (with the nearest name that does), names one twice,
+ * or names a module inside another named one.
  */
 status_t units_build(const struct model *model, const struct wrap_policy *policy, int shard_world,
                      struct unit_set **units) FSDPD_MUST_USE;
