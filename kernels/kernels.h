@@ -7,8 +7,8 @@
  *   KERNELS_CPU        oneDNN for convolution and matmul, our own vectorised loops for the rest
  *
  * Threads: a kernel may be prepared and run on different threads, but runs on one thread at a time.
- * Running uses up to kernels_set_threads threads (OpenMP). Results do not depend on timing: the same
- * library, shapes and thread count give the same bits.
+ * Running uses up to kernels_set_threads threads (OpenMP). Results do not depend on timing: the
+ * same library, shapes and thread count give the same bits.
  */
 #ifndef FSDPD_KERNELS_KERNELS_H
 #define FSDPD_KERNELS_KERNELS_H
@@ -26,8 +26,8 @@ struct kernel;
 struct kernel_call {
     const void *inputs[OP_MAX_INPUTS]; /* NULL where absent */
     void *outputs[OP_MAX_OUTPUTS];     /* NULL where absent; 64-byte alignment not required */
-    void *workspace;                   /* kernel_workspace_bytes, aligned to 64; undefined contents */
-    uint64_t seed, step;               /* for dropout */
+    void *workspace;     /* kernel_workspace_bytes, aligned to 64; undefined contents */
+    uint64_t seed, step; /* for dropout */
     uint32_t rank;
 };
 
@@ -45,8 +45,8 @@ uint64_t kernel_workspace_bytes(const struct kernel *kernel);
 uint64_t kernel_held_bytes(const struct kernel *kernel);
 
 /*
- * Operands do not overlap, except that output 0 of an element_wise op may be input 0 (same address).
- * Fails only if the math library does (INTERNAL).
+ * Operands do not overlap, except that output 0 of an element_wise op may be input 0 (same
+ * address). Fails only if the math library does (INTERNAL).
  */
 status_t kernel_run(struct kernel *kernel, const struct kernel_call *call) FSDPD_MUST_USE;
 
@@ -61,8 +61,8 @@ struct adadelta_args {
     float lr, rho, eps, weight_decay;
     float one_minus_rho; /* computed in double, then cast */
 };
-void kernel_adadelta(size_t n, float *param, const float *grad, float *square_avg,
-                     float *acc_delta, const struct adadelta_args *args);
+void kernel_adadelta(size_t n, float *param, const float *grad, float *square_avg, float *acc_delta,
+                     const struct adadelta_args *args);
 
 struct sgd_args {
     float lr, momentum, one_minus_dampening, weight_decay;

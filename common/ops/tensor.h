@@ -16,8 +16,9 @@ enum dtype {
 };
 
 enum layout {
-    LAYOUT_PLAIN = 0,         /* row-major in logical order */
-    LAYOUT_CHANNELS_LAST = 1, /* four dimensions only: memory order (batch, height, width, channels) */
+    LAYOUT_PLAIN = 0, /* row-major in logical order */
+    LAYOUT_CHANNELS_LAST =
+        1, /* four dimensions only: memory order (batch, height, width, channels) */
 };
 
 enum { TENSOR_MAX_DIMS = 6 };

@@ -1,0 +1,54 @@
+/* Loops on single elements. Part of loops_body.h. */
+
+/* Not "x > 0 ? x : 0": what is not a number stays so, and is seen in the loss. */
+LOOP loop_relu(size_t n, float *y, const float *x, bool add)
+{
+    if (add) {
+        SIMD for (size_t i = 0; i < n; i++) y[i] += x[i] <= 0 ? 0 : x[i];
+    } else {
+        SIMD for (size_t i = 0; i < n; i++) y[i] = x[i] <= 0 ? 0 : x[i];
+    }
+}
+
+LOOP loop_relu_backward(size_t n, float *dx, const float *dy, const float *y, bool add)
+{
+    if (add) {
+        SIMD for (size_t i = 0; i < n; i++) dx[i] += y[i] <= 0 ? 0 : dy[i];
+    } else {
+        SIMD for (size_t i = 0; i < n; i++) dx[i] = y[i] <= 0 ? 0 : dy[i];
+    }
+}
+
+LOOP loop_add(size_t n, float *y, const float *a, const float *b, bool add)
+{
+    if (add) {
+        SIMD for (size_t i = 0; i < n; i++) y[i] += a[i] + b[i];
+    } else {
+        SIMD for (size_t i = 0; i < n; i++) y[i] = a[i] + b[i];
+    }
+}
+
+LOOP loop_copy_add(size_t n, float *y, const float *x)
+{
+    SIMD for (size_t i = 0; i < n; i++) y[i] += x[i];
+}
+
+LOOP loop_scale(size_t n, float *values, float scale)
+{
+    SIMD for (size_t i = 0; i < n; i++) values[i] *= scale;
+}
+
+LOOP loop_sum_ordered(size_t n, float *out, const float *const *parts, int part_count, float scale)
+{
+    enum { BLOCK = 512 }; /* partial sums stay in the first-level cache */
+    for (size_t start = 0; start < n; start += BLOCK) {
+        size_t count = n - start < BLOCK ? n - start : BLOCK;
+        float sums[BLOCK];
+        for (size_t i = 0; i < count; i++) sums[i] = parts[0][start + i];
+        for (int part = 1; part < part_count; part++) {
+            const float *values = parts[part] + start;
+            SIMD for (size_t i = 0; i < count; i++) sums[i] += values[i];
+        }
+        SIMD for (size_t i = 0; i < count; i++) out[start + i] = sums[i] * scale;
+    }
+}

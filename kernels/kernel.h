@@ -1,0 +1,32 @@
+/*
+ * What a prepared kernel is inside: a description and a function that runs it. Each library fills
+ * one in; kernels.c owns it. Nothing outside kernels/ includes this.
+ */
+#ifndef FSDPD_KERNELS_KERNEL_H
+#define FSDPD_KERNELS_KERNEL_H
+
+#include "kernels/kernels.h"
+
+struct kernel {
+    struct op_desc desc;
+    status_t (*run)(const struct kernel *kernel, const struct kernel_call *call);
+    void (*release)(void *state); /* frees `state`; NULL if there is none */
+    void *state;                  /* of the library */
+    uint64_t workspace_bytes, held_bytes;
+    int threads;
+};
+
+/* Both set run, and what else they need, of a kernel whose desc is checked and threads are set. */
+status_t reference_prepare(struct kernel *kernel) FSDPD_MUST_USE;
+status_t cpu_prepare(struct kernel *kernel) FSDPD_MUST_USE;
+
+/* What kernels_set_threads was last told. */
+int kernels_threads(void);
+
+/* Name of the op that a kernel runs, for errors. */
+static inline const char *kernel_name(const struct kernel *kernel)
+{
+    return op_info_get(kernel->desc.kind)->name;
+}
+
+#endif

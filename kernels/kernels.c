@@ -1,0 +1,91 @@
+/*
+ * The door of the kernel libraries: checks a description once, hands it to the library that was
+ * asked for, and keeps the number of threads. OpenMP keeps its own number per calling thread, so it
+ * is set again wherever a kernel runs.
+ */
+#include "kernels/kernels.h"
+
+#include <omp.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "kernels/kernel.h"
+
+static atomic_int thread_count = 1;
+
+void kernels_set_threads(int count)
+{
+    atomic_store(&thread_count, count < 1 ? 1 : count);
+}
+
+int kernels_threads(void)
+{
+    return atomic_load(&thread_count);
+}
+
+static void use_threads(int count)
+{
+    if (omp_get_max_threads() != count) omp_set_num_threads(count);
+}
+
+static status_t check_layout(const struct op_info *info, const char *operand, bool present,
+                             const struct tensor_type *type)
+{
+    if (!present || type->layout == LAYOUT_PLAIN) return STATUS_OKAY;
+    if (type->layout == LAYOUT_CHANNELS_LAST && type->dim_count == 4 && info->channels_last)
+        return STATUS_OKAY;
+    char shape[128];
+    return status_new(STATUS_INVALID_ARGUMENT, "%s: %s %s cannot have layout %d", info->name,
+                      operand, tensor_format_shape(type, shape), (int)type->layout);
+}
+
+static status_t check_layouts(const struct op_desc *desc)
+{
+    const struct op_info *info = op_info_get(desc->kind);
+    for (int i = 0; i < info->input_count; i++)
+        TRY(check_layout(info, info->input_names[i], desc->input_present[i], &desc->inputs[i]));
+    for (int i = 0; i < info->output_count; i++)
+        TRY(check_layout(info, info->output_names[i], desc->output_present[i], &desc->outputs[i]));
+    return STATUS_OKAY;
+}
+
+status_t kernel_new(enum kernel_library library, const struct op_desc *desc, struct kernel **kernel)
+{
+    TRY(op_desc_check(desc));
+    TRY(check_layouts(desc));
+    struct kernel *made = mem_alloc(sizeof *made);
+    made->desc = *desc;
+    made->threads = kernels_threads();
+    use_threads(made->threads);
+    status_t status = library == KERNELS_REFERENCE ? reference_prepare(made) : cpu_prepare(made);
+    if (status != NULL) {
+        kernel_free(made);
+        return status;
+    }
+    *kernel = made;
+    return STATUS_OKAY;
+}
+
+void kernel_free(struct kernel *kernel)
+{
+    if (kernel == NULL) return;
+    if (kernel->release != NULL) kernel->release(kernel->state);
+    free(kernel);
+}
+
+uint64_t kernel_workspace_bytes(const struct kernel *kernel)
+{
+    return kernel->workspace_bytes;
+}
+
+uint64_t kernel_held_bytes(const struct kernel *kernel)
+{
+    return kernel->held_bytes;
+}
+
+status_t kernel_run(struct kernel *kernel, const struct kernel_call *call)
+{
+    use_threads(kernel->threads);
+    return kernel->run(kernel, call);
+}

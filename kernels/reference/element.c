@@ -1,0 +1,81 @@
+/* Reference ops on single elements, addressed by their index in plain order. */
+#include "kernels/philox.h"
+#include "kernels/reference/reference.h"
+
+status_t reference_relu(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const struct tensor_type *x_type = &kernel->desc.inputs[0], *y_type = &kernel->desc.outputs[0];
+    const float *x = call->inputs[0];
+    float *y = call->outputs[0];
+    int64_t count = tensor_element_count(x_type);
+    for (int64_t i = 0; i < count; i++) {
+        float value = x[reference_offset(x_type, i)];
+        reference_put(kernel, 0, &y[reference_offset(y_type, i)], value <= 0 ? 0 : value);
+    }
+    return STATUS_OKAY;
+}
+
+status_t reference_relu_backward(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const struct tensor_type *types = kernel->desc.inputs, *dx_type = &kernel->desc.outputs[0];
+    const float *dy = call->inputs[0], *y = call->inputs[1];
+    float *dx = call->outputs[0];
+    int64_t count = tensor_element_count(dx_type);
+    for (int64_t i = 0; i < count; i++) {
+        float gradient = dy[reference_offset(&types[0], i)];
+        bool off = y[reference_offset(&types[1], i)] <= 0;
+        reference_put(kernel, 0, &dx[reference_offset(dx_type, i)], off ? 0 : gradient);
+    }
+    return STATUS_OKAY;
+}
+
+status_t reference_dropout(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const struct op_desc *desc = &kernel->desc;
+    const float *x = call->inputs[0];
+    float *y = call->outputs[0];
+    double p = desc->attrs.dropout.p;
+    float scale = (float)(1 / (1 - p));
+    uint32_t key[2] = {(uint32_t)call->seed, (uint32_t)(call->seed >> 32)};
+    int64_t count = tensor_element_count(&desc->inputs[0]);
+    for (int64_t i = 0; i < count; i++) {
+        uint32_t counter[4] = {(uint32_t)(i / 4), desc->attrs.dropout.stream, (uint32_t)call->step,
+                               call->rank};
+        uint32_t words[4];
+        philox_block(counter, key, words);
+        float value = x[reference_offset(&desc->inputs[0], i)];
+        bool kept = words[i % 4] * 0x1p-32 >= p;
+        reference_put(kernel, 0, &y[reference_offset(&desc->outputs[0], i)],
+                      kept ? value * scale : 0);
+    }
+    return STATUS_OKAY;
+}
+
+status_t reference_dropout_backward(const struct kernel *kernel, const struct kernel_call *call)
+{
+    return reference_dropout(kernel, call);
+}
+
+status_t reference_reshape(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const struct tensor_type *x_type = &kernel->desc.inputs[0], *y_type = &kernel->desc.outputs[0];
+    const float *x = call->inputs[0];
+    float *y = call->outputs[0];
+    int64_t count = tensor_element_count(x_type);
+    for (int64_t i = 0; i < count; i++)
+        reference_put(kernel, 0, &y[reference_offset(y_type, i)], x[reference_offset(x_type, i)]);
+    return STATUS_OKAY;
+}
+
+status_t reference_add(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const struct tensor_type *types = kernel->desc.inputs, *y_type = &kernel->desc.outputs[0];
+    const float *a = call->inputs[0], *b = call->inputs[1];
+    float *y = call->outputs[0];
+    int64_t count = tensor_element_count(y_type);
+    for (int64_t i = 0; i < count; i++) {
+        float sum = a[reference_offset(&types[0], i)] + b[reference_offset(&types[1], i)];
+        reference_put(kernel, 0, &y[reference_offset(y_type, i)], sum);
+    }
+    return STATUS_OKAY;
+}

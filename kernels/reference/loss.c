@@ -1,0 +1,125 @@
+/* Reference losses over rows of scores (n, c). Rows whose target is negative do not count. */
+#include <math.h>
+
+#include "kernels/reference/reference.h"
+
+/* max + log(sum(exp(x - max))) */
+static double log_sum_exp(const float *x, int64_t classes)
+{
+    double max = x[0], sum = 0;
+    for (int64_t i = 1; i < classes; i++)
+        if (x[i] > max) max = x[i];
+    for (int64_t i = 0; i < classes; i++) sum += exp(x[i] - max);
+    return max + log(sum);
+}
+
+/* What a row's loss is multiplied with. */
+static double loss_scale(const struct kernel *kernel, const int32_t *target, int64_t rows)
+{
+    if (kernel->desc.attrs.loss.reduction == REDUCTION_SUM) return 1;
+    int64_t counted = 0;
+    for (int64_t r = 0; r < rows; r++) counted += target[r] >= 0;
+    return counted > 0 ? 1.0 / (double)counted : 0;
+}
+
+status_t reference_log_softmax(const struct kernel *kernel, const struct kernel_call *call)
+{
+    int64_t rows = kernel->desc.inputs[0].dims[0], classes = kernel->desc.inputs[0].dims[1];
+    const float *x = call->inputs[0];
+    float *y = call->outputs[0];
+    for (int64_t r = 0; r < rows; r++) {
+        double total = log_sum_exp(x + r * classes, classes);
+        for (int64_t i = 0; i < classes; i++)
+            reference_put(kernel, 0, &y[r * classes + i], x[r * classes + i] - total);
+    }
+    return STATUS_OKAY;
+}
+
+status_t reference_log_softmax_backward(const struct kernel *kernel, const struct kernel_call *call)
+{
+    int64_t rows = kernel->desc.inputs[0].dims[0], classes = kernel->desc.inputs[0].dims[1];
+    const float *dy = call->inputs[0], *y = call->inputs[1];
+    float *dx = call->outputs[0];
+    for (int64_t r = 0; r < rows; r++) {
+        double sum = 0;
+        for (int64_t i = 0; i < classes; i++) sum += dy[r * classes + i];
+        for (int64_t i = 0; i < classes; i++)
+            reference_put(kernel, 0, &dx[r * classes + i],
+                          dy[r * classes + i] - exp(y[r * classes + i]) * sum);
+    }
+    return STATUS_OKAY;
+}
+
+status_t reference_nll_loss(const struct kernel *kernel, const struct kernel_call *call)
+{
+    int64_t rows = kernel->desc.inputs[0].dims[0], classes = kernel->desc.inputs[0].dims[1];
+    const float *y = call->inputs[0];
+    const int32_t *target = call->inputs[1];
+    double sum = 0;
+    for (int64_t r = 0; r < rows; r++)
+        if (target[r] >= 0) sum -= y[r * classes + target[r]];
+    reference_put(kernel, 0, call->outputs[0], sum * loss_scale(kernel, target, rows));
+    return STATUS_OKAY;
+}
+
+status_t reference_nll_loss_backward(const struct kernel *kernel, const struct kernel_call *call)
+{
+    int64_t rows = kernel->desc.outputs[0].dims[0], classes = kernel->desc.outputs[0].dims[1];
+    const int32_t *target = call->inputs[0];
+    float *dy = call->outputs[0];
+    double scale = loss_scale(kernel, target, rows);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < classes; i++)
+            reference_put(kernel, 0, &dy[r * classes + i], i == target[r] ? -scale : 0);
+    return STATUS_OKAY;
+}
+
+status_t reference_cross_entropy(const struct kernel *kernel, const struct kernel_call *call)
+{
+    int64_t rows = kernel->desc.inputs[0].dims[0], classes = kernel->desc.inputs[0].dims[1];
+    const float *x = call->inputs[0];
+    const int32_t *target = call->inputs[1];
+    float *y = call->outputs[1];
+    double sum = 0;
+    for (int64_t r = 0; r < rows; r++) {
+        double total = log_sum_exp(x + r * classes, classes);
+        for (int64_t i = 0; i < classes; i++)
+            reference_put(kernel, 1, &y[r * classes + i], x[r * classes + i] - total);
+        if (target[r] >= 0) sum += total - x[r * classes + target[r]];
+    }
+    reference_put(kernel, 0, call->outputs[0], sum * loss_scale(kernel, target, rows));
+    return STATUS_OKAY;
+}
+
+status_t reference_cross_entropy_backward(const struct kernel *kernel,
+                                          const struct kernel_call *call)
+{
+    int64_t rows = kernel->desc.inputs[0].dims[0], classes = kernel->desc.inputs[0].dims[1];
+    const float *y = call->inputs[0];
+    const int32_t *target = call->inputs[1];
+    float *dx = call->outputs[0];
+    double scale = loss_scale(kernel, target, rows);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < classes; i++) {
+            double gradient = exp(y[r * classes + i]) - (i == target[r]);
+            reference_put(kernel, 0, &dx[r * classes + i], target[r] >= 0 ? gradient * scale : 0);
+        }
+    return STATUS_OKAY;
+}
+
+status_t reference_count_correct(const struct kernel *kernel, const struct kernel_call *call)
+{
+    int64_t rows = kernel->desc.inputs[0].dims[0], classes = kernel->desc.inputs[0].dims[1];
+    const float *y = call->inputs[0];
+    const int32_t *target = call->inputs[1];
+    int64_t correct = 0;
+    for (int64_t r = 0; r < rows; r++) {
+        const float *row = y + r * classes;
+        int64_t best = 0;
+        for (int64_t i = 1; i < classes; i++)
+            if (!isnan(row[best]) && (row[i] > row[best] || isnan(row[i]))) best = i;
+        correct += best == target[r];
+    }
+    reference_put(kernel, 0, call->outputs[0], (double)correct);
+    return STATUS_OKAY;
+}

@@ -1,0 +1,49 @@
+/* The reference library: which function runs which op, and how elements are addressed. */
+#include "kernels/reference/reference.h"
+
+static reference_function *const functions[OP_KIND_COUNT] = {
+    [OP_CONV2D] = reference_conv2d,
+    [OP_CONV2D_BACKWARD_DATA] = reference_conv2d_backward_data,
+    [OP_CONV2D_BACKWARD_WEIGHTS] = reference_conv2d_backward_weights,
+    [OP_LINEAR] = reference_linear,
+    [OP_LINEAR_BACKWARD_DATA] = reference_linear_backward_data,
+    [OP_LINEAR_BACKWARD_WEIGHTS] = reference_linear_backward_weights,
+    [OP_RELU] = reference_relu,
+    [OP_RELU_BACKWARD] = reference_relu_backward,
+    [OP_MAX_POOL2D] = reference_max_pool2d,
+    [OP_MAX_POOL2D_BACKWARD] = reference_max_pool2d_backward,
+    [OP_DROPOUT] = reference_dropout,
+    [OP_DROPOUT_BACKWARD] = reference_dropout_backward,
+    [OP_RESHAPE] = reference_reshape,
+    [OP_ADD] = reference_add,
+    [OP_LOG_SOFTMAX] = reference_log_softmax,
+    [OP_LOG_SOFTMAX_BACKWARD] = reference_log_softmax_backward,
+    [OP_NLL_LOSS] = reference_nll_loss,
+    [OP_NLL_LOSS_BACKWARD] = reference_nll_loss_backward,
+    [OP_CROSS_ENTROPY] = reference_cross_entropy,
+    [OP_CROSS_ENTROPY_BACKWARD] = reference_cross_entropy_backward,
+    [OP_COUNT_CORRECT] = reference_count_correct,
+};
+
+status_t reference_prepare(struct kernel *kernel)
+{
+    kernel->run = functions[kernel->desc.kind];
+    return STATUS_OKAY;
+}
+
+struct strides reference_strides(const struct tensor_type *type)
+{
+    int64_t c = type->dims[1], h = type->dims[2], w = type->dims[3];
+    if (type->layout == LAYOUT_CHANNELS_LAST)
+        return (struct strides){.n = c * h * w, .c = 1, .h = w * c, .w = c};
+    return (struct strides){.n = c * h * w, .c = h * w, .h = w, .w = 1};
+}
+
+int64_t reference_offset(const struct tensor_type *type, int64_t index)
+{
+    if (type->layout == LAYOUT_PLAIN) return index;
+    struct strides s = reference_strides(type);
+    int64_t w = index % type->dims[3], h = index / type->dims[3] % type->dims[2];
+    int64_t plane = index / (type->dims[3] * type->dims[2]);
+    return plane / type->dims[1] * s.n + plane % type->dims[1] * s.c + h * s.h + w * s.w;
+}

@@ -1,0 +1,49 @@
+/*
+ * The reference library's insides: one function per op, plain loops in the order of the formula,
+ * sums in double. Any layout: elements are addressed through strides.
+ */
+#ifndef FSDPD_KERNELS_REFERENCE_H
+#define FSDPD_KERNELS_REFERENCE_H
+
+#include "kernels/kernel.h"
+
+typedef status_t reference_function(const struct kernel *kernel, const struct kernel_call *call);
+
+reference_function reference_conv2d;
+reference_function reference_conv2d_backward_data;
+reference_function reference_conv2d_backward_weights;
+reference_function reference_linear;
+reference_function reference_linear_backward_data;
+reference_function reference_linear_backward_weights;
+reference_function reference_relu;
+reference_function reference_relu_backward;
+reference_function reference_max_pool2d;
+reference_function reference_max_pool2d_backward;
+reference_function reference_dropout;
+reference_function reference_dropout_backward;
+reference_function reference_reshape;
+reference_function reference_add;
+reference_function reference_log_softmax;
+reference_function reference_log_softmax_backward;
+reference_function reference_nll_loss;
+reference_function reference_nll_loss_backward;
+reference_function reference_cross_entropy;
+reference_function reference_cross_entropy_backward;
+reference_function reference_count_correct;
+
+/* Elements from one index to the next along each of four dimensions. */
+struct strides {
+    int64_t n, c, h, w;
+};
+struct strides reference_strides(const struct tensor_type *type);
+
+/* Where in memory the element with this index in plain order is. */
+int64_t reference_offset(const struct tensor_type *type, int64_t index);
+
+/* Writes output 0 or 1, or adds to it, as the op says. */
+static inline void reference_put(const struct kernel *kernel, int output, float *to, double value)
+{
+    *to = (float)(kernel->desc.accumulate[output] ? *to + value : value);
+}
+
+#endif

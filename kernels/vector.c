@@ -1,0 +1,65 @@
+/*
+ * The part of kernels.h that works on flat memory without preparation: optimizers and the helpers
+ * of communicators. Each is one loop, cut into a part per thread.
+ */
+#include "kernels/cpu/loops.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/kernel.h"
+#include "kernels/kernels.h"
+
+/* A thread is not worth waking for less. */
+enum { GRAIN = 16 * 1024 };
+
+struct adadelta_job {
+    float *param, *square_avg, *acc_delta;
+    const float *grad;
+    const struct adadelta_args *args;
+};
+
+static void run_adadelta(const void *argument, size_t begin, size_t end)
+{
+    const struct adadelta_job *job = argument;
+    cpu_loops_get()->adadelta(end - begin, job->param + begin, job->grad + begin,
+                              job->square_avg + begin, job->acc_delta + begin, job->args);
+}
+
+void kernel_adadelta(size_t n, float *param, const float *grad, float *square_avg, float *acc_delta,
+                     const struct adadelta_args *args)
+{
+    struct adadelta_job job = {param, square_avg, acc_delta, grad, args};
+    cpu_parallel(kernels_threads(), n, GRAIN, run_adadelta, &job);
+}
+
+struct sgd_job {
+    float *param, *momentum_buffer;
+    const float *grad;
+    const struct sgd_args *args;
+};
+
+static void run_sgd(const void *argument, size_t begin, size_t end)
+{
+    const struct sgd_job *job = argument;
+    cpu_loops_get()->sgd(end - begin, job->param + begin, job->grad + begin,
+                         job->momentum_buffer != NULL ? job->momentum_buffer + begin : NULL,
+                         job->args);
+}
+
+void kernel_sgd(size_t n, float *param, const float *grad, float *momentum_buffer,
+                const struct sgd_args *args)
+{
+    struct sgd_job job = {param, momentum_buffer, grad, args};
+    cpu_parallel(kernels_threads(), n, GRAIN, run_sgd, &job);
+}
+
+/* Communicators call these from their own lanes, beside a kernel that has the threads: no more. */
+
+void kernel_sum_ordered(size_t n, float *out, const float *const *parts, int part_count,
+                        float scale)
+{
+    cpu_loops_get()->sum_ordered(n, out, parts, part_count, scale);
+}
+
+void kernel_scale(size_t n, float *values, float scale)
+{
+    cpu_loops_get()->scale(n, values, scale);
+}
