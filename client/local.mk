@@ -1,1 +1,2 @@
 # client
+EXTRA_DIST += examples/mnist/job.yaml

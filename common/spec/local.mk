@@ -1,7 +1,19 @@
 noinst_LIBRARIES += libspec.a
 libspec_a_SOURCES = \
+  %D%/file.c \
   %D%/internal.h \
   %D%/keys.c \
   %D%/message.c \
+  %D%/print.c \
   %D%/spec.h
 $(libspec_a_OBJECTS): $(PROTO_H)
+EXTRA_DIST += docs/job-file.md
+
+if HAVE_CHECK
+check_PROGRAMS += tests/unit/test_spec
+TESTS += tests/unit/test_spec
+tests_unit_test_spec_SOURCES = tests/unit/test_spec.c
+tests_unit_test_spec_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_spec_LDADD = libspec.a libyamldoc.a libproto.a libbase.a $(YAML_LIBS) \
+  $(PROTOBUF_C_LIBS) $(CHECK_LIBS)
+endif

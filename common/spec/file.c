@@ -1,0 +1,433 @@
+/*
+ * Job files: from YAML, overrides and defaults to a complete JobSpec. The tree of the document is
+ * laid over the table of keys first (which refuses unknown keys), then every row takes its value.
+ * Types are read before the keys that depend on them.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "spec/internal.h"
+#include "yaml/yaml.h"
+
+struct reader {
+    const char *file;
+    const struct yamldoc_node *
+        *given; /* by row; NULL: not given. Rows of one key share the node. */
+    Fsdpd__V1__JobSpec *spec;
+};
+
+static bool is_override(const struct yamldoc_node *node)
+{
+    return node->line == 0;
+}
+
+static const char *last_word(const char *key)
+{
+    const char *dot = strrchr(key, '.');
+    return dot ? dot + 1 : key;
+}
+
+/* The key that somebody who wrote `path` may have meant: the same word in another section first,
+ * then a similar word. NULL if there is none. */
+static const char *nearest_key(const char *path)
+{
+    for (size_t i = 0; i < spec_key_count; i++)
+        if (strcmp(last_word(spec_keys[i].key), last_word(path)) == 0) return spec_keys[i].key;
+    const char **keys = mem_alloc_array(spec_key_count, sizeof *keys);
+    const char **words = mem_alloc_array(spec_key_count, sizeof *words);
+    size_t section = (size_t)(last_word(path) - path);
+    size_t siblings = 0;
+    for (size_t i = 0; i < spec_key_count; i++) {
+        keys[i] = spec_keys[i].key;
+        if (strncmp(keys[i], path, section) == 0) words[siblings++] = keys[i];
+    }
+    const char *nearest = text_nearest(path, words, siblings);
+    if (nearest == NULL) nearest = text_nearest(path, keys, spec_key_count);
+    for (size_t i = 0; i < spec_key_count; i++) words[i] = last_word(keys[i]);
+    /* A short word is near to too many. */
+    bool guess = nearest == NULL && strlen(last_word(path)) > 4;
+    const char *word = guess ? text_nearest(last_word(path), words, spec_key_count) : NULL;
+    for (size_t i = 0; i < spec_key_count && word != NULL && nearest == NULL; i++)
+        if (words[i] == word) nearest = keys[i];
+    free(keys);
+    free(words);
+    return nearest;
+}
+
+/* "train" is a section, as "train.epochs" is a key. Caller frees; may be NULL. */
+static char *nearest_section(const char *path)
+{
+    const char **sections = mem_alloc_array(spec_key_count, sizeof *sections);
+    size_t count = 0;
+    for (size_t i = 0; i < spec_key_count; i++) {
+        const char *dot = strchr(spec_keys[i].key, '.');
+        if (dot != NULL)
+            sections[count++] = mem_strndup(spec_keys[i].key, (size_t)(dot - spec_keys[i].key));
+    }
+    const char *best = text_nearest(path, sections, count);
+    char *copy = best ? mem_strdup(best) : NULL;
+    for (size_t i = 0; i < count; i++) free((char *)sections[i]);
+    free(sections);
+    return copy;
+}
+
+static status_t unknown_key(const struct yamldoc_node *node, const char *path)
+{
+    char *section = node->kind == YAMLDOC_MAPPING ? nearest_section(path) : NULL;
+    const char *nearest = section ? section : nearest_key(path);
+    char shown[72];
+    struct yamldoc_node at_key = *node;
+    at_key.line = node->key_line ? node->key_line : node->line;
+    status_t status = nearest
+                          ? yamldoc_error(&at_key, "%s: unknown key; did you mean %s?",
+                                          yamldoc_excerpt(path, shown), nearest)
+                          : yamldoc_error(&at_key, "%s: unknown key", yamldoc_excerpt(path, shown));
+    free(section);
+    return status;
+}
+
+static bool is_section(const char *path)
+{
+    size_t length = strlen(path);
+    for (size_t i = 0; i < spec_key_count; i++)
+        if (strncmp(spec_keys[i].key, path, length) == 0 && spec_keys[i].key[length] == '.')
+            return true;
+    return false;
+}
+
+static bool take_node(struct reader *reader, const char *path, const struct yamldoc_node *node)
+{
+    bool known = false;
+    for (size_t i = 0; i < spec_key_count; i++) {
+        if (strcmp(spec_keys[i].key, path) != 0) continue;
+        reader->given[i] = node;
+        known = true;
+    }
+    return known;
+}
+
+static char *describe_node(const struct yamldoc_node *node)
+{
+    char text[72];
+    if (yamldoc_is_null(node)) return mem_strdup("nothing");
+    if (node->kind == YAMLDOC_SEQUENCE) return mem_strdup("a list");
+    if (node->kind == YAMLDOC_MAPPING) return mem_strdup("a mapping");
+    return mem_printf("%s'%s'", node->quoted ? "the text " : "", yamldoc_excerpt(node->text, text));
+}
+
+static status_t lay_over(struct reader *reader, const struct yamldoc_node *mapping,
+                         const char *prefix)
+{
+    for (int i = 0; i < mapping->item_count; i++) {
+        const struct yamldoc_node *item = mapping->items[i];
+        char *path = prefix[0] ? mem_printf("%s.%s", prefix, item->key) : mem_strdup(item->key);
+        status_t status = NULL;
+        if (take_node(reader, path, item)) {
+        } else if (!is_section(path)) {
+            status = unknown_key(item, path);
+        } else if (item->kind == YAMLDOC_MAPPING) {
+            status = lay_over(reader, item, path);
+        } else if (!yamldoc_is_null(item)) { /* "train:" with nothing below it says nothing */
+            char *found = describe_node(item);
+            status = yamldoc_error(item, "%s: expected a mapping of keys, found %s", path, found);
+            free(found);
+        }
+        free(path);
+        TRY(status);
+    }
+    return NULL;
+}
+
+static status_t unexpected_node(const struct spec_key *key, const struct yamldoc_node *node)
+{
+    struct buf expected = {0};
+    spec_key_expected(key, &expected);
+    char *found = describe_node(node);
+    status_t status =
+        status_new(STATUS_INVALID_ARGUMENT, "expected %s, found %s", buf_text(&expected), found);
+    free(found);
+    buf_deinit(&expected);
+    return status;
+}
+
+static bool is_directory(const char *path)
+{
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* data.dir: see spec_read_file. */
+static char *resolve_text(const struct spec_key *key, const struct yamldoc_node *node)
+{
+    char *path = file_path_expand_home(node->text);
+    if (strcmp(key->key, "data.dir") != 0 || !is_override(node) || path[0] == '/' ||
+        !is_directory(path))
+        return path;
+    char *absolute = realpath(path, NULL);
+    if (absolute == NULL) return path;
+    free(path);
+    return absolute;
+}
+
+/* Where the model file is: beside the job file; one from the command line may also be given as seen
+ * from the shell. */
+static char *find_model(const struct reader *reader, const struct yamldoc_node *node)
+{
+    char *path = file_path_expand_home(node->text);
+    struct stat info;
+    if (is_override(node) && stat(path, &info) == 0) return path;
+    char *directory = file_path_directory(reader->file);
+    char *joined = strcmp(directory, ".") == 0 ? mem_strdup(path) : file_path_join(directory, path);
+    free(directory);
+    free(path);
+    return joined;
+}
+
+static status_t read_model(struct reader *reader, const struct yamldoc_node *node)
+{
+    char *path = find_model(reader, node);
+    struct buf text = {0};
+    status_t status = file_read(path, SPEC_MODEL_MAX, &text);
+    if (status == NULL && text.length == 0)
+        status = status_new(STATUS_INVALID_ARGUMENT, "%s is empty", path);
+    if (status == NULL && strlen(buf_text(&text)) != text.length)
+        status = status_new(STATUS_INVALID_ARGUMENT, "%s is not a text file", path);
+    free(path);
+    if (status == NULL) {
+        Fsdpd__V1__ModelSpec *model = reader->spec->model;
+        if (model->text != (char *)protobuf_c_empty_string) free(model->text);
+        model->text = buf_take(&text);
+    }
+    buf_deinit(&text);
+    return status;
+}
+
+static status_t read_text(struct reader *reader, const struct spec_key *key,
+                          const struct yamldoc_node *node, struct spec_field field)
+{
+    bool empty_is_fine = key->fallback != NULL && key->fallback[0] == '\0';
+    if (node->kind != YAMLDOC_SCALAR || (yamldoc_is_null(node) && !empty_is_fine))
+        return unexpected_node(key, node);
+    char *text = key->type == SPEC_TEXT ? resolve_text(key, node) : mem_strdup(node->text);
+    status_t status = spec_check_text(key, text);
+    if (status == NULL) spec_field_set_text(field, text);
+    free(text);
+    if (status == NULL && key->type == SPEC_MODEL) status = read_model(reader, node);
+    return status;
+}
+
+/* "1e8" is a fine way to write an integer. */
+static status_t read_number(const struct spec_key *key, const struct yamldoc_node *node,
+                            struct spec_field field)
+{
+    double value;
+    if (node->kind != YAMLDOC_SCALAR || node->quoted || !text_parse_f64(node->text, &value))
+        return unexpected_node(key, node);
+    char found[72];
+    TRY(spec_check_number(key, value, yamldoc_excerpt(node->text, found)));
+    spec_field_set_number(field, value);
+    return NULL;
+}
+
+static status_t read_boolean(const struct spec_key *key, const struct yamldoc_node *node,
+                             struct spec_field field)
+{
+    bool plain = node->kind == YAMLDOC_SCALAR && !node->quoted;
+    bool is_true = plain && strcmp(node->text, "true") == 0;
+    if (!is_true && !(plain && strcmp(node->text, "false") == 0)) return unexpected_node(key, node);
+    spec_field_set_number(field, is_true);
+    return NULL;
+}
+
+static bool is_module(const struct yamldoc_node *node)
+{
+    return node->kind == YAMLDOC_SCALAR && !yamldoc_is_null(node);
+}
+
+static bool is_units(const struct yamldoc_node *node)
+{
+    if (node->kind != YAMLDOC_SEQUENCE) return false;
+    for (int i = 0; i < node->item_count; i++) {
+        const struct yamldoc_node *unit = node->items[i];
+        if (unit->kind == YAMLDOC_MAPPING) return false;
+        if (unit->kind == YAMLDOC_SCALAR && !is_module(unit)) return false;
+        for (int j = 0; j < unit->item_count; j++)
+            if (!is_module(unit->items[j])) return false;
+    }
+    return true;
+}
+
+static status_t read_units(struct reader *reader, const struct spec_key *key,
+                           const struct yamldoc_node *node)
+{
+    if (!is_units(node)) return unexpected_node(key, node);
+    Fsdpd__V1__WrapSpec *wrap = reader->spec->fsdp->wrap;
+    wrap->units = mem_alloc_array((size_t)node->item_count + 1, sizeof *wrap->units);
+    for (int i = 0; i < node->item_count; i++) {
+        const struct yamldoc_node *item = node->items[i];
+        bool alone = item->kind == YAMLDOC_SCALAR;
+        int count = alone ? 1 : item->item_count;
+        Fsdpd__V1__WrapUnit *unit = mem_alloc(sizeof *unit);
+        fsdpd__v1__wrap_unit__init(unit);
+        wrap->units[wrap->n_units++] = unit;
+        unit->modules = mem_alloc_array((size_t)count + 1, sizeof *unit->modules);
+        for (int j = 0; j < count; j++)
+            unit->modules[unit->n_modules++] =
+                mem_strdup(alone ? item->text : item->items[j]->text);
+    }
+    return spec_check_units(wrap->units, wrap->n_units);
+}
+
+static status_t read_value(struct reader *reader, const struct spec_key *key,
+                           const struct yamldoc_node *node)
+{
+    struct spec_field field = spec_field_find(reader->spec, key, true);
+    switch (key->type) {
+    case SPEC_INTEGER:
+    case SPEC_NUMBER: return read_number(key, node, field);
+    case SPEC_BOOLEAN: return read_boolean(key, node, field);
+    case SPEC_UNITS: return read_units(reader, key, node);
+    default: return read_text(reader, key, node, field);
+    }
+}
+
+static void set_default(struct reader *reader, const struct spec_key *key)
+{
+    struct spec_field field = spec_field_find(reader->spec, key, true);
+    double value = 0;
+    switch (key->type) {
+    case SPEC_INTEGER:
+    case SPEC_NUMBER:
+        if (!text_parse_f64(key->fallback, &value)) abort(); /* a test reads every default */
+        spec_field_set_number(field, value);
+        break;
+    case SPEC_BOOLEAN: spec_field_set_number(field, strcmp(key->fallback, "true") == 0); break;
+    default:
+        if (key->fallback[0] != '\0') spec_field_set_text(field, key->fallback);
+        break;
+    }
+}
+
+static size_t row_of(const char *name)
+{
+    for (size_t i = 0; i < spec_key_count; i++)
+        if (strcmp(spec_keys[i].key, name) == 0) return i;
+    abort();
+}
+
+/* Whether some row for this key belongs to the spec as its types now stand. */
+static bool key_has_place(const struct reader *reader, const char *name)
+{
+    for (size_t i = 0; i < spec_key_count; i++)
+        if (strcmp(spec_keys[i].key, name) == 0 && spec_key_applies(&spec_keys[i], reader->spec))
+            return true;
+    return false;
+}
+
+/* A key of another type. If the file wrote it and the command line chose the type, it is let go. */
+static status_t refuse_misplaced(const struct reader *reader, const struct spec_key *key,
+                                 const struct yamldoc_node *node)
+{
+    const struct yamldoc_node *chosen = reader->given[row_of(key->with_key)];
+    if (!is_override(node) && chosen != NULL && is_override(chosen)) return NULL;
+    struct spec_field field =
+        spec_field_find(reader->spec, &spec_keys[row_of(key->with_key)], false);
+    return yamldoc_error(node, "%s: belongs to %s %s, but here it is %s", key->key, key->with_key,
+                         key->with_value, spec_field_text(field));
+}
+
+static status_t read_row(struct reader *reader, size_t row)
+{
+    const struct spec_key *key = &spec_keys[row];
+    const struct yamldoc_node *node = reader->given[row];
+    if (!spec_key_applies(key, reader->spec)) {
+        if (node == NULL || key_has_place(reader, key->key)) return NULL;
+        return refuse_misplaced(reader, key, node);
+    }
+    if (node != NULL) {
+        status_t status = status_wrap(read_value(reader, key, node), "%s", key->key);
+        if (status == NULL) return NULL;
+        status_t placed = yamldoc_error(node, "%s", status_message(status));
+        status_free(status);
+        return placed;
+    }
+    if (key->fallback != NULL) {
+        set_default(reader, key);
+        return NULL;
+    }
+    struct buf expected = {0};
+    spec_key_expected(key, &expected);
+    status_t status = status_new(STATUS_INVALID_ARGUMENT, "%s: %s: is missing; expected %s",
+                                 reader->file, key->key, buf_text(&expected));
+    buf_deinit(&expected);
+    return status;
+}
+
+static status_t read_rows(struct reader *reader)
+{
+    for (size_t i = 0; i < spec_key_count; i++)
+        if (spec_keys[i].with_key == NULL) TRY(read_row(reader, i));
+    for (size_t i = 0; i < spec_key_count; i++)
+        if (spec_keys[i].with_key != NULL) TRY(read_row(reader, i));
+    return status_wrap(spec_check_together(reader->spec), "%s", reader->file);
+}
+
+static status_t apply_override(struct yamldoc *document, const char *text)
+{
+    const char *equals = strchr(text, '=');
+    if (equals == NULL || equals == text)
+        return status_new(STATUS_INVALID_ARGUMENT, "--set %s: expected KEY=VALUE", text);
+    char *key = mem_strndup(text, (size_t)(equals - text));
+    char *origin = mem_printf("--set %s", text);
+    status_t status = yamldoc_set(document, key, equals + 1, origin);
+    free(origin);
+    free(key);
+    return status;
+}
+
+static status_t read_document(struct yamldoc *document, const char *file,
+                              const struct spec_override *overrides, int count,
+                              Fsdpd__V1__JobSpec **spec)
+{
+    if (document->root->kind != YAMLDOC_MAPPING)
+        return yamldoc_error(document->root,
+                             "expected a mapping of keys, as docs/job-file.md has it");
+    for (int i = 0; i < count; i++) TRY(apply_override(document, overrides[i].text));
+    struct reader reader = {
+        .file = file,
+        .given = mem_alloc_array(spec_key_count, sizeof *reader.given),
+        .spec = mem_alloc(sizeof *reader.spec),
+    };
+    fsdpd__v1__job_spec__init(reader.spec);
+    status_t status = lay_over(&reader, document->root, "");
+    if (status == NULL) status = read_rows(&reader);
+    free(reader.given);
+    if (status != NULL) spec_free(reader.spec);
+    else *spec = reader.spec;
+    return status;
+}
+
+status_t spec_read_text(const char *text, size_t length, const char *file,
+                        const struct spec_override *overrides, int count, Fsdpd__V1__JobSpec **spec)
+{
+    struct yamldoc *document;
+    TRY(yamldoc_parse(text, length, file, &document));
+    status_t status = read_document(document, file, overrides, count, spec);
+    yamldoc_free(document);
+    return status;
+}
+
+status_t spec_read_file(const char *path, const struct spec_override *overrides, int count,
+                        Fsdpd__V1__JobSpec **spec)
+{
+    struct buf text = {0};
+    TRY(file_read(path, SPEC_FILE_MAX, &text));
+    status_t status = spec_read_text(buf_text(&text), text.length, path, overrides, count, spec);
+    buf_deinit(&text);
+    return status;
+}

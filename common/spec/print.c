@@ -1,0 +1,88 @@
+/* A JobSpec as the job file that says the same; see spec.h. */
+#include <ctype.h>
+#include <string.h>
+
+#include "spec/internal.h"
+
+/* Plain where YAML reads the same text back as text, in double quotes otherwise. */
+static void add_text(struct buf *out, const char *text)
+{
+    bool plain = isalpha((unsigned char)text[0]) || text[0] == '/' || text[0] == '_';
+    for (const char *c = text; *c != '\0' && plain; c++)
+        plain = isalnum((unsigned char)*c) || strchr("/._-+", *c) != NULL;
+    if (strcmp(text, "null") == 0 || strcmp(text, "true") == 0 || strcmp(text, "false") == 0)
+        plain = false;
+    if (plain) {
+        buf_add_text(out, text);
+        return;
+    }
+    buf_add_char(out, '"');
+    for (const char *c = text; *c != '\0'; c++) {
+        if (*c == '"' || *c == '\\') buf_printf(out, "\\%c", *c);
+        else if ((unsigned char)*c < ' ' || *c == 127)
+            buf_printf(out, "\\x%02x", (unsigned char)*c);
+        else buf_add_char(out, *c);
+    }
+    buf_add_char(out, '"');
+}
+
+static void add_units(struct buf *out, const Fsdpd__V1__WrapSpec *wrap)
+{
+    buf_add_char(out, '[');
+    for (size_t i = 0; i < wrap->n_units; i++) {
+        buf_add_text(out, i ? ", [" : "[");
+        for (size_t j = 0; j < wrap->units[i]->n_modules; j++) {
+            if (j > 0) buf_add_text(out, ", ");
+            add_text(out, wrap->units[i]->modules[j]);
+        }
+        buf_add_char(out, ']');
+    }
+    buf_add_char(out, ']');
+}
+
+static void add_value(struct buf *out, const struct spec_key *key, const Fsdpd__V1__JobSpec *spec,
+                      struct spec_field field)
+{
+    char number[32];
+    switch (key->type) {
+    case SPEC_INTEGER:
+    case SPEC_NUMBER:
+        buf_add_text(out, spec_format_number(spec_field_number(field), number));
+        break;
+    case SPEC_BOOLEAN: buf_add_text(out, spec_field_number(field) != 0 ? "true" : "false"); break;
+    case SPEC_UNITS: add_units(out, spec->fsdp->wrap); break;
+    default: add_text(out, spec_field_text(field)); break;
+    }
+}
+
+/* Opens the sections of `key` that are not open yet after `last`; returns the depth of its word. */
+static int open_sections(struct buf *out, const char *key, const char *last)
+{
+    int depth = 0;
+    size_t start = 0;
+    bool same = true;
+    for (const char *dot; (dot = strchr(key + start, '.')) != NULL; depth++) {
+        size_t end = (size_t)(dot - key);
+        same = same && strncmp(key, last, end + 1) == 0;
+        if (!same) buf_printf(out, "%*s%.*s:\n", 2 * depth, "", (int)(end - start), key + start);
+        start = end + 1;
+    }
+    return depth;
+}
+
+void spec_to_yaml(const Fsdpd__V1__JobSpec *spec, struct buf *out)
+{
+    const char *last = "";
+    for (size_t i = 0; i < spec_key_count; i++) {
+        const struct spec_key *key = &spec_keys[i];
+        struct spec_field field = spec_field_find(spec, key, false);
+        if (field.member == NULL || !spec_key_applies(key, spec)) continue;
+        if (key->type == SPEC_CHOICE && spec_field_text(field)[0] == '\0') continue;
+        int depth = open_sections(out, key->key, last);
+        const char *word = strrchr(key->key, '.');
+        buf_printf(out, "%*s%s: ", 2 * depth, "", word ? word + 1 : key->key);
+        add_value(out, key, spec, field);
+        buf_add_char(out, '\n');
+        last = key->key;
+    }
+}

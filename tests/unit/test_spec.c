@@ -1,0 +1,574 @@
+/* common/spec: job files good and bad with their exact messages, messages from the network, and the
+ * documentation against the table of keys. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "spec/internal.h"
+
+#define MINIMAL "name: mnist\nmodel: {file: net.yaml}\ndata: {dir: d}\n"
+
+static char directory[64];
+
+static void set_up(void)
+{
+    strcpy(directory, "/tmp/test_spec.XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    ck_assert_int_eq(chdir(directory), 0);
+    status_t status = file_write_atomic("net.yaml", "modules: {}\n", 12, 0644);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+}
+
+static void tear_down(void)
+{
+    ck_assert_int_eq(chdir("/"), 0);
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", directory);
+    ck_assert_int_eq(system(command), 0);
+}
+
+static status_t read_with(const char *text, const char *const *sets, int count,
+                          Fsdpd__V1__JobSpec **spec)
+{
+    struct spec_override overrides[8];
+    for (int i = 0; i < count; i++) overrides[i].text = sets[i];
+    return spec_read_text(text, strlen(text), "job.yaml", overrides, count, spec);
+}
+
+static Fsdpd__V1__JobSpec *must_read(const char *text, const char *set)
+{
+    Fsdpd__V1__JobSpec *spec = NULL;
+    status_t status = read_with(text, &set, set != NULL, &spec);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    status = spec_validate(spec);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    return spec;
+}
+
+START_TEST(defaults)
+{
+    Fsdpd__V1__JobSpec *spec = must_read(MINIMAL, NULL);
+    ck_assert_str_eq(spec->name, "mnist");
+    ck_assert_str_eq(spec->model->file_name, "net.yaml");
+    ck_assert_str_eq(spec->model->text, "modules: {}\n");
+    ck_assert_str_eq(spec->data->format, "idx");
+    ck_assert_str_eq(spec->data->dir, "d");
+    ck_assert_double_eq(spec->data->normalize_mean, 0);
+    ck_assert_double_eq(spec->data->normalize_std, 1);
+    ck_assert_uint_eq(spec->train->epochs, 10);
+    ck_assert_uint_eq(spec->train->batch_size, 64);
+    ck_assert_uint_eq(spec->train->test_batch_size, 1000);
+    ck_assert_uint_eq(spec->train->seed, 1);
+    ck_assert_uint_eq(spec->train->log_interval, 10);
+    ck_assert_uint_eq(spec->train->max_steps, 0);
+    ck_assert(spec->train->dropout && spec->train->shuffle && spec->train->evaluate);
+    ck_assert_str_eq(spec->optimizer->type, "adadelta");
+    ck_assert_double_eq(spec->optimizer->lr, 1.0);
+    ck_assert_double_eq(spec->optimizer->rho, 0.9);
+    ck_assert_double_eq(spec->optimizer->eps, 1e-6);
+    ck_assert_str_eq(spec->schedule->type, "constant");
+    ck_assert_uint_eq(spec->schedule->step_size, 0);
+    ck_assert_str_eq(spec->fsdp->strategy, "full_shard");
+    ck_assert_str_eq(spec->fsdp->wrap->policy, "none");
+    ck_assert_uint_eq(spec->fsdp->wrap->min_num_params, 0);
+    ck_assert_str_eq(spec->fsdp->backward_prefetch, "pre");
+    ck_assert_uint_eq(spec->workers, 1);
+    ck_assert_str_eq(spec->device, "");
+    ck_assert(spec->save_model);
+    spec_free(spec);
+    spec_free(NULL);
+}
+END_TEST
+
+/* The example as it is shipped; its network is another room's file, so a stand-in is read. */
+START_TEST(example)
+{
+    struct buf text = {0};
+    char *path = file_path_join(getenv("srcdir_absolute"), "examples/mnist/job.yaml");
+    status_t status = file_read(path, SPEC_FILE_MAX, &text);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    Fsdpd__V1__JobSpec *spec = must_read(buf_text(&text), NULL);
+    ck_assert_double_eq(spec->data->normalize_mean, 0.1307);
+    ck_assert_double_eq(spec->data->normalize_std, 0.3081);
+    ck_assert_double_eq(spec->schedule->gamma, 0.7);
+    ck_assert_uint_eq(spec->schedule->step_size, 1);
+    ck_assert_uint_eq(spec->fsdp->wrap->min_num_params, 20000);
+    ck_assert_uint_eq(spec->workers, 2);
+    spec_free(spec);
+    free(path);
+    buf_deinit(&text);
+}
+END_TEST
+
+/* Good values: a job file's line more, and the YAML that the spec is printed as. */
+static const struct {
+    const char *text, *set, *printed;
+} good[] = {
+    {"train: {epochs: 3}", NULL, "  epochs: 3\n"},
+    {"train: {epochs: 3}", "train.epochs=4", "  epochs: 4\n"},
+    {"", "train.seed=0", "  seed: 0\n"},
+    {"", "train.seed=9007199254740991", "  seed: 9007199254740991\n"},
+    {"train:\n", "train.dropout=false", "  dropout: false\n"},
+    {"train: {epochs: 1e3}", NULL, "  epochs: 1000\n"},
+    {"optimizer: {type: sgd}", NULL, "  lr: 0.01\n"},
+    {"optimizer: {type: sgd, momentum: 0.9, nesterov: true}", NULL, "  nesterov: true\n"},
+    {"optimizer: {lr: .5}", NULL, "  lr: 0.5\n"},
+    {"optimizer: {lr: 2, rho: 0.8}", "optimizer.type=sgd", "  lr: 2\n"},
+    {"schedule: {type: step}", NULL, "  step_size: 1\n  gamma: 0.1\n"},
+    {"fsdp: {wrap: {policy: size, min_num_params: 1e8}}", NULL, "    min_num_params: 100000000\n"},
+    {"fsdp: {wrap: {policy: size, min_num_params: 7}}", "fsdp.wrap.policy=none",
+     "    policy: none\n  backward_prefetch: pre\n"},
+    {"fsdp: {wrap: {policy: units, units: [fc1, [conv1, conv2]]}}", NULL,
+     "    units: [[fc1], [conv1, conv2]]\n"},
+    {"", "fsdp={wrap: {policy: units, units: [a.b]}}", "    units: [[a.b]]\n"},
+    {"device: cuda", NULL, "device: cuda\n"},
+    {"device:", NULL, "workers: 1\nsave_model: true\n"},
+    {"device: cuda", "device=", "workers: 1\nsave_model: true\n"},
+    {"", "data.dir=a b: \"c\"", NULL},
+    {"", "data.dir='a \"b'", "  dir: \"a \\\"b\"\n"},
+    {"", "name=007", "name: \"007\"\n"},
+};
+
+START_TEST(good_values)
+{
+    char text[1024];
+    snprintf(text, sizeof text, MINIMAL "%s\n", good[_i].text);
+    Fsdpd__V1__JobSpec *spec = NULL;
+    if (good[_i].printed == NULL) {
+        status_t status = read_with(text, &good[_i].set, 1, &spec);
+        ck_assert_ptr_nonnull(status);
+        status_free(status);
+        return;
+    }
+    spec = must_read(text, good[_i].set);
+    struct buf yaml = {0};
+    spec_to_yaml(spec, &yaml);
+    ck_assert_msg(strstr(buf_text(&yaml), good[_i].printed) != NULL, "no \"%s\" in\n%s",
+                  good[_i].printed, buf_text(&yaml));
+    /* What is printed reads back as the same message. */
+    Fsdpd__V1__JobSpec *again = must_read(buf_text(&yaml), NULL);
+    struct buf second = {0};
+    spec_to_yaml(again, &second);
+    ck_assert_str_eq(buf_text(&yaml), buf_text(&second));
+    ck_assert_uint_eq(protobuf_c_message_get_packed_size(&spec->base),
+                      protobuf_c_message_get_packed_size(&again->base));
+    buf_deinit(&yaml);
+    buf_deinit(&second);
+    spec_free(spec);
+    spec_free(again);
+}
+END_TEST
+
+#define NAME_EXPECTED                                                                              \
+    "expected 1 to 40 letters a-z, digits and dashes that start with a letter or digit, found "
+#define UNITS_EXPECTED                                                                             \
+    "expected a list of modules or lists of modules, such as [fc1, [conv1, conv2]], found "
+
+/* What follows the three lines of MINIMAL, a --set, and the whole message. */
+static const struct {
+    const char *text, *set, *message;
+} bad[] = {
+    /* unknown keys */
+    {"train: {epoch: 1}", NULL, "job.yaml:4: train.epoch: unknown key; did you mean train.epochs?"},
+    {"epochs: 1", NULL, "job.yaml:4: epochs: unknown key; did you mean train.epochs?"},
+    {"optimiser: {type: sgd}", NULL, "job.yaml:4: optimiser: unknown key; did you mean optimizer?"},
+    {"gpus: 4", NULL, "job.yaml:4: gpus: unknown key"},
+    {"fsdp:\n  wrap:\n    polcy: size", NULL,
+     "job.yaml:6: fsdp.wrap.polcy: unknown key; did you mean fsdp.wrap.policy?"},
+    {"", "train.epoch=1",
+     "--set train.epoch=1: train.epoch: unknown key; did you mean train.epochs?"},
+    {"", "lr=1", "--set lr=1: lr: unknown key; did you mean optimizer.lr?"},
+    {"", "batchsize=1",
+     "--set batchsize=1: batchsize: unknown key; did you mean train.batch_size?"},
+    {"", "=1", "--set =1: expected KEY=VALUE"},
+    {"", "epochs", "--set epochs: expected KEY=VALUE"},
+    /* wrong types */
+    {"train: {epochs: many}", NULL,
+     "job.yaml:4: train.epochs: expected an integer from 1 to 1000000, found 'many'"},
+    {"train: {epochs: \"3\"}", NULL,
+     "job.yaml:4: train.epochs: expected an integer from 1 to 1000000, found the text '3'"},
+    {"train: {epochs: [3]}", NULL,
+     "job.yaml:4: train.epochs: expected an integer from 1 to 1000000, found a list"},
+    {"train: {epochs: {a: 3}}", NULL,
+     "job.yaml:4: train.epochs: expected an integer from 1 to 1000000, found a mapping"},
+    {"train: {epochs: }", NULL,
+     "job.yaml:4: train.epochs: expected an integer from 1 to 1000000, found nothing"},
+    {"train: {epochs: 2.5}", NULL,
+     "job.yaml:4: train.epochs: expected an integer from 1 to 1000000, found 2.5"},
+    {"train: {shuffle: yes}", NULL,
+     "job.yaml:4: train.shuffle: expected true or false, found 'yes'"},
+    {"train: 3", NULL, "job.yaml:4: train: expected a mapping of keys, found '3'"},
+    {"train: [3]", NULL, "job.yaml:4: train: expected a mapping of keys, found a list"},
+    {"device: [cpu]", NULL, "job.yaml:4: device: expected cpu or cuda, found a list"},
+    /* out of range */
+    {"train: {epochs: 0}", NULL,
+     "job.yaml:4: train.epochs: expected an integer from 1 to 1000000, found 0"},
+    {"train: {epochs: -1}", NULL,
+     "job.yaml:4: train.epochs: expected an integer from 1 to 1000000, found -1"},
+    {"train: {epochs: 99999999999999999999}", NULL,
+     "job.yaml:4: train.epochs: expected an integer from 1 to 1000000, found "
+     "99999999999999999999"},
+    {"", "train.epochs=0",
+     "--set train.epochs=0: train.epochs: expected an integer from 1 to 1000000, found 0"},
+    {"optimizer: {lr: nan}", NULL,
+     "job.yaml:4: optimizer.lr: expected a number from 0 to 1000000, found 'nan'"},
+    {"optimizer: {lr: -0.1}", NULL,
+     "job.yaml:4: optimizer.lr: expected a number from 0 to 1000000, found -0.1"},
+    {"workers: 5000", NULL, "job.yaml:4: workers: expected an integer from 1 to 4096, found 5000"},
+    {"", "data.normalize.std=0",
+     "--set data.normalize.std=0: data.normalize.std: expected a number from 1e-06 to 1000000, "
+     "found 0"},
+    {"", "name=My Job", "--set name=My Job: name: " NAME_EXPECTED "'My Job'"},
+    {"", "name=-a", "--set name=-a: name: " NAME_EXPECTED "'-a'"},
+    /* words */
+    {"fsdp: {strategy: hybrid_shard}", NULL,
+     "job.yaml:4: fsdp.strategy: expected full_shard or no_shard, found 'hybrid_shard'"},
+    {"optimizer: {type: adam}", NULL,
+     "job.yaml:4: optimizer.type: expected adadelta or sgd, found 'adam'"},
+    {"fsdp: {backward_prefetch: before}", NULL,
+     "job.yaml:4: fsdp.backward_prefetch: expected pre, post or none, found 'before'"},
+    /* of another type */
+    {"optimizer: {type: sgd, rho: 0.9}", NULL,
+     "job.yaml:4: optimizer.rho: belongs to optimizer.type adadelta, but here it is sgd"},
+    {"schedule: {gamma: 0.7}", NULL,
+     "job.yaml:4: schedule.gamma: belongs to schedule.type step, but here it is constant"},
+    {"optimizer: {type: sgd}", "optimizer.rho=0.9",
+     "--set optimizer.rho=0.9: optimizer.rho: belongs to optimizer.type adadelta, but here it is "
+     "sgd"},
+    {"optimizer: {type: sgd, nesterov: true}", NULL,
+     "job.yaml: optimizer.nesterov: expected a momentum above 0 and no dampening with it, found "
+     "momentum 0 and dampening 0"},
+    /* units */
+    {"fsdp: {wrap: {policy: units}}", NULL,
+     "job.yaml: fsdp.wrap.units: is missing; expected a list of modules or lists of modules, such "
+     "as [fc1, [conv1, conv2]]"},
+    {"fsdp: {wrap: {policy: units, units: fc1}}", NULL,
+     "job.yaml:4: fsdp.wrap.units: " UNITS_EXPECTED "'fc1'"},
+    {"fsdp: {wrap: {policy: units, units: [[a, [b]]]}}", NULL,
+     "job.yaml:4: fsdp.wrap.units: " UNITS_EXPECTED "a list"},
+    {"fsdp: {wrap: {policy: units, units: []}}", NULL,
+     "job.yaml:4: fsdp.wrap.units: expected at least one unit, found none; for no units say "
+     "fsdp.wrap.policy: none"},
+    {"fsdp: {wrap: {policy: units, units: [a, []]}}", NULL,
+     "job.yaml:4: fsdp.wrap.units: expected at least one module in unit 2, found none"},
+    /* files */
+    {"", "model.file=missing.yaml",
+     "--set model.file=missing.yaml: model.file: cannot open missing.yaml: No such file or "
+     "directory"},
+};
+
+START_TEST(bad_values)
+{
+    char text[1024];
+    snprintf(text, sizeof text, MINIMAL "%s\n", bad[_i].text);
+    Fsdpd__V1__JobSpec *spec = NULL;
+    status_t status = read_with(text, &bad[_i].set, bad[_i].set != NULL, &spec);
+    ck_assert_ptr_null(spec);
+    ck_assert_str_eq(status_message(status), bad[_i].message);
+    ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
+    status_free(status);
+}
+END_TEST
+
+START_TEST(bad_documents)
+{
+    static const struct {
+        const char *text, *message;
+    } cases[] = {
+        {"model: {file: net.yaml}\ndata: {dir: d}\n",
+         "job.yaml: name: is missing; expected 1 to 40 letters a-z, digits and dashes that start "
+         "with a letter or digit"},
+        {"name: a\ndata: {dir: d}\n",
+         "job.yaml: model.file: is missing; expected the path of a model file"},
+        {"name: a\nmodel: {file: net.yaml}\n", "job.yaml: data.dir: is missing; expected a path"},
+        {"just text\n", "job.yaml:1: expected a mapping of keys, as docs/job-file.md has it"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        Fsdpd__V1__JobSpec *spec = NULL;
+        status_t status = read_with(cases[i].text, NULL, 0, &spec);
+        ck_assert_str_eq(status_message(status), cases[i].message);
+        status_free(status);
+    }
+    /* What YAML itself refuses names the line too. */
+    static const char *const broken[] = {"", "name: [\n", "name: a\nname: b\n", "a: *b\n", "\xff"};
+    for (size_t i = 0; i < sizeof broken / sizeof broken[0]; i++) {
+        Fsdpd__V1__JobSpec *spec = NULL;
+        status_t status = read_with(broken[i], NULL, 0, &spec);
+        ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
+        ck_assert_msg(strncmp(status_message(status), "job.yaml", 8) == 0, "%s",
+                      status_message(status));
+        status_free(status);
+    }
+}
+END_TEST
+
+START_TEST(paths)
+{
+    /* From the file as it is, from the command line absolute if it is here, "~" anywhere. */
+    ck_assert_int_eq(mkdir("d", 0755), 0);
+    ck_assert_int_eq(setenv("HOME", "/home/somebody", 1), 0);
+    Fsdpd__V1__JobSpec *spec = must_read(MINIMAL, NULL);
+    ck_assert_str_eq(spec->data->dir, "d");
+    spec_free(spec);
+    spec = must_read(MINIMAL, "data.dir=../x");
+    ck_assert_str_eq(spec->data->dir, "../x");
+    spec_free(spec);
+    spec = must_read(MINIMAL, "data.dir=./d");
+    char *real = realpath("d", NULL);
+    ck_assert_str_eq(spec->data->dir, real);
+    free(real);
+    spec_free(spec);
+    spec = must_read(MINIMAL, "data.dir=~/mnist");
+    ck_assert_str_eq(spec->data->dir, "/home/somebody/mnist");
+    spec_free(spec);
+
+    /* The model stands beside the job file, wherever the shell stands. */
+    ck_assert_int_eq(mkdir("sub", 0755), 0);
+    status_t status = file_write_atomic("sub/job.yaml", MINIMAL, strlen(MINIMAL), 0644);
+    status = status_first(status, file_write_atomic("sub/net.yaml", "beside", 6, 0644));
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    status = spec_read_file("sub/job.yaml", NULL, 0, &spec);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    ck_assert_str_eq(spec->model->text, "beside");
+    ck_assert_str_eq(spec->model->file_name, "net.yaml");
+    spec_free(spec);
+    status = spec_read_file("nowhere.yaml", NULL, 0, &spec);
+    ck_assert_int_eq(status_code(status), STATUS_NOT_FOUND);
+    status_free(status);
+}
+END_TEST
+
+START_TEST(model_files)
+{
+    Fsdpd__V1__JobSpec *spec = NULL;
+    const char *set = "model.file=odd";
+    char *large = mem_alloc(SPEC_MODEL_MAX + 1);
+    memset(large, 'x', SPEC_MODEL_MAX + 1);
+    const struct {
+        const char *bytes;
+        size_t size;
+        const char *part;
+    } cases[] = {
+        {"", 0, "odd is empty"},
+        {"a\0b", 3, "odd is not a text file"},
+        {large, SPEC_MODEL_MAX + 1, "odd is larger than the 1048576 bytes allowed"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        status_t status = file_write_atomic("odd", cases[i].bytes, cases[i].size, 0644);
+        ck_assert_msg(status == NULL, "%s", status_message(status));
+        status = read_with(MINIMAL, &set, 1, &spec);
+        ck_assert_msg(strstr(status_message(status), cases[i].part) != NULL, "%s",
+                      status_message(status));
+        status_free(status);
+    }
+    free(large);
+}
+END_TEST
+
+static void expect_invalid(const Fsdpd__V1__JobSpec *spec, const char *message)
+{
+    status_t status = spec_validate(spec);
+    ck_assert_str_eq(status_message(status), message);
+    ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
+    status_free(status);
+}
+
+/* What only a message can get wrong: parts that are missing, values no file could have given. */
+START_TEST(messages)
+{
+    Fsdpd__V1__JobSpec empty = FSDPD__V1__JOB_SPEC__INIT;
+    expect_invalid(&empty, "name: " NAME_EXPECTED "''");
+
+    Fsdpd__V1__JobSpec *spec = must_read(MINIMAL, NULL);
+    Fsdpd__V1__TrainSpec *train = spec->train;
+    spec->train = NULL;
+    expect_invalid(spec, "train.epochs: is missing");
+    spec->train = train;
+    Fsdpd__V1__WrapSpec *wrap = spec->fsdp->wrap;
+    spec->fsdp->wrap = NULL;
+    expect_invalid(spec, "fsdp.wrap.policy: is missing");
+    spec->fsdp->wrap = wrap;
+
+    train->epochs = UINT32_MAX;
+    expect_invalid(spec, "train.epochs: expected an integer from 1 to 1000000, found 4294967295");
+    train->epochs = 1;
+    train->seed = UINT64_MAX;
+    expect_invalid(spec, "train.seed: expected an integer from 0 to 9007199254740991, found "
+                         "1.8446744073709552e+19");
+    train->seed = 1;
+    spec->optimizer->lr = 0.0 / 0.0;
+    status_t status = spec_validate(spec);
+    ck_assert_ptr_nonnull(strstr(status_message(status), "optimizer.lr: expected a number"));
+    status_free(status);
+    spec->optimizer->lr = 1;
+    spec->optimizer->momentum = 0.9;
+    expect_invalid(spec, "optimizer.momentum: belongs to optimizer.type sgd only");
+    spec->optimizer->momentum = 0;
+    spec->fsdp->wrap->min_num_params = 5;
+    expect_invalid(spec, "fsdp.wrap.min_num_params: belongs to fsdp.wrap.policy size only");
+    spec->fsdp->wrap->min_num_params = 0;
+    char *dir = spec->data->dir;
+    spec->data->dir = (char *)"a\nb";
+    expect_invalid(spec, "data.dir: expected a path, found text with control characters");
+    char long_path[SPEC_TEXT_MAX + 2];
+    memset(long_path, 'x', sizeof long_path);
+    long_path[SPEC_TEXT_MAX + 1] = '\0';
+    spec->data->dir = long_path;
+    expect_invalid(spec, "data.dir: expected a path, found 4097 characters");
+    spec->data->dir = dir;
+    char *text = spec->model->text;
+    spec->model->text = (char *)"";
+    expect_invalid(spec, "model.text: expected 1 to 1048576 bytes, found 0");
+    spec->model->text = text;
+    status = spec_validate(spec);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+
+    Fsdpd__V1__JobSpec *copy = spec_copy(spec);
+    spec_free(spec);
+    status = spec_validate(copy);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    spec_free(copy);
+}
+END_TEST
+
+START_TEST(message_units)
+{
+    Fsdpd__V1__JobSpec *spec =
+        must_read(MINIMAL "fsdp: {wrap: {policy: units, units: [a, [b, c]]}}\n", NULL);
+    Fsdpd__V1__WrapUnit *second = spec->fsdp->wrap->units[1];
+    ck_assert_uint_eq(second->n_modules, 2);
+    ck_assert_str_eq(second->modules[1], "c");
+    second->n_modules = 0;
+    expect_invalid(spec, "fsdp.wrap.units: expected at least one module in unit 2, found none");
+    second->n_modules = 2;
+    char *module = second->modules[1];
+    second->modules[1] = (char *)"";
+    expect_invalid(spec, "fsdp.wrap.units: expected a module's path of 1 to 256 characters as "
+                         "module 2 of unit 2, found 0 characters");
+    second->modules[1] = module;
+    spec_free(spec);
+}
+END_TEST
+
+/* Every field of the message has a row, and every row a field that its type can be read from. */
+static void visit_fields(const ProtobufCMessageDescriptor *descriptor, const char *prefix)
+{
+    for (unsigned i = 0; i < descriptor->n_fields; i++) {
+        const ProtobufCFieldDescriptor *field = &descriptor->fields[i];
+        char path[128];
+        snprintf(path, sizeof path, "%s%s%s", prefix, prefix[0] ? "." : "", field->name);
+        if (field->type == PROTOBUF_C_TYPE_MESSAGE && field->label != PROTOBUF_C_LABEL_REPEATED) {
+            visit_fields(field->descriptor, path);
+            continue;
+        }
+        if (strcmp(path, "model.text") == 0) continue; /* the content of model.file */
+        bool found = false;
+        for (size_t k = 0; k < spec_key_count; k++) {
+            const char *row = spec_keys[k].field ? spec_keys[k].field : spec_keys[k].key;
+            found = found || strcmp(row, path) == 0;
+        }
+        ck_assert_msg(found, "the table has no row for the field %s", path);
+    }
+}
+
+START_TEST(table_and_message)
+{
+    visit_fields(&fsdpd__v1__job_spec__descriptor, "");
+    Fsdpd__V1__JobSpec spec = FSDPD__V1__JOB_SPEC__INIT;
+    for (size_t i = 0; i < spec_key_count; i++) {
+        const struct spec_key *key = &spec_keys[i];
+        struct spec_field field = spec_field_find(&spec, key, false);
+        ck_assert_msg(field.descriptor != NULL, "%s has no field", key->key);
+        ProtobufCType type = field.descriptor->type;
+        bool fits;
+        switch (key->type) {
+        case SPEC_INTEGER:
+            fits = type == PROTOBUF_C_TYPE_UINT32 || type == PROTOBUF_C_TYPE_UINT64;
+            ck_assert_msg(type != PROTOBUF_C_TYPE_UINT32 || key->max <= UINT32_MAX, "%s", key->key);
+            break;
+        case SPEC_NUMBER: fits = type == PROTOBUF_C_TYPE_DOUBLE; break;
+        case SPEC_BOOLEAN: fits = type == PROTOBUF_C_TYPE_BOOL; break;
+        case SPEC_UNITS: fits = type == PROTOBUF_C_TYPE_MESSAGE; break;
+        default: fits = type == PROTOBUF_C_TYPE_STRING; break;
+        }
+        ck_assert_msg(fits, "%s and its field have different types", key->key);
+    }
+}
+END_TEST
+
+static void describe_row(const struct spec_key *key, char *row, size_t size)
+{
+    static const char *const types[] = {
+        [SPEC_NAME] = "name",       [SPEC_TEXT] = "path",     [SPEC_MODEL] = "path",
+        [SPEC_INTEGER] = "integer", [SPEC_NUMBER] = "number", [SPEC_BOOLEAN] = "boolean",
+        [SPEC_UNITS] = "list",      [SPEC_CHOICE] = NULL,
+    };
+    char with[64] = "", type[128] = "", fallback[64] = "required", min[32], max[32];
+    if (key->with_key) snprintf(with, sizeof with, " with `%s`", key->with_value);
+    if (key->type == SPEC_CHOICE)
+        for (int i = 0; i < SPEC_CHOICES_MAX && key->choices[i] != NULL; i++) {
+            size_t length = strlen(type);
+            snprintf(type + length, sizeof type - length, "%s`%s`", i ? ", " : "", key->choices[i]);
+        }
+    else if (key->max > key->min)
+        snprintf(type, sizeof type, "%s, %s to %s", types[key->type],
+                 spec_format_number(key->min, min), spec_format_number(key->max, max));
+    else snprintf(type, sizeof type, "%s", types[key->type]);
+    if (key->fallback && key->fallback[0])
+        snprintf(fallback, sizeof fallback, "`%s`", key->fallback);
+    else if (key->fallback) strcpy(fallback, "none");
+    snprintf(row, size, "\n| `%s`%s | %s | %s | %s |", key->key, with, type, fallback,
+             key->unit ? key->unit : "-");
+}
+
+START_TEST(documentation)
+{
+    struct buf text = {0};
+    char *path = file_path_join(getenv("srcdir_absolute"), "docs/job-file.md");
+    status_t status = file_read(path, 1 << 20, &text);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    for (size_t i = 0; i < spec_key_count; i++) {
+        char row[512];
+        describe_row(&spec_keys[i], row, sizeof row);
+        ck_assert_msg(strstr(buf_text(&text), row) != NULL, "%s has no line like this:%s", path,
+                      row);
+    }
+    size_t rows = 0;
+    for (const char *at = buf_text(&text); (at = strstr(at, "\n| `")) != NULL; at++) rows++;
+    ck_assert_msg(rows == spec_key_count, "%zu rows for %zu keys", rows, spec_key_count);
+    free(path);
+    buf_deinit(&text);
+}
+END_TEST
+
+int main(void)
+{
+    char *source = realpath(getenv("srcdir") ? getenv("srcdir") : ".", NULL);
+    setenv("srcdir_absolute", source ? source : "/", 1);
+    free(source);
+    Suite *suite = suite_create("spec");
+    TCase *tests = tcase_create("spec");
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_test(tests, defaults);
+    tcase_add_test(tests, example);
+    tcase_add_loop_test(tests, good_values, 0, (int)(sizeof good / sizeof good[0]));
+    tcase_add_loop_test(tests, bad_values, 0, (int)(sizeof bad / sizeof bad[0]));
+    tcase_add_test(tests, bad_documents);
+    tcase_add_test(tests, paths);
+    tcase_add_test(tests, model_files);
+    tcase_add_test(tests, messages);
+    tcase_add_test(tests, message_units);
+    tcase_add_test(tests, table_and_message);
+    tcase_add_test(tests, documentation);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
