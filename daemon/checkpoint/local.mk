@@ -1,1 +1,7 @@
 # daemon/checkpoint
+noinst_LIBRARIES += libcheckpoint.a
+libcheckpoint_a_SOURCES = \
+  %D%/safetensors.c %D%/safetensors.h \
+  %D%/state_dict.c %D%/state_dict.h
+libcheckpoint_a_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS)
+

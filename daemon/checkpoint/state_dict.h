@@ -26,10 +26,10 @@ struct state_dict_sink {
 
 /*
  * Every rank calls this with its snapshot of the same step and a communicator of its own (never the
- * executor's); only rank 0 uses `sink`. Names, shapes and (through each parameter's own bytes) values
- * are PyTorch's state_dict; a tied parameter appears under each of its names. The file's metadata
- * holds format=pt, step, job. With world 1 `comm` may be NULL. If rank 0's sink fails, rank 0 still
- * takes part in the remaining gathers, so that the others end.
+ * executor's); only rank 0 uses `sink`. Names, shapes and (through each parameter's own bytes)
+ * values are PyTorch's state_dict; a tied parameter appears under each of its names. The file's
+ * metadata holds format=pt, step, job. With world 1 `comm` may be NULL. If rank 0's sink fails,
+ * rank 0 still takes part in the remaining gathers, so that the others end.
  */
 status_t state_dict_stream(const struct snapshot *snapshot, struct comm *comm,
                            struct lane_queue *lane, const char *job,

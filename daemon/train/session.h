@@ -39,7 +39,7 @@ struct train_metrics {
 };
 
 struct train_epoch {
-    uint32_t epoch; /* from 1 */
+    uint32_t epoch;                         /* from 1 */
     double train_loss, test_loss, accuracy; /* losses: mean per sample over all ranks */
     uint64_t correct, test_samples;
     double seconds;
@@ -54,8 +54,8 @@ struct train_hooks {
     void (*progress)(void *user, uint64_t step); /* every step, training and evaluation: liveness */
     /* Rank 0 only: the highest order sequence received so far (below 2^24). */
     uint64_t (*latest_order)(void *user);
-    /* Every rank, at the same step boundary: carry out orders up to and including `sequence`, waiting
-     * for them if need be. An error ends the run with it: CANCELLED for a cancel order. */
+    /* Every rank, at the same step boundary: carry out orders up to and including `sequence`,
+     * waiting for them if need be. An error ends the run with it: CANCELLED for a cancel order. */
     status_t (*run_orders)(void *user, uint64_t sequence, struct executor *executor, uint64_t step);
     void *user;
 };
@@ -73,7 +73,8 @@ status_t train_session_run(struct train_session *session, struct comm *comm, int
 /* From any thread: the run fails with ABORTED soon. */
 void train_session_abort(struct train_session *session, const char *why);
 
-uint64_t train_session_memory_peak(const struct train_session *session); /* measured, 0 before a run */
-uint64_t train_session_step(const struct train_session *session);        /* from any thread */
+uint64_t
+train_session_memory_peak(const struct train_session *session);   /* measured, 0 before a run */
+uint64_t train_session_step(const struct train_session *session); /* from any thread */
 
 #endif

@@ -1,0 +1,235 @@
+/*
+ * The full state_dict, streamed; see state_dict.h. A snapshot copies everything that it needs,
+ * shapes and names too, so it outlives the plan and the executor that it was taken from: it may be
+ * streamed from another thread while training goes on or is already over.
+ */
+#include "checkpoint/state_dict.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "checkpoint/safetensors.h"
+
+enum { PIECE_BYTES = 1 << 20 };
+
+/* The communicator's own deadline ends a gather whose peers are gone; this one only bounds a lane
+ * that never runs. */
+enum { LANE_TIMEOUT_MS = 24 * 60 * 60 * 1000 };
+
+/* A state_dict entry and where its values lie in its unit's flat parameter. */
+struct piece {
+    char *name;
+    int dim_count;
+    int64_t dims[TENSOR_MAX_DIMS];
+    size_t offset, elements;
+};
+
+struct part {      /* one unit's */
+    float *values; /* (elements): this rank's shard, or the whole flat parameter with no_shard */
+    size_t elements;
+    struct piece *pieces;
+    int piece_count;
+};
+
+struct snapshot {
+    uint64_t step;
+    int rank, world;
+    bool sharded; /* the values are spread over the ranks */
+    struct part *parts;
+    int part_count;
+};
+
+void snapshot_free(struct snapshot *snapshot)
+{
+    if (snapshot == NULL) return;
+    for (int i = 0; i < snapshot->part_count; i++) {
+        struct part *part = &snapshot->parts[i];
+        for (int j = 0; j < part->piece_count; j++) free(part->pieces[j].name);
+        free(part->pieces);
+        free(part->values);
+    }
+    free(snapshot->parts);
+    free(snapshot);
+}
+
+uint64_t snapshot_bytes(const struct snapshot *snapshot)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < snapshot->part_count; i++)
+        bytes += snapshot->parts[i].elements * sizeof(float);
+    return bytes;
+}
+
+static size_t offset_in_flat(const struct flat_parameter *flat, int parameter)
+{
+    for (int i = 0; i < flat->parameter_count; i++)
+        if (flat->parameters[i] == parameter) return (size_t)flat->offsets[i];
+    return SIZE_MAX;
+}
+
+/* The entries whose values unit `unit` holds, in state_dict order; a tied name has its owner's
+ * values. */
+static status_t add_pieces(const struct model *model, const struct unit_set *units, int unit,
+                           struct part *part)
+{
+    const struct flat_parameter *flat = &units->units[unit].flat;
+    int capacity = 0;
+    for (int i = 0; i < model->parameter_count; i++) {
+        const struct parameter *parameter = &model->parameters[i];
+        if (units->unit_of_parameter[i] != unit) continue;
+        int owner = i;
+        while (model->parameters[owner].tied_to >= 0) owner = model->parameters[owner].tied_to;
+        size_t offset = offset_in_flat(flat, owner);
+        if (offset == SIZE_MAX)
+            return status_new(STATUS_INTERNAL, "unit %s does not hold the parameter %s",
+                              units->units[unit].name, parameter->name);
+        MEM_GROW(part->pieces, part->piece_count, capacity);
+        struct piece *piece = &part->pieces[part->piece_count++];
+        *piece = (struct piece){.name = mem_strdup(parameter->name),
+                                .dim_count = parameter->type.dim_count,
+                                .offset = offset,
+                                .elements = (size_t)tensor_element_count(&parameter->type)};
+        memcpy(piece->dims, parameter->type.dims, sizeof piece->dims);
+    }
+    return NULL;
+}
+
+static status_t take_part(struct executor *executor, const struct plan *plan, int unit,
+                          struct part *part)
+{
+    TRY(add_pieces(plan->model, plan->units, unit, part));
+    part->elements = executor_shard_elements(executor, unit);
+    if (part->elements == 0) return NULL;
+    part->values = malloc(part->elements * sizeof *part->values);
+    if (part->values == NULL)
+        return status_new(STATUS_RESOURCE_EXHAUSTED,
+                          "no memory to copy the %zu parameters that this rank holds of unit %s",
+                          part->elements, plan->units->units[unit].name);
+    return executor_read_shard(executor, unit, part->values);
+}
+
+status_t snapshot_take(struct executor *executor, uint64_t step, struct snapshot **result)
+{
+    const struct plan *plan = executor_plan(executor);
+    struct snapshot *snapshot = mem_alloc(sizeof *snapshot);
+    snapshot->step = step;
+    snapshot->rank = plan->options.rank;
+    snapshot->world = plan->options.world;
+    snapshot->sharded = plan->options.strategy != STRATEGY_NO_SHARD && snapshot->world > 1;
+    snapshot->part_count = plan->units->unit_count;
+    snapshot->parts = mem_alloc_array((size_t)snapshot->part_count, sizeof *snapshot->parts);
+    status_t status = NULL;
+    for (int i = 0; i < snapshot->part_count && status == NULL; i++)
+        status = take_part(executor, plan, i, &snapshot->parts[i]);
+    if (status != NULL) {
+        snapshot_free(snapshot);
+        return status;
+    }
+    *result = snapshot;
+    return NULL;
+}
+
+static status_t write_pieces(const struct state_dict_sink *sink, const void *bytes, size_t size)
+{
+    const char *from = bytes;
+    while (size > 0) {
+        size_t count = size < PIECE_BYTES ? size : PIECE_BYTES;
+        TRY(sink->write(sink->user, from, count));
+        from += count;
+        size -= count;
+    }
+    return NULL;
+}
+
+static status_t write_header(const struct snapshot *snapshot, const char *job,
+                             const struct state_dict_sink *sink)
+{
+    int count = 0;
+    for (int i = 0; i < snapshot->part_count; i++) count += snapshot->parts[i].piece_count;
+    struct safetensors_entry *entries = mem_alloc_array((size_t)count, sizeof *entries);
+    char dtype[] = "F32";
+    int filled = 0;
+    for (int i = 0; i < snapshot->part_count; i++)
+        for (int j = 0; j < snapshot->parts[i].piece_count; j++) {
+            const struct piece *piece = &snapshot->parts[i].pieces[j];
+            struct safetensors_entry *entry = &entries[filled++];
+            entry->name = piece->name;
+            entry->dtype = dtype;
+            entry->dim_count = piece->dim_count;
+            memcpy(entry->dims, piece->dims, sizeof entry->dims);
+        }
+    char step[24];
+    snprintf(step, sizeof step, "%" PRIu64, snapshot->step);
+    const struct safetensors_metadata metadata[] = {{"format", "pt"}, {"step", step}, {"job", job}};
+    struct buf header = {0};
+    safetensors_write_header(&header, entries, count, metadata, 3);
+    uint64_t data = count > 0 ? entries[count - 1].end : 0;
+    free(entries);
+    status_t status = sink->begin(sink->user, header.length + data, snapshot->step);
+    if (status == NULL) status = write_pieces(sink, header.data, header.length);
+    buf_deinit(&header);
+    return status;
+}
+
+static status_t write_part(const struct part *part, const float *flat,
+                           const struct state_dict_sink *sink)
+{
+    for (int i = 0; i < part->piece_count; i++)
+        TRY(write_pieces(sink, flat + part->pieces[i].offset,
+                         part->pieces[i].elements * sizeof *flat));
+    return NULL;
+}
+
+/* Memory for the largest unit, on rank 0. */
+static status_t allocate_unit(const struct snapshot *snapshot, float **flat)
+{
+    size_t largest = 1;
+    for (int i = 0; i < snapshot->part_count; i++)
+        if (snapshot->parts[i].elements > largest) largest = snapshot->parts[i].elements;
+    *flat = malloc(largest * (size_t)snapshot->world * sizeof **flat);
+    if (*flat == NULL)
+        return status_new(STATUS_RESOURCE_EXHAUSTED, "no memory to gather a unit of %zu parameters",
+                          largest * (size_t)snapshot->world);
+    return NULL;
+}
+
+static status_t stream_sharded(const struct snapshot *snapshot, struct comm *comm,
+                               struct lane_queue *lane, float *flat, const char *job,
+                               const struct state_dict_sink *sink)
+{
+    bool root = snapshot->rank == 0;
+    status_t sink_status = root ? write_header(snapshot, job, sink) : NULL;
+    status_t status = NULL;
+    for (int i = 0; i < snapshot->part_count && status == NULL; i++) {
+        const struct part *part = &snapshot->parts[i];
+        if (part->elements == 0) continue;
+        status = comm_gather(comm, lane, part->values, flat, part->elements, 0);
+        if (status == NULL) status = lane_wait(lane, LANE_TIMEOUT_MS);
+        if (root && status == NULL && sink_status == NULL)
+            sink_status = write_part(part, flat, sink);
+    }
+    return status_first(sink_status, status);
+}
+
+status_t state_dict_stream(const struct snapshot *snapshot, struct comm *comm,
+                           struct lane_queue *lane, const char *job,
+                           const struct state_dict_sink *sink)
+{
+    bool root = snapshot->rank == 0;
+    if (!snapshot->sharded) {
+        if (!root) return NULL;
+        TRY(write_header(snapshot, job, sink));
+        for (int i = 0; i < snapshot->part_count; i++)
+            TRY(write_part(&snapshot->parts[i], snapshot->parts[i].values, sink));
+        return NULL;
+    }
+    float *flat = NULL;
+    /* Without the memory rank 0 cannot take part: the caller's communicator ends the others' wait.
+     */
+    if (root) TRY(allocate_unit(snapshot, &flat));
+    status_t status = stream_sharded(snapshot, comm, lane, flat, job, sink);
+    free(flat);
+    return status;
+}
