@@ -165,7 +165,7 @@ static status_t read_entry(const char *name, json_t *value, uint64_t data_bytes,
         return refuse(name, "expected dtype, shape and data_offsets");
     if (!json_is_string(dtype) || element_size(json_string_value(dtype)) == 0)
         return refuse(name, "unknown dtype");
-    uint64_t elements;
+    uint64_t elements = 0;
     TRY(read_shape(name, shape, entry, &elements));
     TRY(read_offsets(name, offsets, data_bytes, entry));
     uint64_t bytes = elements * element_size(json_string_value(dtype));

@@ -6,6 +6,7 @@
 #include "checkpoint/state_dict.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 

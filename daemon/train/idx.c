@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -264,9 +265,9 @@ static status_t read_file(const char *directory, const char *name, const struct 
                           bool header_only, uint32_t dims[static MAX_DIMS], char **path,
                           uint8_t **data)
 {
-    struct source *source;
+    struct source *source = NULL;
     TRY(source_open(directory, name, &source));
-    uint64_t bytes;
+    uint64_t bytes = 0;
     status_t status = read_header(source, kind, dims, &bytes);
     if (status == NULL && !header_only) status = read_data(source, bytes, data);
     if (status == NULL) {

@@ -1,0 +1,476 @@
+/*
+ * A training run, carried out: compares what the ranks are about to do, fills in the parameters,
+ * and loops over epochs and steps. All of it happens on the thread of train_session_run; only
+ * train_session_abort (session.c) reaches in from others. See session.h.
+ */
+#include "train/run.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "train/init.h"
+#include "train/schedule.h"
+
+/* The samples of one split, on their way into steps. */
+struct feed {
+    struct sampler sampler;
+    uint32_t *order;
+    int64_t count; /* entries of `order` */
+    struct loader *loader;
+};
+
+struct tally {
+    double loss, correct, samples; /* sums over all ranks */
+    uint64_t steps;
+    int64_t ns; /* wall time of the steps */
+};
+
+struct run {
+    struct train_session *session;
+    const struct train_job *job;
+    const struct train_hooks *hooks;
+    struct comm *comm;       /* NULL with one rank, as is the lane */
+    struct lane_queue *lane; /* for the collectives outside of steps, while no step runs */
+    int64_t timeout_ms;
+    struct executor *executor;
+    struct feed train, test;
+    struct optimizer_step optimizer; /* with the current rate */
+    uint64_t step;                   /* training steps done */
+    uint64_t orders_done;            /* sequence number */
+    /* The failure in progress is known to every rank: nobody waits for this one. */
+    bool agreed;
+
+    int64_t began_ns;
+    struct tally interval, whole; /* since the last metrics; since the start */
+    int64_t evaluation_ns;        /* of the last one; 0 before */
+};
+
+/* Before the first step: all ranks must be about to do the same. */
+
+static uint64_t mix(uint64_t hash, const void *bytes, size_t size)
+{
+    const unsigned char *at = bytes;
+    for (size_t i = 0; i < size; i++) hash = (hash ^ at[i]) * UINT64_C(0x100000001b3); /* FNV-1a */
+    return hash;
+}
+
+/* What the plan does not know but the ranks must agree on: the data's size and the job's settings.
+ */
+static uint64_t hash_settings(const struct train_session *session)
+{
+    const struct train_job *job = session->job;
+    const struct optimizer_step *optimizer = &job->optimizer;
+    const uint64_t counts[] = {
+        (uint64_t)session->train_set.count,
+        (uint64_t)session->test_set.count,
+        session->steps,
+        job->seed,
+        job->epochs,
+        job->schedule,
+        job->schedule_step_size,
+        job->shuffle,
+        job->dropout,
+        job->evaluate,
+        optimizer->kind,
+        optimizer->nesterov,
+    };
+    const double numbers[] = {
+        job->normalize_mean,     job->normalize_std,  job->schedule_gamma,
+        optimizer->lr,           optimizer->rho,      optimizer->eps,
+        optimizer->weight_decay, optimizer->momentum, optimizer->dampening,
+    };
+    uint64_t hash = mix(UINT64_C(0xcbf29ce484222325), counts, sizeof counts);
+    return mix(hash, numbers, sizeof numbers);
+}
+
+/* A communicator moves floats: 16 bits in each survive any of them. */
+enum { HASH_FLOATS = 4 };
+
+static void pack_hash(uint64_t hash, float packed[HASH_FLOATS])
+{
+    for (int i = 0; i < HASH_FLOATS; i++) packed[i] = (float)(hash >> 16 * i & 0xffff);
+}
+
+static uint64_t unpack_hash(const float packed[HASH_FLOATS])
+{
+    uint64_t hash = 0;
+    for (int i = 0; i < HASH_FLOATS; i++) hash |= (uint64_t)packed[i] << 16 * i;
+    return hash;
+}
+
+/* The communicator has its own deadline, whose error says more: this one is for a lane that hangs.
+ */
+static status_t wait_lane(struct run *run)
+{
+    return lane_wait(run->lane, 2 * run->timeout_ms + 1000);
+}
+
+static status_t check_hashes(struct run *run, const float *all)
+{
+    for (int rank = 1; rank < run->job->world; rank++) {
+        const float *theirs = all + (size_t)rank * 2 * HASH_FLOATS;
+        bool plans = memcmp(theirs, all, HASH_FLOATS * sizeof *all) == 0;
+        bool settings =
+            memcmp(theirs + HASH_FLOATS, all + HASH_FLOATS, HASH_FLOATS * sizeof *all) == 0;
+        if (plans && settings) continue;
+        run->agreed = true;
+        if (plans)
+            return status_new(STATUS_FAILED_PRECONDITION,
+                              "rank %d has other data or settings than rank 0", rank);
+        return status_new(STATUS_FAILED_PRECONDITION,
+                          "rank %d made another plan than rank 0: %016" PRIx64 ", not %016" PRIx64,
+                          rank, unpack_hash(theirs), unpack_hash(all));
+    }
+    return NULL;
+}
+
+static status_t compare_ranks(struct run *run)
+{
+    if (run->comm == NULL) return NULL;
+    enum { EACH = 2 * HASH_FLOATS };
+    float *mine = mem_alloc_array(EACH, sizeof *mine);
+    float *all = mem_alloc_array((size_t)run->job->world * EACH, sizeof *all);
+    pack_hash(run->session->plan->hash, mine);
+    pack_hash(hash_settings(run->session), mine + HASH_FLOATS);
+    status_t status = comm_all_gather(run->comm, run->lane, mine, all, EACH);
+    if (status == NULL) status = wait_lane(run);
+    if (status == NULL) status = check_hashes(run, all);
+    /* After an error the lane might still use the memory: it is closed first, then forgotten. */
+    if (status != NULL) {
+        lane_close(run->lane);
+        run->lane = NULL;
+    }
+    free(mine);
+    free(all);
+    return status;
+}
+
+/* Orders. */
+
+static float my_signal(const struct run *run)
+{
+    if (run->session->rank != 0 || run->hooks->latest_order == NULL) return 0;
+    return (float)run->hooks->latest_order(run->hooks->user);
+}
+
+/* Every rank comes here after the same step with the same `signal`. */
+static status_t run_orders(struct run *run, float signal)
+{
+    uint64_t sequence = (uint64_t)signal;
+    if (sequence <= run->orders_done || run->hooks->run_orders == NULL) return NULL;
+    run->orders_done = sequence;
+    status_t status = run->hooks->run_orders(run->hooks->user, sequence, run->executor, run->step);
+    run->agreed = status_code(status) == STATUS_CANCELLED;
+    return status;
+}
+
+/* Orders that came after the last step began must not be lost: one more round without a step. */
+static status_t run_last_orders(struct run *run)
+{
+    float *signal = mem_alloc(sizeof *signal);
+    *signal = my_signal(run);
+    status_t status = NULL;
+    if (run->comm != NULL) {
+        status = comm_broadcast(run->comm, run->lane, signal, sizeof *signal, 0);
+        if (status == NULL) status = wait_lane(run);
+        if (status != NULL) {
+            lane_close(run->lane);
+            run->lane = NULL;
+        }
+    }
+    if (status == NULL) status = run_orders(run, *signal);
+    free(signal);
+    return status;
+}
+
+/* Steps. */
+
+static struct step_input make_input(const struct run *run, const struct batch *batch)
+{
+    return (struct step_input){.input = batch->input,
+                               .target = batch->target,
+                               .samples = batch->samples,
+                               .signal = my_signal(run),
+                               .step = run->step,
+                               .optimizer = run->optimizer};
+}
+
+static void add_to_tally(struct tally *tally, const struct tally *more)
+{
+    tally->loss += more->loss;
+    tally->correct += more->correct;
+    tally->samples += more->samples;
+    tally->steps += more->steps;
+    tally->ns += more->ns;
+}
+
+static double per(double sum, double count)
+{
+    return count > 0 ? sum / count : 0;
+}
+
+/* A step's loss is summed over the ranks: of sums, or of means over equally many samples each. */
+static double summed_loss(const struct run *run, const float *stats)
+{
+    double loss = stats[PLAN_STAT_LOSS];
+    if (run->session->reduction == REDUCTION_SUM) return loss;
+    return loss / run->job->world * (double)stats[PLAN_STAT_SAMPLES];
+}
+
+static status_t evaluate(struct run *run, struct tally *tally)
+{
+    struct batch batch;
+    sampler_fill(&run->test.sampler, 1, run->test.order);
+    loader_start(run->test.loader, run->test.order, run->test.count);
+    while (loader_next(run->test.loader, &batch)) {
+        int64_t began = clock_monotonic_ns();
+        const struct step_input input = make_input(run, &batch);
+        struct step_result result;
+        TRY(executor_evaluate_step(run->executor, &input, &result));
+        const struct tally step = {.loss = result.stats[PLAN_STAT_LOSS],
+                                   .correct = result.stats[PLAN_STAT_CORRECT],
+                                   .samples = result.stats[PLAN_STAT_SAMPLES],
+                                   .steps = 1,
+                                   .ns = clock_monotonic_ns() - began};
+        add_to_tally(tally, &step);
+        if (run->hooks->progress != NULL) run->hooks->progress(run->hooks->user, run->step);
+        TRY(run_orders(run, result.stats[PLAN_STAT_SIGNAL]));
+    }
+    if (!isfinite(tally->loss)) {
+        run->agreed = true;
+        return status_new(STATUS_FAILED_PRECONDITION, "the test loss is %f after step %" PRIu64,
+                          tally->loss, run->step);
+    }
+    run->evaluation_ns = tally->ns;
+    return NULL;
+}
+
+static double estimate_seconds_left(const struct run *run)
+{
+    const struct train_session *session = run->session;
+    double step_ns = per((double)run->whole.ns, (double)run->whole.steps);
+    double left = step_ns * (double)(session->steps - run->step);
+    if (!run->job->evaluate) return left * 1e-9;
+    uint64_t epochs = (session->steps + session->epoch_steps - 1) / session->epoch_steps;
+    uint64_t evaluations = epochs - run->step / session->epoch_steps;
+    double evaluation_ns = (double)run->evaluation_ns;
+    if (evaluation_ns <= 0) /* none yet: forward is about a third of a training step */
+        evaluation_ns = step_ns / 3 * (double)session->evaluate_steps * run->job->test_batch_size /
+                        run->job->batch_size;
+    return (left + (double)evaluations * evaluation_ns) * 1e-9;
+}
+
+static uint64_t communicated_per_step(const struct plan_program *program)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < program->instruction_count; i++)
+        bytes += program->instructions[i].communicated;
+    return bytes;
+}
+
+static void tell_metrics(struct run *run)
+{
+    const struct tally *interval = &run->interval;
+    if (run->hooks->metrics != NULL) {
+        const struct train_metrics metrics = {
+            .step = run->step,
+            .epoch = (double)run->step / (double)run->session->epoch_steps,
+            .loss = per(interval->loss, interval->samples),
+            .learning_rate = run->optimizer.lr,
+            .samples_per_second = per(interval->samples, (double)interval->ns * 1e-9),
+            .step_seconds = per((double)interval->ns * 1e-9, (double)interval->steps),
+            .seconds_left = estimate_seconds_left(run),
+            .train_seconds = (double)(clock_monotonic_ns() - run->began_ns) * 1e-9,
+            .communicated_bytes = communicated_per_step(&run->session->plan->train),
+            .memory_peak_bytes = executor_memory_peak(run->executor),
+        };
+        run->hooks->metrics(run->hooks->user, &metrics);
+    }
+    run->interval = (struct tally){0};
+}
+
+/* One training step and its boundary. */
+static status_t train_step(struct run *run, const struct batch *batch, int64_t began,
+                           struct tally *epoch)
+{
+    const struct step_input input = make_input(run, batch);
+    struct step_result result;
+    TRY(executor_train_step(run->executor, &input, &result));
+    run->optimizer.first = false;
+    run->step++;
+    atomic_store(&run->session->step, run->step);
+    if (!isfinite(result.stats[PLAN_STAT_LOSS])) {
+        run->agreed = true;
+        return status_new(STATUS_FAILED_PRECONDITION, "the loss is %f at step %" PRIu64,
+                          (double)result.stats[PLAN_STAT_LOSS], run->step);
+    }
+    const struct tally step = {.loss = summed_loss(run, result.stats),
+                               .samples = result.stats[PLAN_STAT_SAMPLES],
+                               .steps = 1,
+                               .ns = clock_monotonic_ns() - began};
+    add_to_tally(epoch, &step);
+    add_to_tally(&run->interval, &step);
+    add_to_tally(&run->whole, &step);
+    if (run->hooks->progress != NULL) run->hooks->progress(run->hooks->user, run->step);
+    if (run->step % run->job->log_interval == 0 || run->step == run->session->steps)
+        tell_metrics(run);
+    return run_orders(run, result.stats[PLAN_STAT_SIGNAL]);
+}
+
+/* Trains epoch `number`, or what is left of the run, and evaluates. */
+static status_t run_epoch(struct run *run, uint32_t number)
+{
+    int64_t began = clock_monotonic_ns(), step_began = began;
+    struct tally train = {0}, test = {0};
+    struct batch batch;
+    sampler_fill(&run->train.sampler, number, run->train.order);
+    loader_start(run->train.loader, run->train.order, run->train.count);
+    while (run->step < run->session->steps && loader_next(run->train.loader, &batch)) {
+        TRY(train_step(run, &batch, step_began, &train));
+        step_began = clock_monotonic_ns();
+    }
+    if (run->job->evaluate) TRY(evaluate(run, &test));
+    const struct train_epoch epoch = {
+        .epoch = number,
+        .train_loss = per(train.loss, train.samples),
+        .test_loss = per(test.loss, test.samples),
+        .accuracy = per(test.correct, test.samples),
+        .correct = (uint64_t)test.correct,
+        .test_samples = (uint64_t)test.samples,
+        .seconds = (double)(clock_monotonic_ns() - began) * 1e-9,
+        .evaluated = run->job->evaluate,
+    };
+    if (run->hooks->epoch != NULL) run->hooks->epoch(run->hooks->user, &epoch);
+    run->optimizer.lr = schedule_next_rate(run->job, number, run->optimizer.lr);
+    return NULL;
+}
+
+/* Making and taking down. */
+
+static status_t open_feed(struct run *run, struct feed *feed, const struct dataset *set,
+                          uint32_t batch_size, bool shuffle, bool skip_repeats)
+{
+    const struct train_job *job = run->job;
+    TRY(sampler_init(&feed->sampler, set->count, job->world, run->session->rank, shuffle,
+                     skip_repeats));
+    feed->count = sampler_count(&feed->sampler);
+    feed->order = malloc((size_t)feed->count * sizeof *feed->order);
+    if (feed->order == NULL)
+        return status_new(STATUS_RESOURCE_EXHAUSTED,
+                          "no memory for the order of %" PRId64 " samples", feed->count);
+    return loader_new(set, batch_size, job->normalize_mean, job->normalize_std, &feed->loader);
+}
+
+static void close_feed(struct feed *feed)
+{
+    loader_free(feed->loader);
+    free(feed->order);
+    sampler_deinit(&feed->sampler);
+}
+
+static status_t set_parameter(void *user, int parameter, const float *values)
+{
+    struct run *run = user;
+    TRY(session_check_abort(run->session));
+    return executor_set_parameter(run->executor, parameter, values);
+}
+
+/* Lets train_session_abort reach the executor and the communicator from now on. */
+static status_t publish(struct run *run)
+{
+    struct train_session *session = run->session;
+    pthread_mutex_lock(&session->mutex);
+    session->executor = run->executor;
+    session->comm = run->comm;
+    pthread_mutex_unlock(&session->mutex);
+    return session_check_abort(session);
+}
+
+static status_t open_executor(struct run *run)
+{
+    struct train_session *session = run->session;
+    TRY(executor_new(session->device, run->comm, session->plan, session->train_lowered,
+                     session->evaluate_lowered, run->job->seed, run->timeout_ms, &run->executor));
+    atomic_store(&session->memory_peak, executor_memory_peak(run->executor));
+    TRY(publish(run));
+    return init_draw(session->model, run->job->seed, set_parameter, run);
+}
+
+static status_t carry_out(struct run *run, status_t (*finish)(void *, struct executor *, uint64_t))
+{
+    struct train_session *session = run->session;
+    const struct train_job *job = run->job;
+    TRY(publish(run));
+    TRY(open_feed(run, &run->train, &session->train_set, job->batch_size, job->shuffle, false));
+    if (job->evaluate)
+        TRY(open_feed(run, &run->test, &session->test_set, job->test_batch_size, false, true));
+    if (run->comm != NULL) TRY(lane_open(session->device, LANE_COMM, &run->lane));
+    TRY(compare_ranks(run));
+    TRY(open_executor(run));
+    if (run->hooks->started != NULL)
+        run->hooks->started(run->hooks->user, session->plan->hash, session->steps);
+    run->began_ns = clock_monotonic_ns();
+    for (uint32_t epoch = 1; run->step < session->steps; epoch++) TRY(run_epoch(run, epoch));
+    TRY(run_last_orders(run));
+    atomic_store(&session->memory_peak, executor_memory_peak(run->executor));
+    if (finish != NULL) TRY(finish(run->hooks->user, run->executor, run->step));
+    return NULL;
+}
+
+static void run_deinit(struct run *run)
+{
+    struct executor *executor = run->executor;
+    run->executor = NULL;
+    run->comm = NULL;
+    status_free(publish(run));
+    lane_close(run->lane);
+    executor_free(executor);
+    close_feed(&run->test);
+    close_feed(&run->train);
+}
+
+static status_t check_group(const struct train_session *session, const struct comm *comm)
+{
+    int world = comm == NULL ? 1 : comm_world(comm), rank = comm == NULL ? 0 : comm_rank(comm);
+    if (session->headers_only)
+        return status_new(STATUS_FAILED_PRECONDITION,
+                          "this session was made to plan, not to train: it has no data");
+    if (world != session->job->world || rank != session->rank)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "planned for rank %d of %d, but the communicator has rank %d of %d",
+                          session->rank, session->job->world, rank, world);
+    return NULL;
+}
+
+status_t train_session_run(struct train_session *session, struct comm *comm, int64_t timeout_ms,
+                           const struct train_hooks *hooks,
+                           status_t (*finish)(void *user, struct executor *executor, uint64_t step))
+{
+    TRY(check_group(session, comm));
+    struct run run = {.session = session,
+                      .job = session->job,
+                      .hooks = hooks,
+                      .comm = session->job->world > 1 ? comm : NULL,
+                      .timeout_ms = timeout_ms,
+                      .optimizer = session->job->optimizer};
+    run.optimizer.first = true;
+    atomic_store(&session->step, 0);
+    status_t status = carry_out(&run, finish);
+    if (status != NULL) {
+        /* Aborting makes everything fail in its own way; the reason is the one that counts. */
+        status_t aborted = session_check_abort(session);
+        if (aborted != NULL) {
+            status_free(status);
+            status = aborted;
+        }
+        /* The others must not wait for this rank until their deadline. */
+        if (!run.agreed && run.comm != NULL) comm_abort(run.comm, status_message(status));
+    }
+    run_deinit(&run);
+    return status;
+}

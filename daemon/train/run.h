@@ -1,0 +1,40 @@
+/* Inside train/: what session.c sets up and run.c runs. */
+#ifndef FSDPD_TRAIN_RUN_H
+#define FSDPD_TRAIN_RUN_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "train/loader.h"
+#include "train/session.h"
+
+struct train_session {
+    const struct train_job *job; /* borrowed, as is the device */
+    struct device *device;
+    int rank;
+    bool headers_only;
+
+    struct model *model;
+    struct dataset train_set, test_set; /* test_set is empty without evaluation */
+    struct graph *train_graph, *evaluate_graph;
+    struct device_graph *train_lowered, *evaluate_lowered;
+    struct unit_set *units;
+    struct plan *plan;
+    enum op_reduction reduction; /* of the training loss; an evaluation's is always a sum */
+
+    uint64_t epoch_steps;    /* training steps per epoch */
+    uint64_t evaluate_steps; /* per evaluation */
+    uint64_t steps;          /* training steps of the whole run */
+
+    _Atomic uint64_t step, memory_peak;
+
+    pthread_mutex_t mutex; /* guards what follows: train_session_abort comes from other threads */
+    char *abort_reason;    /* NULL until aborted */
+    struct executor *executor;
+    struct comm *comm;
+};
+
+/* ABORTED with the reason if the session was aborted. */
+status_t session_check_abort(struct train_session *session) FSDPD_MUST_USE;
+
+#endif

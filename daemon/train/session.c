@@ -1,0 +1,248 @@
+/*
+ * A training run, set up: the model, the sizes of the data, graphs, units and the plan, in the
+ * order in which mistakes are cheapest to find; the data itself comes last. See session.h; run.c
+ * runs it.
+ */
+#include "train/session.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "train/idx.h"
+#include "train/run.h"
+
+static status_t check_shape(const struct train_session *session, const struct dataset *set,
+                            const char *images)
+{
+    const struct tensor_type *input = &session->model->input;
+    const int64_t dims[] = {1, set->height, set->width};
+    struct tensor_type image = tensor_type_make(DTYPE_F32, 3, dims);
+    struct tensor_type plain = tensor_type_make(DTYPE_F32, 2, dims + 1);
+    if (tensor_same_shape(input, &image) || tensor_same_shape(input, &plain)) return NULL;
+    char expected[128], found[128];
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "%s: the model's input is %s, but the %s images in %s are %s",
+                      session->job->model_file, tensor_format_shape(input, expected), images,
+                      session->job->data_dir, tensor_format_shape(&image, found));
+}
+
+static status_t read_sets(struct train_session *session, bool headers_only, struct dataset *train,
+                          struct dataset *test)
+{
+    const struct train_job *job = session->job;
+    int64_t classes = session->model->class_count;
+    TRY(idx_read_dataset(job->data_dir, IDX_TRAIN, classes, headers_only, train));
+    if (!job->evaluate) return NULL;
+    return idx_read_dataset(job->data_dir, IDX_TEST, classes, headers_only, test);
+}
+
+static uint64_t count_steps(int64_t samples, int world, uint32_t batch_size)
+{
+    uint64_t per_rank = ((uint64_t)samples + (uint64_t)world - 1) / (uint64_t)world;
+    return (per_rank + batch_size - 1) / batch_size;
+}
+
+static status_t read_sizes(struct train_session *session)
+{
+    const struct train_job *job = session->job;
+    TRY(read_sets(session, true, &session->train_set, &session->test_set));
+    TRY(check_shape(session, &session->train_set, "training"));
+    if (job->evaluate) {
+        TRY(check_shape(session, &session->test_set, "test"));
+        session->evaluate_steps =
+            count_steps(session->test_set.count, job->world, job->test_batch_size);
+    }
+    session->epoch_steps = count_steps(session->train_set.count, job->world, job->batch_size);
+    session->steps = session->epoch_steps * job->epochs;
+    if (job->max_steps > 0 && job->max_steps < session->steps) session->steps = job->max_steps;
+    return NULL;
+}
+
+static union op_attrs *find_loss(struct graph *graph)
+{
+    for (int i = 0; i < graph->op_count; i++) {
+        struct graph_op *op = &graph->ops[i];
+        if (op->kind == OP_NLL_LOSS || op->kind == OP_CROSS_ENTROPY) return &op->attrs;
+    }
+    return NULL;
+}
+
+static status_t build_graphs(struct train_session *session)
+{
+    const struct train_job *job = session->job;
+    const struct graph_options train = {.batch_size = job->batch_size,
+                                        .train = true,
+                                        .dropout = job->dropout};
+    TRY(graph_build(session->model, &train, &session->train_graph));
+    const union op_attrs *loss = find_loss(session->train_graph);
+    session->reduction = loss != NULL ? loss->loss.reduction : REDUCTION_SUM;
+    TRY(device_lower(session->device, session->train_graph, &session->train_lowered));
+    if (!job->evaluate) return NULL;
+
+    const struct graph_options evaluate = {.batch_size = job->test_batch_size,
+                                           .count_correct = true};
+    TRY(graph_build(session->model, &evaluate, &session->evaluate_graph));
+    /* Ranks may have unequally many rows in the last step, so a mean over ranks of means would not
+     * be the mean over the samples: an evaluation always sums. */
+    union op_attrs *test_loss = find_loss(session->evaluate_graph);
+    if (test_loss != NULL) test_loss->loss.reduction = REDUCTION_SUM;
+    return device_lower(session->device, session->evaluate_graph, &session->evaluate_lowered);
+}
+
+static int optimizer_slots(const struct optimizer_step *optimizer)
+{
+    switch (optimizer->kind) {
+    case OPTIMIZER_ADADELTA: return 2;
+    case OPTIMIZER_SGD: return optimizer->momentum != 0 ? 1 : 0;
+    }
+    return 0;
+}
+
+static status_t build_plan(struct train_session *session)
+{
+    const struct train_job *job = session->job;
+    int shard_world = job->strategy == STRATEGY_NO_SHARD ? 1 : job->world;
+    TRY(units_build(session->model, &job->wrap, shard_world, &session->units));
+    const struct plan_options options = {
+        .rank = session->rank,
+        .world = job->world,
+        .strategy = job->strategy,
+        .backward_prefetch = job->backward_prefetch,
+        .gathered_limit = 2,
+        .optimizer = job->optimizer.kind,
+        .optimizer_slots = optimizer_slots(&job->optimizer),
+        .collective_workspace_bytes = job->world > 1 ? comm_workspace_bytes(job->world) : 0,
+    };
+    const struct lowering *evaluate =
+        session->evaluate_lowered ? device_graph_lowering(session->evaluate_lowered) : NULL;
+    TRY(plan_build(session->model, session->units, session->train_graph,
+                   device_graph_lowering(session->train_lowered), session->evaluate_graph, evaluate,
+                   &options, &session->plan));
+    return plan_check_fits(session->plan, device_memory_bytes(session->device));
+}
+
+static bool same_sizes(const struct dataset *a, const struct dataset *b)
+{
+    return a->count == b->count && a->height == b->height && a->width == b->width;
+}
+
+/* The plan was made for the sizes in the headers; the data must still have them. */
+static status_t read_data(struct train_session *session)
+{
+    struct dataset train = {0}, test = {0};
+    status_t status = read_sets(session, false, &train, &test);
+    if (status == NULL &&
+        !(same_sizes(&train, &session->train_set) && same_sizes(&test, &session->test_set)))
+        status = status_new(STATUS_FAILED_PRECONDITION, "the data in %s changed while it was read",
+                            session->job->data_dir);
+    if (status != NULL) {
+        dataset_deinit(&train);
+        dataset_deinit(&test);
+        return status;
+    }
+    session->train_set = train;
+    session->test_set = test;
+    return NULL;
+}
+
+static status_t set_up(struct train_session *session)
+{
+    const struct train_job *job = session->job;
+    if (job->world < 1 || session->rank < 0 || session->rank >= job->world)
+        return status_new(STATUS_INVALID_ARGUMENT, "rank %d in a world of %d", session->rank,
+                          job->world);
+    if (job->epochs < 1 || job->batch_size < 1 || job->log_interval < 1 ||
+        (job->evaluate && job->test_batch_size < 1) ||
+        (job->schedule == SCHEDULE_STEP && job->schedule_step_size < 1))
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "epochs, batch sizes, log_interval and step_size are at least 1");
+    TRY(model_parse(job->model_text, job->model_length, job->model_file, &session->model));
+    TRY(read_sizes(session));
+    TRY(build_graphs(session));
+    TRY(build_plan(session));
+    return session->headers_only ? NULL : read_data(session);
+}
+
+status_t train_session_new(const struct train_job *job, struct device *device, int rank,
+                           bool headers_only, struct train_session **result)
+{
+    struct train_session *session = mem_alloc(sizeof *session);
+    session->job = job;
+    session->device = device;
+    session->rank = rank;
+    session->headers_only = headers_only;
+    pthread_mutex_init(&session->mutex, NULL);
+    status_t status = set_up(session);
+    if (status != NULL) {
+        train_session_free(session);
+        return status;
+    }
+    *result = session;
+    return NULL;
+}
+
+void train_session_free(struct train_session *session)
+{
+    if (session == NULL) return;
+    plan_free(session->plan);
+    units_free(session->units);
+    device_graph_free(session->evaluate_lowered);
+    device_graph_free(session->train_lowered);
+    graph_free(session->evaluate_graph);
+    graph_free(session->train_graph);
+    dataset_deinit(&session->test_set);
+    dataset_deinit(&session->train_set);
+    model_free(session->model);
+    pthread_mutex_destroy(&session->mutex);
+    free(session->abort_reason);
+    free(session);
+}
+
+const struct plan *train_session_plan(const struct train_session *session)
+{
+    return session->plan;
+}
+
+const struct unit_set *train_session_units(const struct train_session *session)
+{
+    return session->units;
+}
+
+const struct model *train_session_model(const struct train_session *session)
+{
+    return session->model;
+}
+
+uint64_t train_session_steps(const struct train_session *session)
+{
+    return session->steps;
+}
+
+uint64_t train_session_memory_peak(const struct train_session *session)
+{
+    return atomic_load(&session->memory_peak);
+}
+
+uint64_t train_session_step(const struct train_session *session)
+{
+    return atomic_load(&session->step);
+}
+
+void train_session_abort(struct train_session *session, const char *why)
+{
+    pthread_mutex_lock(&session->mutex);
+    if (session->abort_reason == NULL) session->abort_reason = mem_strdup(why);
+    if (session->executor != NULL) executor_abort(session->executor, why);
+    if (session->comm != NULL) comm_abort(session->comm, why);
+    pthread_mutex_unlock(&session->mutex);
+}
+
+status_t session_check_abort(struct train_session *session)
+{
+    pthread_mutex_lock(&session->mutex);
+    status_t status =
+        session->abort_reason ? status_new(STATUS_ABORTED, "%s", session->abort_reason) : NULL;
+    pthread_mutex_unlock(&session->mutex);
+    return status;
+}
