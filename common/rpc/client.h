@@ -39,7 +39,8 @@ struct rpc_stream_callbacks {
     void (*on_message)(struct rpc_stream *stream, const ProtobufCMessage *message, void *user);
     /* A message was accepted; rpc_stream_queued has gone down. May be NULL. */
     void (*on_writable)(struct rpc_stream *stream, void *user);
-    /* The call's end: status NULL for OK, else an error that the callback owns. Exactly once, last. */
+    /* The call's end: status NULL for OK, else an error that the callback owns. Exactly once, last.
+     */
     void (*on_closed)(struct rpc_stream *stream, status_t status, void *user);
 };
 

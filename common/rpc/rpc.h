@@ -16,7 +16,8 @@
 
 #include "base/status.h"
 
-/* Largest message either side accepts, in bytes; a larger one ends its call with RESOURCE_EXHAUSTED. */
+/* Largest message either side accepts, in bytes; a larger one ends its call with
+ * RESOURCE_EXHAUSTED. */
 enum { RPC_MESSAGE_MAX = 16 << 20 };
 
 /* The gRPC side of one uv loop: completion queue, poller thread, wake-up handle. */
@@ -25,9 +26,9 @@ struct rpc_runtime;
 status_t rpc_runtime_new(uv_loop_t *loop, struct rpc_runtime **runtime) FSDPD_MUST_USE;
 
 /*
- * Ends the poller and closes the wake-up handle; the loop must keep running until `closed` is called
- * (it may be NULL), after which the runtime is gone. All servers and channels must have been closed
- * before (their own `closed` callbacks run).
+ * Ends the poller and closes the wake-up handle; the loop must keep running until `closed` is
+ * called (it may be NULL), after which the runtime is gone. All servers and channels must have been
+ * closed before (their own `closed` callbacks run).
  */
 void rpc_runtime_close(struct rpc_runtime *runtime, void (*closed)(void *user), void *user);
 
@@ -40,7 +41,8 @@ struct rpc_method {
     const ProtobufCMessageDescriptor *response;
 };
 
-/* Normalises and checks an address; *normal is the caller's to free. INVALID_ARGUMENT says why not. */
+/* Normalises and checks an address; *normal is the caller's to free. INVALID_ARGUMENT says why not.
+ */
 status_t rpc_address_parse(const char *address, char **normal) FSDPD_MUST_USE;
 
 #endif

@@ -8,8 +8,8 @@
  *
  * Flow control. Incoming: for client streams one message is delivered per rpc_call_read. Outgoing:
  * messages queue in the call, one send in flight; rpc_call_queued says how many wait (including the
- * one in flight), and on_writable comes each time that one was accepted. Whoever produces faster than a
- * peer reads must look at it and drop or stop.
+ * one in flight), and on_writable comes each time that one was accepted. Whoever produces faster
+ * than a peer reads must look at it and drop or stop.
  */
 #ifndef FSDPD_RPC_SERVER_H
 #define FSDPD_RPC_SERVER_H
@@ -63,7 +63,8 @@ status_t rpc_server_listen(struct rpc_server *server, const char *address, int m
 
 status_t rpc_server_start(struct rpc_server *server) FSDPD_MUST_USE;
 
-/* Health of one service, or of all and the overall "" with NULL. Serving from rpc_server_start on. */
+/* Health of one service, or of all and the overall "" with NULL. Serving from rpc_server_start on.
+ */
 void rpc_server_set_serving(struct rpc_server *server, const char *service, bool serving);
 
 /*

@@ -1,0 +1,245 @@
+/*
+ * Channels and unary calls. A channel owns its gRPC channel and knows its open calls; it goes when
+ * it was closed and the last of them has ended. A unary call owns itself and goes after `done`.
+ * Everything runs on the loop's thread.
+ */
+#include <grpc/byte_buffer.h>
+#include <grpc/grpc_security.h>
+#include <grpc/slice.h>
+#include <grpc/support/alloc.h>
+#include <grpc/support/time.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "rpc/internal.h"
+
+enum {
+    LOOKAHEAD_BYTES = 64 << 10, /* read ahead of the caller, per stream: backpressure is real */
+    BACKOFF_FIRST_MS = 100,
+    BACKOFF_MAX_MS = 1000, /* a restarted server is found again within about a second */
+    CONNECT_TIMEOUT_MS = 5000,
+    KEEPALIVE_MS = 30 * 1000, /* the server allows 10 s */
+    KEEPALIVE_TIMEOUT_MS = 20 * 1000,
+    METADATA_MAX = 64 << 10, /* error texts travel there */
+};
+
+static grpc_arg integer(const char *key, int value)
+{
+    return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = value};
+}
+
+status_t rpc_channel_new(struct rpc_runtime *runtime, const char *address,
+                         struct rpc_channel **channel_out)
+{
+    char *normal;
+    TRY(rpc_address_parse(address, &normal));
+    if (rpc_address_unix_path(normal) == NULL) {
+        char *host;
+        int port;
+        rpc_address_split(normal, &host, &port);
+        free(host);
+        if (port == 0) {
+            free(normal);
+            return status_new(STATUS_INVALID_ARGUMENT, "address \"%s\": port 0 cannot be reached",
+                              address);
+        }
+    }
+    grpc_arg list[] = {
+        integer(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, RPC_MESSAGE_MAX),
+        integer(GRPC_ARG_MAX_METADATA_SIZE, METADATA_MAX),
+        integer(GRPC_ARG_HTTP2_BDP_PROBE, 0),
+        integer(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, LOOKAHEAD_BYTES),
+        integer(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, BACKOFF_FIRST_MS),
+        integer(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, BACKOFF_MAX_MS),
+        integer(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, CONNECT_TIMEOUT_MS),
+        integer(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, BACKOFF_MAX_MS),
+        integer(GRPC_ARG_KEEPALIVE_TIME_MS, KEEPALIVE_MS),
+        integer(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, KEEPALIVE_TIMEOUT_MS),
+        integer(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0),
+        integer(GRPC_ARG_ENABLE_HTTP_PROXY, 0),
+        integer(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1),
+        /* Retrying is the caller's decision, and gRPC's retries buffer what is sent. */
+        integer(GRPC_ARG_ENABLE_RETRIES, 0),
+        /* A channel's connection and backoff are its own. */
+        integer(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1),
+        integer(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1 << GRPC_COMPRESS_NONE),
+        integer(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
+    };
+    grpc_channel_args args = {sizeof list / sizeof *list, list};
+    struct rpc_channel *channel = mem_alloc(sizeof *channel);
+    channel->runtime = runtime;
+    channel->address = normal;
+    char *target = rpc_address_target(normal);
+    grpc_channel_credentials *credentials = grpc_insecure_credentials_create();
+    channel->channel = grpc_channel_create(target, credentials, &args);
+    grpc_channel_credentials_release(credentials);
+    free(target);
+    *channel_out = channel;
+    return STATUS_OKAY;
+}
+
+static void on_channel_closed(struct rpc_tag *tag, bool ok)
+{
+    (void)ok;
+    struct rpc_channel *channel = tag->owner;
+    void (*closed)(void *) = channel->closed;
+    void *user = channel->closed_user;
+    grpc_channel_destroy(channel->channel);
+    free(channel->address);
+    free(channel);
+    if (closed) closed(user);
+}
+
+void rpc_channel_close(struct rpc_channel *channel, void (*closed)(void *user), void *user)
+{
+    if (channel->closing) return;
+    channel->closing = true;
+    channel->closed = closed;
+    channel->closed_user = user;
+    channel->closed_tag = (struct rpc_tag){.done = on_channel_closed, .owner = channel};
+    for (struct rpc_client_call *call = channel->calls; call; call = call->next)
+        grpc_call_cancel_with_status(call->call, GRPC_STATUS_CANCELLED, "the channel was closed",
+                                     NULL);
+    if (channel->calls == NULL) rpc_runtime_post(channel->runtime, &channel->closed_tag);
+}
+
+void rpc_client_call_init(struct rpc_client_call *call, struct rpc_channel *channel,
+                          const struct rpc_method *method, int64_t deadline_ms)
+{
+    call->channel = channel;
+    call->method = method;
+    call->deadline_ms = deadline_ms;
+    gpr_timespec deadline = gpr_inf_future(GPR_CLOCK_MONOTONIC);
+    if (deadline_ms > 0)
+        deadline = gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                                gpr_time_from_millis(deadline_ms, GPR_TIMESPAN));
+    grpc_slice path = grpc_slice_from_static_string(method->path);
+    call->call =
+        grpc_channel_create_call(channel->channel, NULL, GRPC_PROPAGATE_DEFAULTS,
+                                 rpc_runtime_queue(channel->runtime), path, NULL, deadline, NULL);
+    grpc_metadata_array_init(&call->initial);
+    grpc_metadata_array_init(&call->trailing);
+    call->details = grpc_empty_slice();
+    call->next = channel->calls;
+    if (call->next) call->next->link = &call->next;
+    call->link = &channel->calls;
+    channel->calls = call;
+    if (channel->closing)
+        grpc_call_cancel_with_status(call->call, GRPC_STATUS_CANCELLED, "the channel was closed",
+                                     NULL);
+}
+
+void rpc_client_call_deinit(struct rpc_client_call *call)
+{
+    struct rpc_channel *channel = call->channel;
+    *call->link = call->next;
+    if (call->next) call->next->link = call->link;
+    grpc_metadata_array_destroy(&call->initial);
+    grpc_metadata_array_destroy(&call->trailing);
+    grpc_slice_unref(call->details);
+    if (call->error_string) gpr_free((void *)call->error_string);
+    grpc_call_unref(call->call);
+    if (channel->closing && channel->calls == NULL)
+        rpc_runtime_post(channel->runtime, &channel->closed_tag);
+}
+
+grpc_op rpc_client_call_open(bool wait_for_ready)
+{
+    return (grpc_op){.op = GRPC_OP_SEND_INITIAL_METADATA,
+                     .flags = GRPC_INITIAL_METADATA_WAIT_FOR_READY_EXPLICITLY_SET |
+                              (wait_for_ready ? GRPC_INITIAL_METADATA_WAIT_FOR_READY : 0)};
+}
+
+grpc_op rpc_client_call_initial(struct rpc_client_call *call)
+{
+    grpc_op op = {.op = GRPC_OP_RECV_INITIAL_METADATA};
+    op.data.recv_initial_metadata.recv_initial_metadata = &call->initial;
+    return op;
+}
+
+grpc_op rpc_client_call_trailing(struct rpc_client_call *call)
+{
+    grpc_op op = {.op = GRPC_OP_RECV_STATUS_ON_CLIENT};
+    op.data.recv_status_on_client.trailing_metadata = &call->trailing;
+    op.data.recv_status_on_client.status = &call->code;
+    op.data.recv_status_on_client.status_details = &call->details;
+    op.data.recv_status_on_client.error_string = &call->error_string;
+    return op;
+}
+
+status_t rpc_client_call_status(const struct rpc_client_call *call)
+{
+    if (call->code == GRPC_STATUS_OK) return STATUS_OKAY;
+    enum status_code code = call->code > 0 && (int)call->code <= STATUS_UNAUTHENTICATED
+                                ? (enum status_code)call->code
+                                : STATUS_UNKNOWN;
+    const char *address = call->channel->address;
+    char *text = grpc_slice_to_c_string(call->details);
+    status_t status;
+    /* What gRPC says by itself names neither the server nor, at first sight, the reason. */
+    static const char unreachable[] = "failed to connect to all addresses";
+    if (code == STATUS_UNAVAILABLE && strncmp(text, unreachable, sizeof unreachable - 1) == 0) {
+        const char *reason = text;
+        for (const char *colon = text; (colon = strstr(colon, ": ")) != NULL;) reason = colon += 2;
+        status = status_new(code, "cannot connect to %s: %s", address, reason);
+    } else if (code == STATUS_DEADLINE_EXCEEDED && strcmp(text, "Deadline Exceeded") == 0) {
+        status = status_new(code, "no answer from %s within %lld ms", address,
+                            (long long)call->deadline_ms);
+    } else if (code == STATUS_UNAVAILABLE && strcmp(text, "Socket closed") == 0) {
+        status = status_new(code, "the connection to %s was closed", address);
+    } else {
+        status = status_new(code, "%s", text[0] ? text : status_code_name(code));
+    }
+    gpr_free(text);
+    return status;
+}
+
+struct unary {
+    struct rpc_client_call base;
+    struct rpc_tag tag;
+    grpc_byte_buffer *request, *response;
+    rpc_unary_done *done;
+    void *user;
+};
+
+static void on_unary_done(struct rpc_tag *tag, bool ok)
+{
+    (void)ok; /* a batch that receives the status succeeds; the status tells */
+    struct unary *unary = tag->owner;
+    const struct rpc_method *method = unary->base.method;
+    status_t status = rpc_client_call_status(&unary->base);
+    ProtobufCMessage *response = NULL;
+    if (status == NULL && unary->response)
+        response = rpc_message_unpack(method->response, unary->response);
+    if (status == NULL && response == NULL)
+        status = status_new(STATUS_INTERNAL, "%s: the answer of %s is no valid %s message",
+                            method->path, unary->base.channel->address, method->response->name);
+    grpc_byte_buffer_destroy(unary->request);
+    if (unary->response) grpc_byte_buffer_destroy(unary->response);
+    unary->done(status, response, unary->user);
+    if (response) protobuf_c_message_free_unpacked(response, NULL);
+    rpc_client_call_deinit(&unary->base);
+    free(unary);
+}
+
+void rpc_channel_call(struct rpc_channel *channel, const struct rpc_method *method,
+                      const ProtobufCMessage *request, int64_t deadline_ms, bool wait_for_ready,
+                      rpc_unary_done *done, void *user)
+{
+    struct unary *unary = mem_alloc(sizeof *unary);
+    rpc_client_call_init(&unary->base, channel, method, deadline_ms);
+    unary->done = done;
+    unary->user = user;
+    unary->tag = (struct rpc_tag){.done = on_unary_done, .owner = unary};
+    unary->request = rpc_message_pack(request);
+    grpc_op ops[6] = {
+        rpc_client_call_open(wait_for_ready),
+        {.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = unary->request},
+        {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT},
+        rpc_client_call_initial(&unary->base),
+        {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &unary->response},
+        rpc_client_call_trailing(&unary->base),
+    };
+    rpc_batch_start(unary->base.call, ops, 6, &unary->tag);
+}

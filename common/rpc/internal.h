@@ -1,0 +1,171 @@
+/*
+ * What the files of common/rpc share and nobody else sees: completion tags, messages as gRPC byte
+ * buffers, outgoing queues, and the insides of servers, calls and channels. Everything here belongs
+ * to the loop's thread; only runtime.c's poller touches a tag elsewhere, between the completion
+ * queue and the loop.
+ */
+#ifndef FSDPD_RPC_INTERNAL_H
+#define FSDPD_RPC_INTERNAL_H
+
+#include <grpc/grpc.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <uv.h>
+
+#include "rpc/client.h"
+#include "rpc/rpc.h"
+#include "rpc/server.h"
+
+/* ---- runtime.c ---- */
+
+/*
+ * What gRPC is given as the tag of an operation. It lives inside its owner, who must not go away
+ * before `done` ran. One tag is in flight at most once at a time.
+ */
+struct rpc_tag {
+    void (*done)(struct rpc_tag *tag, bool ok);
+    void *owner;
+    bool ok;
+    struct rpc_tag *next;
+};
+
+uv_loop_t *rpc_runtime_loop(struct rpc_runtime *runtime);
+grpc_completion_queue *rpc_runtime_queue(struct rpc_runtime *runtime);
+
+/* Runs tag->done from the loop, after the current callback. */
+void rpc_runtime_post(struct rpc_runtime *runtime, struct rpc_tag *tag);
+
+/* grpc_call_start_batch; an error here is a mistake of this library and aborts. */
+void rpc_batch_start(grpc_call *call, const grpc_op *ops, size_t count, struct rpc_tag *tag);
+
+/* ---- address.c ---- */
+
+/* The path of a normalised Unix address, or NULL if it is a TCP one. */
+const char *rpc_address_unix_path(const char *normal);
+
+/* Host (without brackets) and port of a normalised TCP address; *host is the caller's to free. */
+void rpc_address_split(const char *normal, char **host, int *port);
+
+/* A normalised address as the target of a gRPC channel. Caller frees. */
+char *rpc_address_target(const char *normal);
+
+/* Why a normalised address cannot be bound: tries and returns errno, or 0 if it can be. */
+int rpc_address_probe(const char *normal);
+
+/* ---- message.c ---- */
+
+grpc_byte_buffer *rpc_message_pack(const ProtobufCMessage *message);
+
+/*
+ * NULL if the bytes are no such message: they do not decode, a string is not UTF-8, or the decoded
+ * form would be unreasonably larger than any honest one. Free with
+ * protobuf_c_message_free_unpacked.
+ */
+ProtobufCMessage *rpc_message_unpack(const ProtobufCMessageDescriptor *descriptor,
+                                     grpc_byte_buffer *buffer);
+
+/* Messages that wait to be sent, in order. A zeroed struct is empty. */
+struct rpc_outbox {
+    struct rpc_outbox_item *first, *last;
+    int count;
+};
+
+void rpc_outbox_push(struct rpc_outbox *outbox, const ProtobufCMessage *message);
+/* The caller owns the buffer; NULL if the outbox is empty. */
+grpc_byte_buffer *rpc_outbox_pop(struct rpc_outbox *outbox);
+void rpc_outbox_clear(struct rpc_outbox *outbox);
+
+/* ---- server.c, server_call.c ---- */
+
+/* One method that the server knows. */
+struct rpc_slot {
+    const struct rpc_handler *handler;
+    void *service;    /* what the handler gets */
+    bool own;         /* health or reflection: ended by the server itself when it closes */
+    void *registered; /* gRPC's handle */
+};
+
+struct rpc_server {
+    struct rpc_runtime *runtime;
+    grpc_server *server;
+    struct rpc_slot *slots;
+    int slot_count;
+    struct rpc_health *health;
+    struct rpc_reflection *reflection;
+    char **unix_paths;
+    int unix_path_count, unix_path_capacity;
+    struct rpc_call *calls; /* every call that has arrived and is not over */
+    int armed;              /* requests for calls that have not come back */
+    bool started, closing, shut_down, timer_closing;
+    struct rpc_tag shutdown_tag;
+    uv_timer_t grace; /* lives from rpc_server_close on */
+    void (*closed)(void *user);
+    void *closed_user;
+};
+
+/* Asks gRPC for the next call of a method, or of any unknown one if `slot` is NULL. */
+void rpc_call_arm(struct rpc_server *server, const struct rpc_slot *slot);
+
+/* Ends the calls of the server's own services. */
+void rpc_call_finish_own(struct rpc_server *server);
+
+/* A request came back or a call ended: the server may be gone after this. */
+void rpc_server_settle(struct rpc_server *server);
+
+/* ---- health.c ---- */
+
+struct rpc_health *rpc_health_new(const struct rpc_service *services, int count);
+void rpc_health_free(struct rpc_health *health);
+void rpc_health_set(struct rpc_health *health, const char *service, bool serving);
+extern const struct rpc_handler rpc_health_handlers[];
+extern const int rpc_health_handler_count;
+
+/* ---- reflection.c, descriptors.c ---- */
+
+/* `services` are those that list_services names, where the descriptor set knows them. */
+status_t rpc_reflection_new(const char *const *services, int count, const uint8_t *descriptor_set,
+                            size_t size, struct rpc_reflection **reflection) FSDPD_MUST_USE;
+void rpc_reflection_free(struct rpc_reflection *reflection);
+extern const struct rpc_handler rpc_reflection_handlers[];
+extern const int rpc_reflection_handler_count;
+
+/* ---- client.c, stream.c ---- */
+
+struct rpc_channel {
+    struct rpc_runtime *runtime;
+    grpc_channel *channel;
+    char *address; /* normalised, for messages */
+    struct rpc_client_call *calls;
+    bool closing;
+    struct rpc_tag closed_tag;
+    void (*closed)(void *user);
+    void *closed_user;
+};
+
+/* What unary calls and streams have in common; the first member of both. */
+struct rpc_client_call {
+    struct rpc_channel *channel;
+    struct rpc_client_call *next, **link;
+    const struct rpc_method *method;
+    grpc_call *call;
+    int64_t deadline_ms;
+    grpc_metadata_array initial, trailing;
+    grpc_status_code code;
+    grpc_slice details;
+    const char *error_string;
+};
+
+void rpc_client_call_init(struct rpc_client_call *call, struct rpc_channel *channel,
+                          const struct rpc_method *method, int64_t deadline_ms);
+void rpc_client_call_deinit(struct rpc_client_call *call);
+
+/* The operations that every call starts and ends with. */
+grpc_op rpc_client_call_open(bool wait_for_ready);
+grpc_op rpc_client_call_initial(struct rpc_client_call *call);
+grpc_op rpc_client_call_trailing(struct rpc_client_call *call);
+
+/* What the server (or gRPC) said in the end; NULL for OK. */
+status_t rpc_client_call_status(const struct rpc_client_call *call);
+
+#endif

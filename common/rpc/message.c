@@ -1,0 +1,145 @@
+/*
+ * Messages between protobuf-c and gRPC byte buffers, and the queue of those that wait to be sent.
+ * What comes from the wire is hostile: decoding has a memory budget, because two bytes on the wire
+ * can stand for hundreds in memory, and strings must be UTF-8, because clients in other languages
+ * fail on anything else that we would hand back to them.
+ */
+#include <grpc/byte_buffer.h>
+#include <grpc/byte_buffer_reader.h>
+#include <grpc/slice.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "rpc/internal.h"
+
+/* Decoded, a message may take this much memory. */
+enum { DECODED_MAX = 4 * RPC_MESSAGE_MAX };
+
+struct rpc_outbox_item {
+    grpc_byte_buffer *buffer;
+    struct rpc_outbox_item *next;
+};
+
+grpc_byte_buffer *rpc_message_pack(const ProtobufCMessage *message)
+{
+    grpc_slice slice = grpc_slice_malloc(protobuf_c_message_get_packed_size(message));
+    protobuf_c_message_pack(message, GRPC_SLICE_START_PTR(slice));
+    grpc_byte_buffer *buffer = grpc_raw_byte_buffer_create(&slice, 1);
+    grpc_slice_unref(slice);
+    return buffer;
+}
+
+static void *budget_alloc(void *data, size_t size)
+{
+    size_t *left = data;
+    if (size > *left) return NULL;
+    *left -= size;
+    return malloc(size ? size : 1);
+}
+
+static void budget_free(void *data, void *memory)
+{
+    (void)data;
+    free(memory);
+}
+
+static bool text_is_utf8(const char *text)
+{
+    const unsigned char *c = (const unsigned char *)text;
+    while (*c) {
+        if (*c < 0x80) {
+            c++;
+            continue;
+        }
+        int more = *c >= 0xc2 && *c < 0xe0   ? 1
+                   : (*c & 0xf0) == 0xe0     ? 2
+                   : *c >= 0xf0 && *c < 0xf5 ? 3
+                                             : 0;
+        if (more == 0) return false;
+        /* Overlong forms, surrogates and what lies beyond U+10FFFF show in the second byte. */
+        unsigned char low = *c == 0xe0 ? 0xa0 : *c == 0xf0 ? 0x90 : 0x80;
+        unsigned char high = *c == 0xed ? 0x9f : *c == 0xf4 ? 0x8f : 0xbf;
+        if (c[1] < low || c[1] > high) return false;
+        for (int i = 2; i <= more; i++)
+            if ((c[i] & 0xc0) != 0x80) return false;
+        c += more + 1;
+    }
+    return true;
+}
+
+static bool strings_are_utf8(const ProtobufCMessage *message)
+{
+    for (unsigned i = 0; i < message->descriptor->n_fields; i++) {
+        const ProtobufCFieldDescriptor *field = &message->descriptor->fields[i];
+        if (field->type != PROTOBUF_C_TYPE_STRING && field->type != PROTOBUF_C_TYPE_MESSAGE)
+            continue;
+        const char *member = (const char *)message + field->offset;
+        const void *const *values = (const void *const *)member;
+        size_t count = 1;
+        if (field->label == PROTOBUF_C_LABEL_REPEATED) {
+            values = *(const void *const *const *)member;
+            memcpy(&count, (const char *)message + field->quantifier_offset, sizeof count);
+        } else if (field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF) {
+            /* The member is a union: only the chosen field may be looked at. */
+            uint32_t chosen;
+            memcpy(&chosen, (const char *)message + field->quantifier_offset, sizeof chosen);
+            if (chosen != field->id) continue;
+        }
+        for (size_t k = 0; k < count; k++) {
+            if (values[k] == NULL) continue;
+            if (field->type == PROTOBUF_C_TYPE_STRING ? !text_is_utf8(values[k])
+                                                      : !strings_are_utf8(values[k]))
+                return false;
+        }
+    }
+    return true;
+}
+
+ProtobufCMessage *rpc_message_unpack(const ProtobufCMessageDescriptor *descriptor,
+                                     grpc_byte_buffer *buffer)
+{
+    grpc_byte_buffer_reader reader;
+    if (!grpc_byte_buffer_reader_init(&reader, buffer)) return NULL;
+    grpc_slice bytes = grpc_byte_buffer_reader_readall(&reader);
+    grpc_byte_buffer_reader_destroy(&reader);
+    size_t budget = DECODED_MAX;
+    ProtobufCAllocator allocator = {budget_alloc, budget_free, &budget};
+    ProtobufCMessage *message =
+        protobuf_c_message_unpack(descriptor, &allocator, GRPC_SLICE_LENGTH(bytes),
+                                  GRPC_SLICE_START_PTR(bytes));
+    grpc_slice_unref(bytes);
+    if (message && !strings_are_utf8(message)) {
+        protobuf_c_message_free_unpacked(message, NULL);
+        message = NULL;
+    }
+    return message;
+}
+
+void rpc_outbox_push(struct rpc_outbox *outbox, const ProtobufCMessage *message)
+{
+    struct rpc_outbox_item *item = mem_alloc(sizeof *item);
+    item->buffer = rpc_message_pack(message);
+    if (outbox->last) outbox->last->next = item;
+    else outbox->first = item;
+    outbox->last = item;
+    outbox->count++;
+}
+
+grpc_byte_buffer *rpc_outbox_pop(struct rpc_outbox *outbox)
+{
+    struct rpc_outbox_item *item = outbox->first;
+    if (item == NULL) return NULL;
+    outbox->first = item->next;
+    if (outbox->first == NULL) outbox->last = NULL;
+    outbox->count--;
+    grpc_byte_buffer *buffer = item->buffer;
+    free(item);
+    return buffer;
+}
+
+void rpc_outbox_clear(struct rpc_outbox *outbox)
+{
+    for (grpc_byte_buffer *buffer; (buffer = rpc_outbox_pop(outbox)) != NULL;)
+        grpc_byte_buffer_destroy(buffer);
+}

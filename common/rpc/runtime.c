@@ -1,0 +1,169 @@
+/*
+ * The gRPC side of a uv loop. A poller thread waits on the completion queue (gRPC does its I/O
+ * there) and hands finished tags to the loop through a locked list and a uv_async. The loop's
+ * thread owns everything else. The runtime's memory goes when the wake-up handle has closed.
+ */
+#include <grpc/support/log.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "rpc/internal.h"
+
+struct rpc_runtime {
+    uv_loop_t *loop;
+    uv_async_t wake;
+    grpc_completion_queue *queue;
+    pthread_t poller;
+    pthread_mutex_t lock; /* guards the list and `drained` */
+    struct rpc_tag *first, *last;
+    bool drained; /* the poller has seen the queue's end */
+    void (*closed)(void *user);
+    void *closed_user;
+};
+
+static void append(struct rpc_runtime *runtime, struct rpc_tag *tag)
+{
+    tag->next = NULL;
+    if (runtime->last) runtime->last->next = tag;
+    else runtime->first = tag;
+    runtime->last = tag;
+}
+
+static void *poll_queue(void *argument)
+{
+    struct rpc_runtime *runtime = argument;
+    bool more = true;
+    while (more) {
+        grpc_event event =
+            grpc_completion_queue_next(runtime->queue, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+        if (event.type == GRPC_QUEUE_TIMEOUT) continue;
+        more = event.type == GRPC_OP_COMPLETE;
+        pthread_mutex_lock(&runtime->lock);
+        if (more) {
+            struct rpc_tag *tag = event.tag;
+            tag->ok = event.success != 0;
+            append(runtime, tag);
+        } else {
+            runtime->drained = true;
+        }
+        /* Under the lock: once the loop has seen `drained` it may close the handle. */
+        uv_async_send(&runtime->wake);
+        pthread_mutex_unlock(&runtime->lock);
+    }
+    return NULL;
+}
+
+static void on_wake_closed(uv_handle_t *handle)
+{
+    struct rpc_runtime *runtime = handle->data;
+    void (*closed)(void *) = runtime->closed;
+    void *user = runtime->closed_user;
+    pthread_mutex_destroy(&runtime->lock);
+    free(runtime);
+    grpc_shutdown_blocking();
+    if (closed) closed(user);
+}
+
+static void on_wake(uv_async_t *handle)
+{
+    struct rpc_runtime *runtime = handle->data;
+    pthread_mutex_lock(&runtime->lock);
+    struct rpc_tag *tag = runtime->first;
+    runtime->first = runtime->last = NULL;
+    bool drained = runtime->drained;
+    pthread_mutex_unlock(&runtime->lock);
+    while (tag) {
+        /* The tag's memory may be gone, or the tag in flight again, once done has run. */
+        struct rpc_tag *next = tag->next;
+        tag->done(tag, tag->ok);
+        tag = next;
+    }
+    if (drained) {
+        pthread_join(runtime->poller, NULL);
+        grpc_completion_queue_destroy(runtime->queue);
+        uv_close((uv_handle_t *)handle, on_wake_closed);
+    }
+}
+
+/* gRPC's own log explains what happened inside it; what a user must know comes as a status. */
+static void log_grpc(gpr_log_func_args *args)
+{
+    const char *file = strrchr(args->file, '/');
+    char *message = log_quote(args->message);
+    log_event(LOG_DEBUG, "grpc", "severity=%s source=%s:%d message=%s",
+              gpr_log_severity_string(args->severity), file ? file + 1 : args->file, args->line,
+              message);
+    free(message);
+}
+
+status_t rpc_runtime_new(uv_loop_t *loop, struct rpc_runtime **runtime_out)
+{
+    struct rpc_runtime *runtime = mem_alloc(sizeof *runtime);
+    runtime->loop = loop;
+    int error = uv_async_init(loop, &runtime->wake, on_wake);
+    if (error) {
+        free(runtime);
+        return status_new(STATUS_INTERNAL, "cannot make a wake-up handle: %s", uv_strerror(error));
+    }
+    runtime->wake.data = runtime;
+    pthread_mutex_init(&runtime->lock, NULL);
+
+    /* Signals are the main thread's business: gRPC's threads and ours are born with all blocked. */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    gpr_set_log_function(log_grpc);
+    grpc_init();
+    runtime->queue = grpc_completion_queue_create_for_next(NULL);
+    error = pthread_create(&runtime->poller, NULL, poll_queue, runtime);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error) {
+        grpc_completion_queue_shutdown(runtime->queue);
+        while (grpc_completion_queue_next(runtime->queue, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL)
+                   .type != GRPC_QUEUE_SHUTDOWN) {}
+        grpc_completion_queue_destroy(runtime->queue);
+        uv_close((uv_handle_t *)&runtime->wake, on_wake_closed);
+        return status_from_errno(error, "cannot start gRPC's poller thread");
+    }
+    *runtime_out = runtime;
+    return STATUS_OKAY;
+}
+
+void rpc_runtime_close(struct rpc_runtime *runtime, void (*closed)(void *user), void *user)
+{
+    runtime->closed = closed;
+    runtime->closed_user = user;
+    grpc_completion_queue_shutdown(runtime->queue);
+}
+
+uv_loop_t *rpc_runtime_loop(struct rpc_runtime *runtime)
+{
+    return runtime->loop;
+}
+
+grpc_completion_queue *rpc_runtime_queue(struct rpc_runtime *runtime)
+{
+    return runtime->queue;
+}
+
+void rpc_runtime_post(struct rpc_runtime *runtime, struct rpc_tag *tag)
+{
+    tag->ok = true;
+    pthread_mutex_lock(&runtime->lock);
+    append(runtime, tag);
+    pthread_mutex_unlock(&runtime->lock);
+    uv_async_send(&runtime->wake);
+}
+
+void rpc_batch_start(grpc_call *call, const grpc_op *ops, size_t count, struct rpc_tag *tag)
+{
+    grpc_call_error error = grpc_call_start_batch(call, ops, count, tag, NULL);
+    if (error == GRPC_CALL_OK) return;
+    fprintf(stderr, "fsdpd: gRPC refused a batch of operations (grpc_call_error %d)\n", error);
+    abort();
+}

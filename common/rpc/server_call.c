@@ -1,0 +1,345 @@
+/*
+ * One incoming call, from the moment it is asked for (armed) to its end. A call owns its gRPC call,
+ * its queue of outgoing messages and its tags; it goes when it is closed and every tag has come
+ * back. One send and one read are in flight at most. All of it runs on the loop's thread.
+ */
+#include <grpc/byte_buffer.h>
+#include <grpc/slice.h>
+#include <grpc/support/alloc.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "rpc/internal.h"
+
+/* An error's text travels in the trailing metadata, where each unprintable byte takes three and
+ * common clients accept 8 KiB in all; a longer one would replace the error by another. */
+enum { STATUS_TEXT_MAX = 6 << 10 };
+
+struct rpc_call {
+    struct rpc_server *server;
+    const struct rpc_slot *slot; /* NULL: no such method */
+    grpc_call *call;
+    void *user;
+    char *peer; /* from gRPC, once asked for */
+    struct rpc_call *next, **link;
+
+    struct rpc_tag arrival_tag, close_tag, send_tag, read_tag;
+    int pending; /* tags in flight */
+
+    /* What arrival fills in. */
+    grpc_metadata_array metadata;
+    grpc_call_details details; /* for unknown methods */
+    gpr_timespec deadline;
+    grpc_byte_buffer *payload;
+
+    struct rpc_outbox outbox;
+    grpc_byte_buffer *sending;  /* the message in flight */
+    grpc_byte_buffer *received; /* where a read ends up */
+    status_t status;            /* what the call ends with, once `finished` */
+    int cancelled;              /* written by gRPC before close_tag comes back */
+    bool starting;              /* inside on_start: what it sends leaves in one batch */
+    bool started;               /* the handler knows of the call and will get on_closed */
+    bool metadata_sent, sending_now, reading, ended; /* ended: the client sends no more */
+    bool finished, status_sent;
+    bool broken; /* nothing can be sent any more */
+    bool closed; /* close_tag has come back */
+};
+
+static bool is_streaming(enum rpc_kind kind)
+{
+    return kind == RPC_CLIENT_STREAM || kind == RPC_BIDIRECTIONAL;
+}
+
+static void start(struct rpc_call *call, const grpc_op *ops, size_t count, struct rpc_tag *tag)
+{
+    call->pending++;
+    rpc_batch_start(call->call, ops, count, tag);
+}
+
+/* The longest beginning of `text` that fits, cut between characters. */
+static size_t status_text_length(const char *text)
+{
+    size_t length = 0, encoded = 0;
+    for (size_t i = 0; text[i]; i++) {
+        unsigned char c = (unsigned char)text[i];
+        if ((c & 0xc0) != 0x80) length = i;
+        encoded += c >= ' ' && c < 0x7f && c != '%' ? 1 : 3;
+        if (encoded > STATUS_TEXT_MAX) return length;
+    }
+    return strlen(text);
+}
+
+/* Sends what can be sent now: the next message, and the status with the last one. */
+static void pump(struct rpc_call *call)
+{
+    if (call->sending_now || call->starting || call->broken || call->status_sent) return;
+    grpc_op ops[3] = {0};
+    size_t count = 0;
+    bool stream = call->slot && call->slot->handler->method->kind != RPC_UNARY;
+    if (!call->metadata_sent) {
+        /* A stream's client learns at once that it was accepted. */
+        if (!stream && !call->finished) return;
+        ops[count++].op = GRPC_OP_SEND_INITIAL_METADATA;
+    }
+    call->sending = rpc_outbox_pop(&call->outbox);
+    if (call->sending) {
+        ops[count].op = GRPC_OP_SEND_MESSAGE;
+        ops[count++].data.send_message.send_message = call->sending;
+    }
+    grpc_slice details;
+    bool with_status = call->finished && call->outbox.count == 0;
+    if (with_status) {
+        const char *text = call->status ? status_message(call->status) : "";
+        details = grpc_slice_from_copied_buffer(text, status_text_length(text));
+        ops[count].op = GRPC_OP_SEND_STATUS_FROM_SERVER;
+        ops[count].data.send_status_from_server.status =
+            (grpc_status_code)status_code(call->status);
+        ops[count++].data.send_status_from_server.status_details = &details;
+    }
+    if (count == 0) return;
+    call->metadata_sent = true;
+    call->sending_now = true;
+    call->status_sent = with_status;
+    start(call, ops, count, &call->send_tag);
+    if (with_status) grpc_slice_unref(details);
+}
+
+static void call_free(struct rpc_call *call)
+{
+    rpc_outbox_clear(&call->outbox);
+    if (call->payload) grpc_byte_buffer_destroy(call->payload);
+    grpc_metadata_array_destroy(&call->metadata);
+    grpc_call_details_destroy(&call->details);
+    if (call->peer) gpr_free(call->peer);
+    if (call->call) grpc_call_unref(call->call);
+    status_free(call->status);
+    free(call);
+}
+
+/* The end of every tag's callback: the call is over when it is closed and nothing is in flight. */
+static void settle(struct rpc_call *call)
+{
+    if (!call->closed || call->pending > 0) return;
+    struct rpc_server *server = call->server;
+    *call->link = call->next;
+    if (call->next) call->next->link = call->link;
+    if (call->started && call->slot->handler->on_closed)
+        call->slot->handler->on_closed(call, call->cancelled != 0, call->slot->service);
+    call_free(call);
+    rpc_server_settle(server);
+}
+
+static void break_off(struct rpc_call *call)
+{
+    call->broken = true;
+    rpc_outbox_clear(&call->outbox);
+}
+
+static void on_close(struct rpc_tag *tag, bool ok)
+{
+    struct rpc_call *call = tag->owner;
+    call->pending--;
+    call->closed = true;
+    if (!ok) call->cancelled = 1;
+    if (call->cancelled) break_off(call);
+    settle(call);
+}
+
+static void on_sent(struct rpc_tag *tag, bool ok)
+{
+    struct rpc_call *call = tag->owner;
+    call->pending--;
+    call->sending_now = false;
+    bool message = call->sending != NULL;
+    if (message) grpc_byte_buffer_destroy(call->sending);
+    call->sending = NULL;
+    if (ok) pump(call);
+    else break_off(call); /* on_close follows */
+    if (ok && message && call->started && !call->finished && !call->broken &&
+        call->slot->handler->on_writable)
+        call->slot->handler->on_writable(call, call->slot->service);
+    settle(call);
+}
+
+static status_t undecodable(const ProtobufCMessageDescriptor *descriptor)
+{
+    return status_new(STATUS_INVALID_ARGUMENT, "the bytes received are no valid %s message",
+                      descriptor->name);
+}
+
+static void on_read(struct rpc_tag *tag, bool ok)
+{
+    struct rpc_call *call = tag->owner;
+    const struct rpc_handler *handler = call->slot->handler;
+    call->pending--;
+    call->reading = false;
+    grpc_byte_buffer *received = call->received;
+    call->received = NULL;
+    /* No message is the client's regular end only if the call did not fail; a failure is told by
+     * on_closed, so that half an upload is never taken for a whole one. */
+    bool failed = !ok || (received == NULL && grpc_call_failed_before_recv_message(call->call));
+    call->ended = received == NULL;
+    if (!failed && !call->finished && !call->broken) {
+        if (received == NULL) {
+            handler->on_message(call, NULL, call->slot->service);
+        } else {
+            ProtobufCMessage *message = rpc_message_unpack(handler->method->request, received);
+            if (message) {
+                handler->on_message(call, message, call->slot->service);
+                protobuf_c_message_free_unpacked(message, NULL);
+            } else {
+                rpc_call_finish(call, undecodable(handler->method->request));
+            }
+        }
+    }
+    if (received) grpc_byte_buffer_destroy(received);
+    settle(call);
+}
+
+static void begin(struct rpc_call *call)
+{
+    const struct rpc_handler *handler = call->slot->handler;
+    const struct rpc_method *method = handler->method;
+    ProtobufCMessage *request = NULL;
+    if (!is_streaming(method->kind)) {
+        if (call->payload == NULL) {
+            /* Too large a message gets here too; gRPC has then answered with its own status. */
+            rpc_call_finish(call, status_new(STATUS_INVALID_ARGUMENT, "%s needs a request message",
+                                             method->path));
+            return;
+        }
+        request = rpc_message_unpack(method->request, call->payload);
+        grpc_byte_buffer_destroy(call->payload);
+        call->payload = NULL;
+        if (request == NULL) {
+            rpc_call_finish(call, undecodable(method->request));
+            return;
+        }
+    }
+    call->started = true;
+    call->starting = true;
+    handler->on_start(call, request, call->slot->service);
+    call->starting = false;
+    if (request) protobuf_c_message_free_unpacked(request, NULL);
+    pump(call);
+}
+
+static void on_arrival(struct rpc_tag *tag, bool ok)
+{
+    struct rpc_call *call = tag->owner;
+    struct rpc_server *server = call->server;
+    server->armed--;
+    if (!ok) { /* shutting down */
+        call_free(call);
+        rpc_server_settle(server);
+        return;
+    }
+    if (!server->closing) rpc_call_arm(server, call->slot);
+    call->next = server->calls;
+    if (call->next) call->next->link = &call->next;
+    call->link = &server->calls;
+    server->calls = call;
+
+    grpc_op close_op = {.op = GRPC_OP_RECV_CLOSE_ON_SERVER};
+    close_op.data.recv_close_on_server.cancelled = &call->cancelled;
+    start(call, &close_op, 1, &call->close_tag);
+    if (server->closing) {
+        rpc_call_finish(call, status_new(STATUS_UNAVAILABLE, "the server is shutting down"));
+    } else if (call->slot == NULL) {
+        char *method = grpc_slice_to_c_string(call->details.method);
+        rpc_call_finish(call, status_new(STATUS_UNIMPLEMENTED, "unknown method %s", method));
+        gpr_free(method);
+    } else {
+        begin(call);
+    }
+}
+
+void rpc_call_arm(struct rpc_server *server, const struct rpc_slot *slot)
+{
+    struct rpc_call *call = mem_alloc(sizeof *call);
+    call->server = server;
+    call->slot = slot;
+    call->arrival_tag = (struct rpc_tag){.done = on_arrival, .owner = call};
+    call->close_tag = (struct rpc_tag){.done = on_close, .owner = call};
+    call->send_tag = (struct rpc_tag){.done = on_sent, .owner = call};
+    call->read_tag = (struct rpc_tag){.done = on_read, .owner = call};
+    grpc_metadata_array_init(&call->metadata);
+    grpc_call_details_init(&call->details);
+    grpc_completion_queue *queue = rpc_runtime_queue(server->runtime);
+    grpc_call_error error;
+    if (slot == NULL) {
+        error = grpc_server_request_call(server->server, &call->call, &call->details,
+                                         &call->metadata, queue, queue, &call->arrival_tag);
+    } else {
+        bool payload = !is_streaming(slot->handler->method->kind);
+        error = grpc_server_request_registered_call(server->server, slot->registered, &call->call,
+                                                    &call->deadline, &call->metadata,
+                                                    payload ? &call->payload : NULL, queue, queue,
+                                                    &call->arrival_tag);
+    }
+    if (error != GRPC_CALL_OK) abort(); /* only wrong arguments fail */
+    server->armed++;
+}
+
+void rpc_call_finish_own(struct rpc_server *server)
+{
+    for (struct rpc_call *call = server->calls; call; call = call->next)
+        if (call->slot && call->slot->own)
+            rpc_call_finish(call, status_new(STATUS_UNAVAILABLE, "the server is shutting down"));
+}
+
+void rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message)
+{
+    if (call->finished || call->broken) return;
+    rpc_outbox_push(&call->outbox, message);
+    pump(call);
+}
+
+int rpc_call_queued(const struct rpc_call *call)
+{
+    return call->outbox.count + (call->sending != NULL);
+}
+
+void rpc_call_read(struct rpc_call *call)
+{
+    if (call->reading || call->ended || call->finished || call->broken) return;
+    call->reading = true;
+    grpc_op op = {.op = GRPC_OP_RECV_MESSAGE};
+    op.data.recv_message.recv_message = &call->received;
+    start(call, &op, 1, &call->read_tag);
+}
+
+void rpc_call_finish(struct rpc_call *call, status_t status)
+{
+    if (call->finished) {
+        status_free(status);
+        return;
+    }
+    call->finished = true;
+    call->status = status;
+    pump(call);
+}
+
+void rpc_call_reply(struct rpc_call *call, const ProtobufCMessage *message)
+{
+    if (call->finished || call->broken) return;
+    rpc_outbox_push(&call->outbox, message);
+    rpc_call_finish(call, NULL);
+}
+
+void rpc_call_set_user(struct rpc_call *call, void *user)
+{
+    call->user = user;
+}
+
+void *rpc_call_user(const struct rpc_call *call)
+{
+    return call->user;
+}
+
+const char *rpc_call_peer(struct rpc_call *call)
+{
+    if (call->peer == NULL) call->peer = grpc_call_get_peer(call->call);
+    return call->peer;
+}
