@@ -1,0 +1,264 @@
+/* The safetensors format: a round trip, and headers that lie. */
+#include <check.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "checkpoint/safetensors.h"
+
+static uint64_t length_of(const struct buf *file)
+{
+    uint64_t length = 0;
+    for (int i = 7; i >= 0; i--) length = length << 8 | (unsigned char)file->data[i];
+    return length;
+}
+
+START_TEST(test_round_trip)
+{
+    char f32[] = "F32", u8[] = "U8", f64[] = "F64";
+    struct safetensors_entry entries[] = {
+        {.name = mem_strdup("fc1.weight"), .dtype = f32, .dim_count = 2, .dims = {3, 5}},
+        {.name = mem_strdup("a \"quoted\\\" \n name \xc3\xa9"),
+         .dtype = u8,
+         .dim_count = 1,
+         .dims = {7}},
+        {.name = mem_strdup("empty"), .dtype = f32, .dim_count = 2, .dims = {0, 4}},
+        {.name = mem_strdup("scalar"), .dtype = f64, .dim_count = 0},
+    };
+    const struct safetensors_metadata metadata[] = {{"format", "pt"}, {"step", "12"}};
+    struct buf file = {0};
+    safetensors_write_header(&file, entries, 4, metadata, 2);
+    ck_assert_uint_eq(file.length % 8, 0);
+    ck_assert_uint_eq(length_of(&file) + 8, file.length);
+    ck_assert_int_eq(file.data[8], '{');
+    const uint64_t data = 60 + 7 + 0 + 8;
+
+    struct safetensors_header header;
+    uint64_t needed = 0;
+    ck_assert_ptr_null(
+        safetensors_read_header(file.data, file.length, file.length + data, &header, &needed));
+    ck_assert_int_eq(header.count, 4);
+    ck_assert_uint_eq(header.data_offset, file.length);
+    uint64_t end = 0;
+    for (int i = 0; i < 4; i++) {
+        ck_assert_str_eq(header.entries[i].dtype, entries[i].dtype);
+        ck_assert_int_eq(header.entries[i].dim_count, entries[i].dim_count);
+        ck_assert_mem_eq(header.entries[i].dims, entries[i].dims, sizeof entries[i].dims);
+        ck_assert_uint_eq(header.entries[i].begin, end);
+        ck_assert_uint_eq(entries[i].begin, end);
+        ck_assert_uint_eq(header.entries[i].end, entries[i].end);
+        end = header.entries[i].end;
+    }
+    /* An empty tensor and the one after it begin at the same byte. */
+    ck_assert_str_eq(header.entries[0].name, entries[0].name);
+    ck_assert_str_eq(header.entries[1].name, entries[1].name);
+    ck_assert_str_eq(header.entries[2].name, "empty");
+    ck_assert_uint_eq(end, data);
+    safetensors_header_deinit(&header);
+
+    json_t *root = json_loadb(file.data + 8, file.length - 8, 0, NULL);
+    json_t *pairs = json_object_get(root, "__metadata__");
+    ck_assert_str_eq(json_string_value(json_object_get(pairs, "format")), "pt");
+    ck_assert_str_eq(json_string_value(json_object_get(pairs, "step")), "12");
+    json_decref(root);
+    for (int i = 0; i < 4; i++) free(entries[i].name);
+    buf_deinit(&file);
+}
+END_TEST
+
+START_TEST(test_nothing_at_all)
+{
+    struct buf file = {0};
+    safetensors_write_header(&file, NULL, 0, NULL, 0);
+    struct safetensors_header header;
+    uint64_t needed;
+    ck_assert_ptr_null(
+        safetensors_read_header(file.data, file.length, file.length, &header, &needed));
+    ck_assert_int_eq(header.count, 0);
+    safetensors_header_deinit(&header);
+    buf_deinit(&file);
+}
+END_TEST
+
+static struct buf file_of(const char *json)
+{
+    struct buf file = {0};
+    uint64_t length = strlen(json);
+    for (int i = 0; i < 8; i++) buf_add_char(&file, (char)(length >> 8 * i));
+    buf_add_text(&file, json);
+    return file;
+}
+
+START_TEST(test_asks_for_what_it_needs)
+{
+    struct buf file = file_of("{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]}}");
+    for (size_t size = 0; size <= file.length; size++) {
+        struct safetensors_header header = {.count = -7};
+        uint64_t needed = 0;
+        /* A copy of exactly that size: reading past it is found by the sanitizer. */
+        char *part = mem_dup(file.data, size);
+        status_t status = safetensors_read_header(part, size, file.length + 2, &header, &needed);
+        free(part);
+        if (size < file.length) {
+            ck_assert_int_eq(status_code(status), STATUS_OUT_OF_RANGE);
+            ck_assert_uint_eq(needed, size < 8 ? 8 : file.length);
+            ck_assert_int_eq(header.count, -7);
+            status_free(status);
+        } else {
+            ck_assert_ptr_null(status);
+            safetensors_header_deinit(&header);
+        }
+    }
+    buf_deinit(&file);
+}
+END_TEST
+
+/* With 8 bytes of data. `says` is part of the message. */
+static const struct lie {
+    const char *json, *says;
+} lies[] = {
+    {"", "not a JSON object"},
+    {"[]", "not a JSON object"},
+    {" {}", "not a JSON object"},
+    {"{", "not JSON"},
+    {"{}x", "not JSON"},
+    {"{}", "end at byte 0"},
+    {"{\"a\":1}", "expected dtype"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2]}}", "expected dtype"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8],\"x\":1}}", "expected dtype"},
+    {"{\"a\":{\"dtype\":\"F31\",\"shape\":[2],\"data_offsets\":[0,8]}}", "unknown dtype"},
+    {"{\"a\":{\"dtype\":4,\"shape\":[2],\"data_offsets\":[0,8]}}", "unknown dtype"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":2,\"data_offsets\":[0,8]}}", "\"shape\" to be an array"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[-2],\"data_offsets\":[0,8]}}", "counts"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2.0],\"data_offsets\":[0,8]}}", "counts"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[\"2\"],\"data_offsets\":[0,8]}}", "counts"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[1,1,1,1,1,1,8],\"data_offsets\":[0,8]}}", "7 dimensions"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,8]}}",
+     "larger than any"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[4611686018427387904,4],\"data_offsets\":[0,0]}}",
+     "larger than any"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[99999999999999999999],\"data_offsets\":[0,8]}}",
+     "not JSON"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[0,8]}}", "takes 12 bytes"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,8]}}", "takes 4 bytes"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,8]}}", "takes 0 bytes"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":8}}", "[begin, end]"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8]}}", "[begin, end]"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8,9]}}", "[begin, end]"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[8,0]}}", "[begin, end]"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[-8,0]}}", "[begin, end]"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0.0,8.0]}}", "[begin, end]"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[4,12]}}", "ends at byte 12"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}", "after a gap"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}", "end at byte 4"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
+     "\"b\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[4,8]}}",
+     "inside another"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
+     "\"b\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}",
+     "inside another"},
+    {"{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
+     "\"b\":{\"dtype\":\"U8\",\"shape\":[5],\"data_offsets\":[3,8]}}",
+     "after a gap"},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]},"
+     "\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}",
+     "duplicate"},
+    {"{\"__metadata__\":[],\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}",
+     "expected an object"},
+    {"{\"__metadata__\":{\"step\":1},\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}"
+     "}",
+     "strings only"},
+};
+
+START_TEST(test_lies)
+{
+    const struct lie *lie = &lies[_i];
+    struct buf file = file_of(lie->json);
+    struct safetensors_header header = {.count = -7};
+    uint64_t needed;
+    status_t status =
+        safetensors_read_header(file.data, file.length, file.length + 8, &header, &needed);
+    ck_assert_msg(status_code(status) == STATUS_INVALID_ARGUMENT, "%s: %s", lie->json,
+                  status_message(status));
+    ck_assert_msg(strstr(status_message(status), lie->says) != NULL, "%s: %s", lie->json,
+                  status_message(status));
+    ck_assert_int_eq(header.count, -7);
+    status_free(status);
+    buf_deinit(&file);
+}
+END_TEST
+
+START_TEST(test_lengths_that_lie)
+{
+    static const struct {
+        uint64_t length, file_size;
+    } cases[] = {
+        {0, 0}, {0, 7}, {1, 8}, {100000001, UINT64_MAX}, {UINT64_MAX, UINT64_MAX}, {9, 16}, {0, 8},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        unsigned char bytes[8];
+        for (int b = 0; b < 8; b++) bytes[b] = (unsigned char)(cases[i].length >> 8 * b);
+        struct safetensors_header header;
+        uint64_t needed = 0;
+        status_t status =
+            safetensors_read_header(bytes, sizeof bytes, cases[i].file_size, &header, &needed);
+        ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
+        status_free(status);
+    }
+}
+END_TEST
+
+/* Whatever happens to the bytes of a good header, reading it ends well or with an error. */
+START_TEST(test_changed_bytes)
+{
+    struct buf file = file_of("{\"__metadata__\":{\"format\":\"pt\"},"
+                              "\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},"
+                              "\"b\":{\"dtype\":\"U8\",\"shape\":[2,3],\"data_offsets\":[2,8]}}");
+    unsigned state = 1;
+    int good = 0, bad = 0;
+    for (int i = 0; i < 20000; i++) {
+        char *copy = mem_dup(file.data, file.length);
+        for (int changes = 1 + i % 3; changes > 0; changes--) {
+            state = state * 1664525 + 1013904223;
+            copy[8 + (state >> 8) % (file.length - 8)] = (char)(state >> 24);
+        }
+        struct safetensors_header header;
+        uint64_t needed;
+        status_t status =
+            safetensors_read_header(copy, file.length, file.length + 8, &header, &needed);
+        if (status == NULL) {
+            good++;
+            ck_assert_uint_eq(header.count == 0 ? 8 : header.entries[header.count - 1].end, 8);
+            safetensors_header_deinit(&header);
+        } else {
+            bad++;
+            ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
+            status_free(status);
+        }
+        free(copy);
+    }
+    ck_assert_int_gt(good, 0);
+    ck_assert_int_gt(bad, 10000);
+    buf_deinit(&file);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("safetensors");
+    TCase *tests = tcase_create("safetensors");
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, test_round_trip);
+    tcase_add_test(tests, test_nothing_at_all);
+    tcase_add_test(tests, test_asks_for_what_it_needs);
+    tcase_add_loop_test(tests, test_lies, 0, sizeof lies / sizeof lies[0]);
+    tcase_add_test(tests, test_lengths_that_lie);
+    tcase_add_test(tests, test_changed_bytes);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}

@@ -1,0 +1,346 @@
+/*
+ * Random numbers, sample order, learning rates, pixels and initial parameters against PyTorch's:
+ * tests/parity/numbers.txt, which tests/parity/make_numbers.py printed. Every line of the file must
+ * be understood and met.
+ */
+#include <check.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zlib.h>
+
+#include "base/mem.h"
+#include "train/generator.h"
+#include "train/init.h"
+#include "train/loader.h"
+#include "train/sampler.h"
+#include "train/schedule.h"
+
+enum { MAX_WORDS = 12 };
+
+struct line {
+    char *words[MAX_WORDS];
+    int count, number;
+};
+
+static double number(const struct line *line, int word)
+{
+    ck_assert_int_lt(word, line->count);
+    return strtod(line->words[word], NULL);
+}
+
+static uint64_t count(const struct line *line, int word)
+{
+    ck_assert_int_lt(word, line->count);
+    return strtoull(line->words[word], NULL, 10);
+}
+
+/* Compares with the sum in `word` and the first values after it. */
+static void expect(const struct line *line, int word, const void *values, size_t n)
+{
+    const uint32_t *bits = values;
+    for (int i = word + 1; i < line->count; i++) {
+        uint32_t first = (uint32_t)strtoul(line->words[i], NULL, 16);
+        ck_assert_msg(bits[i - word - 1] == first, "line %d, %s: value %d is %08x, not %08x",
+                      line->number, line->words[0], i - word - 1, bits[i - word - 1], first);
+    }
+    unsigned long sum = crc32(0, values, (uInt)(n * 4));
+    ck_assert_msg(sum == strtoul(line->words[word], NULL, 16), "line %d, %s: some value differs",
+                  line->number, line->words[0]);
+}
+
+static void check_fill(const struct line *line)
+{
+    struct generator generator;
+    generator_seed(&generator, count(line, 1));
+    size_t n = count(line, 2);
+    float *values = mem_alloc_array(n, sizeof *values);
+    if (line->words[0][0] == 'u')
+        generator_fill_uniform(&generator, n, values, number(line, 3), number(line, 4));
+    else if (line->words[0][0] == 'n')
+        generator_fill_normal(&generator, n, values, number(line, 3), number(line, 4));
+    else generator_fill_permutation(&generator, (uint32_t)n, (uint32_t *)values);
+    expect(line, 5, values, n);
+    free(values);
+}
+
+static void check_sequence(const struct line *line)
+{
+    struct generator generator;
+    float values[23];
+    generator_seed(&generator, 99);
+    generator_fill_normal(&generator, 1, values, 0, 1); /* leaves a second value behind */
+    generator_seed(&generator, count(line, 1));
+    generator_fill_normal(&generator, 1, values, 0, 1);
+    generator_fill_normal(&generator, 1, values + 1, 0, 1);
+    generator_fill_normal(&generator, 3, values + 2, 0, 1);
+    generator_fill_normal(&generator, 16, values + 5, 0, 1);
+    generator_fill_normal(&generator, 2, values + 21, 0, 1);
+    expect(line, 5, values, 23);
+}
+
+static void check_sampler(const struct line *line)
+{
+    struct sampler sampler;
+    ck_assert_ptr_null(sampler_init(&sampler, (int64_t)count(line, 1), (int)count(line, 2),
+                                    (int)count(line, 3), count(line, 5) != 0, false));
+    size_t n = (size_t)sampler_count(&sampler);
+    uint32_t *order = mem_alloc_array(n, sizeof *order);
+    sampler_fill(&sampler, (uint32_t)count(line, 4), order);
+    expect(line, 6, order, n);
+    free(order);
+    sampler_deinit(&sampler);
+}
+
+static void check_rate(const struct line *line)
+{
+    struct train_job job = {.schedule = SCHEDULE_STEP,
+                            .schedule_step_size = (uint32_t)count(line, 2),
+                            .schedule_gamma = number(line, 3)};
+    double rate = number(line, 1);
+    for (uint32_t epoch = 1; epoch < count(line, 4); epoch++)
+        rate = schedule_next_rate(&job, epoch, rate);
+    ck_assert_msg(rate == strtod(line->words[5], NULL), "line %d: %a", line->number, rate);
+}
+
+static void check_pixels(const struct line *line)
+{
+    uint8_t images[256], labels[1] = {3};
+    for (int i = 0; i < 256; i++) images[i] = (uint8_t)i;
+    const struct dataset set = {1, 16, 16, images, labels};
+    struct loader *loader;
+    ck_assert_ptr_null(loader_new(&set, 1, number(line, 1), number(line, 2), &loader));
+    const uint32_t order[] = {0};
+    struct batch batch;
+    loader_start(loader, order, 1);
+    ck_assert(loader_next(loader, &batch));
+    expect(line, 3, batch.input, 256);
+    loader_free(loader);
+}
+
+static struct parameter parameter(enum init_kind init, double bound, int order, int dim_count,
+                                  const int64_t *dims)
+{
+    return (struct parameter){.type = tensor_type_make(DTYPE_F32, dim_count, dims),
+                              .tied_to = -1,
+                              .init = init,
+                              .bound = bound,
+                              .init_order = order};
+}
+
+struct collected {
+    float *values;
+    const size_t *offsets;
+    const struct model *model;
+    int calls;
+};
+
+static status_t collect(void *user, int index, const float *values)
+{
+    struct collected *collected = user;
+    size_t n = (size_t)tensor_element_count(&collected->model->parameters[index].type);
+    memcpy(collected->values + collected->offsets[index], values, n * sizeof *values);
+    collected->calls++;
+    return NULL;
+}
+
+#define SHAPE(...)                                                                                 \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[])                         \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+
+/* The tutorial's network; bounds are 1/sqrt(fan_in), as constructors of Conv2d and Linear give
+ * them. */
+static void check_initial(const struct line *line)
+{
+    const double conv1 = 1.0 / 3, conv2 = 0.058925565098878960, fc1 = 0.010416666666666666,
+                 fc2 = 0.088388347648318447;
+    struct parameter parameters[] = {
+        parameter(INIT_UNIFORM, conv1, 0, SHAPE(32, 1, 3, 3)),
+        parameter(INIT_UNIFORM, conv1, 1, SHAPE(32)),
+        parameter(INIT_UNIFORM, conv2, 2, SHAPE(64, 32, 3, 3)),
+        parameter(INIT_UNIFORM, conv2, 3, SHAPE(64)),
+        parameter(INIT_UNIFORM, fc1, 4, SHAPE(128, 9216)),
+        parameter(INIT_UNIFORM, fc1, 5, SHAPE(128)),
+        parameter(INIT_UNIFORM, fc2, 6, SHAPE(10, 128)),
+        parameter(INIT_UNIFORM, fc2, 7, SHAPE(10)),
+    };
+    const size_t offsets[] = {0, 288, 320, 18752, 18816, 1198464, 1198592, 1199872};
+    const struct model model = {.parameters = parameters, .parameter_count = 8};
+    float *values = mem_alloc_array(1199882, sizeof *values);
+    struct collected collected = {values, offsets, &model, 0};
+    ck_assert_ptr_null(init_draw(&model, count(line, 1), collect, &collected));
+    ck_assert_int_eq(collected.calls, 8);
+    expect(line, 2, values, 1199882);
+    free(values);
+}
+
+/* Numbered in another order than drawn, with a tied parameter in between. */
+static void check_tied(const struct line *line)
+{
+    const double bound = 0.31622776601683794;
+    struct parameter parameters[] = {
+        parameter(INIT_NORMAL, 1, 0, SHAPE(20, 10)),
+        parameter(INIT_ONES, 0, 2, SHAPE(10)),
+        parameter(INIT_ZEROS, 0, 3, SHAPE(10)),
+        parameter(INIT_UNIFORM, bound, 1, SHAPE(20, 10)),
+        parameter(INIT_UNIFORM, bound, 4, SHAPE(3, 10)),
+        parameter(INIT_UNIFORM, bound, 5, SHAPE(3)),
+    };
+    parameters[3].tied_to = 0;
+    const size_t offsets[] = {0, 200, 210, SIZE_MAX, 220, 250};
+    const struct model model = {.parameters = parameters, .parameter_count = 6};
+    float values[253];
+    struct collected collected = {values, offsets, &model, 0};
+    ck_assert_ptr_null(init_draw(&model, count(line, 1), collect, &collected));
+    ck_assert_int_eq(collected.calls, 5);
+    expect(line, 2, values, 253);
+}
+
+static const struct {
+    const char *name;
+    void (*check)(const struct line *line);
+    int least; /* cases in the file */
+} checks[] = {
+    {"uniform", check_fill, 84},
+    {"normal", check_fill, 84},
+    {"randperm", check_fill, 28},
+    {"sampler", check_sampler, 80},
+    {"rate", check_rate, 24},
+    {"pixels", check_pixels, 3},
+    {"initial", check_initial, 2},
+    {"tied", check_tied, 1},
+    {"normal_sequence", check_sequence, 1},
+};
+enum { CHECKS = sizeof checks / sizeof checks[0] };
+
+static void run_line(char *text, int line_number, int seen[CHECKS])
+{
+    struct line line = {.number = line_number};
+    for (char *word = strtok(text, " \n"); word != NULL; word = strtok(NULL, " \n")) {
+        ck_assert_int_lt(line.count, MAX_WORDS);
+        line.words[line.count++] = word;
+    }
+    for (int i = 0; i < CHECKS; i++)
+        if (strcmp(checks[i].name, line.words[0]) == 0) {
+            checks[i].check(&line);
+            seen[i]++;
+            return;
+        }
+    ck_abort_msg("line %d: no test for %s", line_number, line.words[0]);
+}
+
+START_TEST(test_numbers_of_pytorch)
+{
+    const char *srcdir = getenv("srcdir");
+    char *path = mem_printf("%s/tests/parity/numbers.txt", srcdir ? srcdir : ".");
+    FILE *file = fopen(path, "r");
+    ck_assert_msg(file != NULL, "cannot open %s", path);
+    char text[512];
+    int seen[CHECKS] = {0}, line_number = 0;
+    while (fgets(text, sizeof text, file) != NULL) run_line(text, ++line_number, seen);
+    for (int i = 0; i < CHECKS; i++)
+        ck_assert_msg(seen[i] >= checks[i].least, "%d cases of %s, expected %d", seen[i],
+                      checks[i].name, checks[i].least);
+    fclose(file);
+    free(path);
+}
+END_TEST
+
+START_TEST(test_generator_words)
+{
+    struct generator generator;
+    generator_seed(&generator, 5489);
+    uint32_t word = 0;
+    for (int i = 0; i < 10000; i++) word = generator_random(&generator);
+    ck_assert_uint_eq(word, 4123659995u); /* as the C++ standard requires of mt19937 */
+    generator_seed(&generator, 1);
+    uint64_t first = generator_random(&generator), second = generator_random(&generator);
+    generator_seed(&generator, 1);
+    ck_assert_uint_eq(generator_random64(&generator), first << 32 | second);
+}
+END_TEST
+
+START_TEST(test_sampler_marks_repeats)
+{
+    /* Over all ranks an evaluation sees each sample once. */
+    for (int world = 1; world <= 8; world++) {
+        int seen[11] = {0}, none = 0;
+        for (int rank = 0; rank < world; rank++) {
+            struct sampler sampler;
+            ck_assert_ptr_null(sampler_init(&sampler, 11, world, rank, true, true));
+            uint32_t order[11];
+            sampler_fill(&sampler, 3, order);
+            for (int i = 0; i < sampler_count(&sampler); i++) {
+                if (order[i] == SAMPLE_NONE) none++;
+                else seen[order[i]]++;
+            }
+            ck_assert_int_eq(sampler_count(&sampler), (11 + world - 1) / world);
+            sampler_deinit(&sampler);
+        }
+        for (int i = 0; i < 11; i++) ck_assert_int_eq(seen[i], 1);
+        ck_assert_int_eq(none, (11 + world - 1) / world * world - 11);
+    }
+}
+END_TEST
+
+START_TEST(test_sampler_refuses)
+{
+    struct sampler sampler;
+    const int64_t bad[] = {0, -1, PERMUTATION_MAX, INT64_MAX};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        status_t status = sampler_init(&sampler, bad[i], 1, 0, true, false);
+        ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
+        status_free(status);
+    }
+}
+END_TEST
+
+static status_t refuse(void *user, int index, const float *values)
+{
+    (void)values;
+    ++*(int *)user;
+    return index == 1 ? status_new(STATUS_ABORTED, "enough") : NULL;
+}
+
+START_TEST(test_init_stops_at_an_error)
+{
+    struct parameter parameters[] = {parameter(INIT_ONES, 0, 0, SHAPE(2)),
+                                     parameter(INIT_ONES, 0, 1, SHAPE(2)),
+                                     parameter(INIT_ONES, 0, 2, SHAPE(2))};
+    const struct model model = {.parameters = parameters, .parameter_count = 3};
+    int calls = 0;
+    status_t status = init_draw(&model, 1, refuse, &calls);
+    ck_assert_int_eq(status_code(status), STATUS_ABORTED);
+    ck_assert_int_eq(calls, 2);
+    status_free(status);
+}
+END_TEST
+
+START_TEST(test_constant_rate)
+{
+    const struct train_job job = {.schedule = SCHEDULE_CONSTANT};
+    ck_assert(schedule_next_rate(&job, 1, 0.3) == 0.3);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("train_numbers");
+    TCase *tests = tcase_create("numbers");
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, test_numbers_of_pytorch);
+    tcase_add_test(tests, test_generator_words);
+    tcase_add_test(tests, test_sampler_marks_repeats);
+    tcase_add_test(tests, test_sampler_refuses);
+    tcase_add_test(tests, test_init_stops_at_an_error);
+    tcase_add_test(tests, test_constant_rate);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
