@@ -1,1 +1,27 @@
-# tests
+# How tests run; which ones there are stands in each room's local.mk, those that need a whole fsdpd here.
+TEST_EXTENSIONS = .py .sh
+PY_LOG_COMPILER = $(PYTHON3)
+
+dist_check_SCRIPTS += %D%/check_layers.sh
+TESTS += %D%/check_layers.sh
+
+PARITY_TESTS = %D%/parity/test_training.py
+SYSTEM_TESTS = \
+  %D%/system/test_bad_input.py \
+  %D%/system/test_failures.py \
+  %D%/system/test_grpc_client.py \
+  %D%/system/test_jobs.py \
+  %D%/system/test_mnist.py \
+  %D%/system/test_pull.py \
+  %D%/system/test_restart.py
+dist_check_SCRIPTS += $(PARITY_TESTS) $(SYSTEM_TESTS)
+TESTS += $(PARITY_TESTS) $(SYSTEM_TESTS)
+EXTRA_DIST += %D%/system/harness.py %D%/parity/reference.py
+
+# These start daemons and training processes of two threads each: alone, timings mean something.
+%D%/system/test_mnist.log: $(filter-out %D%/system/test_mnist.log,$(SYSTEM_TESTS:.py=.log))
+
+# What scripts/check.sh runs again with sanitizers.
+print-sanitizer-tests:
+	@echo $(filter %D%/unit/% %D%/engine/%,$(TESTS))
+.PHONY: print-sanitizer-tests

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Everything that must hold: installs what is missing, builds with warnings as errors, runs every test,
+# runs the unit and engine tests again under AddressSanitizer and UndefinedBehaviorSanitizer, and builds
+# and tests the release tarball. The last line is "N passed, N failed, N skipped".
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+. scripts/common.sh
+
+install=yes
+case ${1:-} in
+  '') ;;
+  --no-install) install=no ;;
+  *) say "usage: scripts/check.sh [--no-install]" && exit 2 ;;
+esac
+
+passed=0 failed=0 skipped=0
+finish() {
+  echo "$passed passed, $failed failed, $skipped skipped"
+  [ "$failed" = 0 ] && [ "$passed" -gt 0 ]
+  exit
+}
+step() { # NAME COMMAND...: counts as one test; nothing goes on if it fails
+  local name=$1
+  shift
+  echo "== $name"
+  if "$@"; then
+    passed=$((passed + 1))
+  else
+    echo "FAIL: $name"
+    failed=$((failed + 1))
+    finish
+  fi
+}
+run_tests() { # DIRECTORY MAKE_ARGUMENT...: adds the results of `make check`
+  local dir=$1 trs result
+  shift
+  find "$dir" -name '*.trs' -delete
+  make -C "$dir" --quiet check "$@"
+  [ -n "$(find "$dir" -name '*.trs' -print -quit)" ] || { failed=$((failed + 1)); return; }
+  while read -r trs; do
+    result=$(sed -n 's/^:test-result: \([A-Z]*\).*/\1/p' "$trs")
+    case $result in
+      PASS) passed=$((passed + 1)) ;;
+      SKIP)
+        skipped=$((skipped + 1))
+        echo "SKIP: $trs: $(tail -n 1 "${trs%.trs}.log")"
+        ;;
+      *)
+        failed=$((failed + 1))
+        echo "---- ${trs%.trs}.log"
+        tail -n 80 "${trs%.trs}.log"
+        ;;
+    esac
+  done < <(find "$dir" -name '*.trs' | sort)
+}
+
+export PYTHONDONTWRITEBYTECODE=1
+# shellcheck disable=SC2086
+need_packages "$install" $CHECK_PACKAGES || exit 1
+step "build" build_tree build --enable-werror
+echo "== tests"
+run_tests build
+
+step "build with sanitizers" build_tree build-sanitizers --enable-werror --enable-sanitizers
+echo "== unit and engine tests with sanitizers"
+run_tests build-sanitizers \
+  TESTS="$(make -C build-sanitizers --silent --no-print-directory print-sanitizer-tests)"
+
+# The slow tests have just run; this is about what the tarball contains.
+step "release tarball" env FSDPD_QUICK=1 make -C build --quiet distcheck
+finish

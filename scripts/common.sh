@@ -1,0 +1,67 @@
+# What the scripts share. To be sourced, from the top of the source tree.
+# shellcheck shell=bash
+
+BUILD_PACKAGES="autoconf automake make pkg-config gcc g++ protobuf-compiler protobuf-c-compiler
+  libprotobuf-c-dev libgrpc-dev libuv1-dev libyaml-dev libjansson-dev libsqlite3-dev zlib1g-dev
+  libdnnl-dev libgloo-dev"
+# shellcheck disable=SC2034 # used by those who source this
+QUICKSTART_PACKAGES="$BUILD_PACKAGES ca-certificates curl"
+# shellcheck disable=SC2034
+CHECK_PACKAGES="$BUILD_PACKAGES check python3 python3-torch python3-numpy python3-grpcio
+  python3-grpc-tools python3-protobuf xz-utils"
+
+say() { printf '%s\n' "$*" >&2; }
+die() {
+  say "$0: $*"
+  exit 1
+}
+
+missing_packages() { # PACKAGE...: those that are not installed
+  local package
+  for package in "$@"; do
+    dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed ||
+      printf '%s\n' "$package"
+  done
+}
+
+# need_packages INSTALL PACKAGE...: installs what is missing, or with INSTALL=no says what is.
+need_packages() {
+  local install=$1 missing as_root=()
+  shift
+  command -v dpkg-query >/dev/null ||
+    die "this is no Debian system: install the counterparts of these packages yourself: $*"
+  missing=$(missing_packages "$@")
+  [ -n "$missing" ] || return 0
+  # shellcheck disable=SC2086
+  set -- $missing
+  if [ "$install" = no ]; then
+    die "missing packages: $* (run: apt-get install $*)"
+  fi
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || die "missing packages: $* (run as root: apt-get install $*)"
+    as_root=(sudo)
+  fi
+  say "installing: $*"
+  "${as_root[@]}" apt-get update -qq
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+# build_tree DIR CONFIGURE_ARGUMENT...: configures (once for the same arguments) and builds.
+build_tree() {
+  local dir=$1 top=$PWD
+  shift
+  if [ ! -x configure ] || [ configure.ac -nt configure ]; then
+    ./autogen.sh >autogen.log 2>&1 || { cat autogen.log >&2; return 1; }
+    rm -f autogen.log
+  fi
+  mkdir -p "$dir" || return 1
+  (
+    cd "$dir" || exit 1
+    if [ ! -f Makefile ] || [ "$(cat configured-with 2>/dev/null)" != "$*" ]; then
+      "$top/configure" --quiet "$@" || exit 1
+      printf '%s' "$*" >configured-with
+    fi
+    make --quiet -j"$(nproc)" all
+  )
+}

@@ -1,0 +1,49 @@
+#!/bin/sh
+# Who may include whom (docs/architecture.md). Every quoted include with a directory must be in the
+# list of its room; gRPC, libuv and the like appear only where they may.
+cd "${srcdir:-.}" || exit 1
+status=0
+fail() {
+  echo "$*"
+  status=1
+}
+
+allow() { # ROOM DIRECTORY...: the directories that files in ROOM may include from
+  room=$1
+  shift
+  found=$(grep -rnE '^#include "[^"]*/' "$room" --include='*.[ch]' --include='*.cc' |
+    grep -vE "#include \"($(echo "$*" | tr ' ' '|'))/")
+  [ -z "$found" ] || fail "$room may include only: $*
+$found"
+}
+
+allow common/base base
+allow common/ops base ops
+allow common/yaml base yaml
+allow common/rpc base rpc grpc proto
+allow common/spec base yaml spec fsdpd
+allow kernels base ops kernels
+allow daemon/model base ops yaml model
+allow daemon/fsdp base ops model fsdp
+allow daemon/runtime base ops kernels model fsdp runtime
+allow daemon/checkpoint base ops model fsdp runtime checkpoint
+allow daemon/train base ops model fsdp kernels runtime checkpoint train
+allow daemon/worker base ops model fsdp runtime checkpoint train rpc spec fsdpd worker
+allow daemon/coordinator base ops checkpoint rpc spec fsdpd proto coordinator
+allow client base rpc spec fsdpd proto client
+
+# The coordinator uses the file formats of checkpoint/, not what runs a model.
+grep -rnE '#include "checkpoint/' daemon/coordinator | grep -v 'checkpoint/safetensors.h' &&
+  fail "daemon/coordinator may include only checkpoint/safetensors.h"
+grep -rlE '#include <grpc' --include='*.[ch]' common daemon client kernels | grep -v '^common/rpc/' &&
+  fail "gRPC's C core belongs to common/rpc alone"
+grep -rlE '#include <(pthread|uv|sys/socket|cuda|nccl)' daemon/model daemon/fsdp common/ops &&
+  fail "daemon/model, daemon/fsdp and common/ops are pure"
+grep -rlE '#include <gloo' common daemon client kernels | grep -v '^daemon/runtime/comm_gloo.cc$' &&
+  fail "Gloo belongs to daemon/runtime/comm_gloo.cc alone"
+grep -rlE '#include <oneapi' common daemon client kernels | grep -v '^kernels/cpu/' &&
+  fail "oneDNN belongs to kernels/cpu"
+grep -rlE '#include <sqlite3' common daemon client kernels | grep -v '^daemon/coordinator/' &&
+  fail "SQLite belongs to daemon/coordinator"
+[ $status = 0 ] && echo "every include is where it may be"
+exit $status

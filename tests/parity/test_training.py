@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""The numbers are PyTorch's: the same seed gives the same initial parameters bit for bit, and without
+dropout 200 steps of two workers follow DistributedDataParallel on two Gloo processes."""
+
+import json
+import os
+import sys
+import tempfile
+import unittest
+
+sys.path[:0] = [os.path.dirname(__file__), os.path.join(os.path.dirname(__file__), "../system")]
+import harness
+
+try:
+    import torch
+    import reference
+except ImportError as error:
+    print(f"PyTorch is not here: {error}")
+    sys.exit(77)
+
+STEPS = 20 if os.environ.get("FSDPD_QUICK") else 200
+
+
+def adadelta(parameters):
+    return torch.optim.Adadelta(parameters, lr=1.0)
+
+
+def sgd(parameters):
+    return torch.optim.SGD(parameters, lr=0.0002, momentum=0.9)
+
+
+class Training(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = harness.Daemon(data=harness.find_mnist())
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.daemon.close()
+
+    def run_job(self, *settings):
+        """The losses by step and the final state_dict."""
+        result = self.daemon.submit("train.dropout=false", "train.evaluate=false",
+                                    "train.log_interval=1", *settings, wait=True)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        job = self.daemon.json("list")[-1]["id"]
+        events = self.daemon.ctl("watch", job, "-o", "json").stdout.splitlines()
+        metrics = [event["metrics"] for event in map(json.loads, events) if "metrics" in event]
+        losses = {int(row["step"]): row["loss"] for row in metrics if row.get("loss")}
+        with tempfile.TemporaryDirectory() as directory:
+            path = os.path.join(directory, "state.safetensors")
+            pulled = self.daemon.ctl("pull", job, "-o", path)
+            self.assertEqual(pulled.returncode, 0, pulled.stderr)
+            state, _ = harness.load_state_dict(path)
+        return losses, state
+
+    def compare(self, make_optimizer, *settings, port):
+        with tempfile.TemporaryDirectory() as directory:
+            expected = reference.train_ddp(self.daemon.data, STEPS, make_optimizer,
+                                           os.path.join(directory, "results.pt"), port=port)
+        losses, _ = self.run_job(f"train.max_steps={STEPS}", *settings)
+        self.assertEqual(sorted(losses), list(range(1, STEPS + 1)))
+        worst = max(abs(losses[step] - loss) / abs(loss)
+                    for step, loss in enumerate(expected["losses"], 1))
+        _, first = self.run_job("train.max_steps=1", *settings)
+        self.assertEqual(sorted(first), sorted(expected["first"]))
+        distance = max(((first[name] - value).norm() / value.norm()).item()
+                       for name, value in expected["first"].items())
+        print(f"{settings}: loss curve over {STEPS} steps within {worst:.2e}, "
+              f"parameters after one step within {distance:.2e} (relative)")
+        self.assertLessEqual(worst, 1e-4)
+        self.assertLessEqual(distance, 1e-6)
+
+    def test_adadelta(self):
+        self.compare(adadelta, port=29533)
+
+    def test_sgd_no_shard(self):
+        self.compare(sgd, "optimizer.type=sgd", "optimizer.lr=0.0002", "optimizer.momentum=0.9",
+                     "fsdp.strategy=no_shard", port=29534)
+
+    def test_initial_parameters(self):
+        # A learning rate of zero leaves the initial parameters as they are.
+        for seed in (1, 7, 4294967296 + 5):
+            _, state = self.run_job("train.max_steps=1", f"train.seed={seed}",
+                                    "optimizer.type=sgd", "optimizer.lr=0")
+            expected = reference.initial_state(seed)
+            self.assertEqual(sorted(state), sorted(expected))
+            for name, value in expected.items():
+                self.assertTrue(torch.equal(state[name], value), f"seed {seed}: {name} differs")
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,214 @@
+"""A real fsdpd in a temporary directory, for the system tests: the programs are those in $builddir."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+BUILD = os.environ.get("builddir", "build")
+SOURCE = os.path.abspath(os.environ.get("srcdir", "."))
+FSDPD = os.path.join(BUILD, "fsdpd")
+FSDPCTL = os.path.join(BUILD, "fsdpctl")
+DIGITS = os.path.join(BUILD, "fsdpd-digits")
+JOB = os.path.join(SOURCE, "examples/mnist/job.yaml")
+MNIST_FILES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte",
+               "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+
+# The exit codes of fsdpctl, as docs/fsdpctl.md has them.
+DONE, FAILED, USAGE, UNREACHABLE, NOT_PERMITTED, NOT_FOUND, CONFLICT, DEADLINE = range(8)
+JOB_FAILED, JOB_CANCELLED, DOES_NOT_FIT = 8, 9, 10
+
+
+def find_mnist():
+    """The directory with MNIST's files, or None."""
+    for directory in (os.environ.get("FSDPD_MNIST"),
+                      os.path.join(SOURCE, "../shared/data/mnist"),
+                      os.path.join(BUILD, "../../shared/data/mnist"),
+                      os.path.expanduser("~/.cache/fsdpd/mnist")):
+        if directory and all(os.path.exists(os.path.join(directory, name)) or
+                             os.path.exists(os.path.join(directory, name + ".gz"))
+                             for name in MNIST_FILES):
+            return os.path.realpath(directory)
+    return None
+
+
+def draw_digits(directory, train=2000, test=500, seed=1):
+    subprocess.run([DIGITS, "--seed", str(seed), "--train", str(train), "--test", str(test),
+                    "-o", directory], check=True)
+
+
+def alive(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def children(pid):
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/stat") as stat:
+                    if int(stat.read().rsplit(")", 1)[1].split()[1]) == pid:
+                        found.append(int(entry))
+            except (FileNotFoundError, ProcessLookupError):
+                pass
+    return found
+
+
+class Daemon:
+    """`fsdpd` with supervised CPU workers. Close it, or use it as a context."""
+
+    def __init__(self, workers=2, data=None, root=None, arguments=()):
+        self.owns_root = root is None
+        self.root = root or tempfile.mkdtemp(prefix="fsdpd-test-")
+        self.data = data or os.path.join(self.root, "data")
+        if data is None and not os.path.isdir(self.data):
+            draw_digits(self.data)
+        self.workers = workers
+        self.arguments = list(arguments)
+        self.address = "unix:" + os.path.join(self.root, "run/fsdpd.sock")
+        self.process = None
+        self.start()
+
+    def start(self):
+        self.log = open(os.path.join(self.root, "fsdpd.log"), "ab")
+        self.process = subprocess.Popen(
+            [FSDPD, "--workers", f"cpu:{self.workers}",
+             "--runtime-dir", os.path.join(self.root, "run"),
+             "--state-dir", os.path.join(self.root, "state"),
+             "--data-root", self.data, *self.arguments],
+            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+        self.wait_for(lambda: self.ctl("status").returncode == 0, 20, "fsdpd to serve")
+        self.wait_for(lambda: len(self.worker_list()) >= self.workers, 20, "the workers to attach")
+
+    def ctl(self, *arguments, timeout=120, **options):
+        environment = dict(os.environ, FSDPD_ADDRESS=self.address)
+        return subprocess.run([FSDPCTL, *arguments], env=environment, timeout=timeout, text=True,
+                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, **options)
+
+    def spawn(self, *arguments):
+        return subprocess.Popen([FSDPCTL, *arguments],
+                                env=dict(os.environ, FSDPD_ADDRESS=self.address), text=True,
+                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE)
+
+    def json(self, *arguments):
+        result = self.ctl(*arguments, "-o", "json")
+        if result.returncode != 0:
+            raise AssertionError(f"fsdpctl {arguments}: {result.returncode}: {result.stderr}")
+        return json.loads(result.stdout)
+
+    def worker_list(self):
+        answer = self.json("workers")
+        return answer["workers"] if isinstance(answer, dict) else answer
+
+    def submit(self, *settings, job=JOB, wait=False):
+        """Submits with the drawn digits; settings are "key=value". The job's id, or the process."""
+        arguments = ["submit", job]
+        for setting in (f"data.dir={self.data}", *settings):
+            arguments += ["--set", setting]
+        if wait:
+            return self.ctl(*arguments, "--wait", timeout=1800)
+        return self.json(*arguments)["id"]
+
+    def show(self, job):
+        return self.json("show", job)
+
+    def wait_for(self, condition, seconds, what):
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            if self.process.poll() is not None:
+                raise AssertionError(f"fsdpd ended with {self.process.returncode}:\n{self.text()}")
+            value = condition()
+            if value:
+                return value
+            time.sleep(0.05)
+        raise AssertionError(f"waited {seconds} s for {what}\n{self.text()}")
+
+    def wait_state(self, job, *states, seconds=60):
+        def reached():
+            shown = self.show(job)
+            return shown if shown["state"] in states else None
+        return self.wait_for(reached, seconds, f"{job} to be {' or '.join(states)}")
+
+    def wait_step(self, job, step, seconds=60):
+        return self.wait_for(lambda: int(self.show(job)["step"]) >= step, seconds,
+                             f"{job} to reach step {step}")
+
+    def text(self):
+        with open(os.path.join(self.root, "fsdpd.log"), errors="replace") as log:
+            return log.read()[-8000:]
+
+    def kill(self, number=signal.SIGKILL):
+        self.process.send_signal(number)
+        return self.process.wait(20)
+
+    def close(self):
+        if self.process and self.process.poll() is None:
+            pids = children(self.process.pid)
+            self.process.terminate()
+            try:
+                self.process.wait(20)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+                raise AssertionError("fsdpd did not end within 20 s of SIGTERM\n" + self.text())
+            finally:
+                self.log.close()
+            left = [pid for pid in pids if alive(pid)]
+            if left:
+                raise AssertionError(f"workers outlived fsdpd: {left}\n{self.text()}")
+        if self.owns_root:
+            shutil.rmtree(self.root, ignore_errors=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *ignored):
+        self.close()
+
+
+def read_safetensors(path):
+    """{name: (dtype, shape, bytes)} and the metadata, checking the format on the way."""
+    with open(path, "rb") as file:
+        raw = file.read()
+    (size,) = struct.unpack("<Q", raw[:8])
+    header = json.loads(raw[8:8 + size])
+    metadata = header.pop("__metadata__", {})
+    data, tensors, end = raw[8 + size:], {}, 0
+    for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        begin, finish = entry["data_offsets"]
+        assert begin == end, f"{name} starts at {begin}, not at {end}"
+        end = finish
+        tensors[name] = (entry["dtype"], entry["shape"], data[begin:finish])
+    assert end == len(data), f"{len(data) - end} bytes after the last tensor"
+    return tensors, metadata
+
+
+def load_state_dict(path):
+    """The file as PyTorch tensors."""
+    import torch
+    tensors, metadata = read_safetensors(path)
+    return {name: torch.frombuffer(bytearray(raw), dtype=torch.float32).reshape(shape)
+            for name, (_, shape, raw) in tensors.items()}, metadata
+
+
+def main():
+    """Runs the calling file's tests; exit status 77 means that everything was skipped."""
+    result = unittest.main(exit=False, verbosity=2).result
+    if not result.wasSuccessful():
+        sys.exit(1)
+    if result.testsRun and len(result.skipped) == result.testsRun:
+        print(result.skipped[0][1])
+        sys.exit(77)
