@@ -1,0 +1,229 @@
+#!/usr/bin/env python3
+"""Bad input gets one sentence that names the place, the right exit code, and a daemon that goes on."""
+
+import gzip
+import os
+import shutil
+import struct
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(__file__))
+import harness
+
+NET = os.path.join(harness.SOURCE, "examples/mnist/net.yaml")
+
+
+class BadInput(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = harness.Daemon()
+
+    @classmethod
+    def tearDownClass(cls):
+        # After all of this it still trains.
+        result = cls.daemon.submit("train.max_steps=2", wait=True)
+        cls.daemon.close()
+        assert result.returncode == 0, result.stderr
+
+    def setUp(self):
+        self.directory = tempfile.mkdtemp(prefix="fsdpd-test-")
+        self.addCleanup(shutil.rmtree, self.directory)
+
+    def refused(self, arguments, code, *words):
+        before = len(self.daemon.json("list"))
+        result = self.daemon.ctl(*arguments)
+        self.assertEqual(result.returncode, code, f"{arguments}: {result.stderr}")
+        for word in words:
+            self.assertIn(word, result.stderr)
+        sentences = [line for line in result.stderr.splitlines() if line.strip()]
+        self.assertLessEqual(len(sentences), 3, f"more than a sentence: {result.stderr}")
+        self.assertEqual(len(self.daemon.json("list")), before, "a job was accepted")
+
+    def refused_setting(self, setting, code, *words):
+        self.refused(["submit", harness.JOB, "--set", f"data.dir={self.daemon.data}", "--set",
+                      setting], code, *words)
+
+    def job_file(self, text, name="job.yaml"):
+        path = os.path.join(self.directory, name)
+        with open(path, "w") as file:
+            file.write(text)
+        return path
+
+    def job_with_net(self, net):
+        """A job whose model is the example's, changed by `net` (a function of its text)."""
+        with open(NET) as file:
+            text = file.read()
+        changed = net(text)
+        self.assertNotEqual(changed, text, "the change did not change the network")
+        with open(os.path.join(self.directory, "net.yaml"), "w") as file:
+            file.write(changed)
+        with open(harness.JOB) as file:
+            return self.job_file(file.read())
+
+    def test_settings(self):
+        for setting, words in (
+                ("train.epoch=3", ("train.epoch", "epochs")),
+                ("train.epochs=many", ("train.epochs", "many")),
+                ("train.epochs=0", ("train.epochs",)),
+                ("train.epochs=-1", ("train.epochs",)),
+                ("train.batch_size=99999999999999999999", ("train.batch_size",)),
+                ("train.batch_size=0", ("train.batch_size",)),
+                ("optimizer.type=adamax", ("optimizer.type", "adamax")),
+                ("optimizer.lr=nan", ("optimizer.lr",)),
+                ("optimizer.momentum=0.9", ("optimizer.momentum",)),
+                ("data.normalize.std=0", ("data.normalize.std",)),
+                ("fsdp.strategy=half_shard", ("fsdp.strategy", "half_shard")),
+                ("fsdp.wrap.min_num_params=0", ("min_num_params",)),
+                ("workers=0", ("workers",)),
+                ("workers=100000", ("workers",)),
+                ("name=Not A Name", ("name",)),
+                ("nonsense", ("nonsense",))):
+            self.refused_setting(setting, harness.USAGE, *words)
+
+    def test_job_files(self):
+        with open(harness.JOB) as file:
+            good = file.read()
+        shutil.copy(NET, self.directory)
+        for text, words in (
+                (good + "colour: red\n", ("job.yaml:", "colour")),
+                (good.replace("epochs:", "epochz:"), ("job.yaml:", "epochz", "epochs")),
+                (good.replace("seed: 1", "seed: [1]"), ("job.yaml:", "seed")),
+                (good + "workers: 3\n", ("job.yaml:", "workers")),
+                ("- a\n- b\n", ("job.yaml:",)),
+                ("a: [b\n", ("job.yaml:",)),
+                ("", ("job.yaml",)),
+                (good.replace("net.yaml", "nowhere.yaml"), ("nowhere.yaml",))):
+            self.assertNotEqual(text, good)
+            result = self.daemon.ctl("submit", self.job_file(text))
+            self.assertIn(result.returncode, (harness.FAILED, harness.USAGE, harness.NOT_FOUND))
+            for word in words:
+                self.assertIn(word, result.stderr)
+        self.refused(["submit", os.path.join(self.directory, "missing.yaml")], harness.NOT_FOUND,
+                     "missing.yaml")
+
+    def test_models(self):
+        for change, words in (
+                (lambda text: text.replace("Linear(9216, 128)", "Linear(9000, 128)"),
+                 ("fc1", "9216", "9000")),
+                (lambda text: text.replace("Conv2d(32, 64", "Conv2d(16, 64"),
+                 ("conv2", "32", "16")),
+                (lambda text: text.replace("Conv2d(1, 32", "Conv3d(1, 32"),
+                 ("net.yaml:", "Conv3d", "Conv2d")),
+                (lambda text: text.replace("relu(conv1(x))", "relu(conv9(x))"),
+                 ("net.yaml:", "conv9")),
+                (lambda text: text.replace("Linear(9216, 128)", "Linear(9216, 999999999999999)"),
+                 ("net.yaml:", "fc1")),
+                (lambda text: text.replace("Linear(9216, 128)", "Linear(-1, 128)"),
+                 ("net.yaml:", "fc1")),
+                (lambda text: text.replace("relu(conv1(x))", "relu(conv1(x)"), ("net.yaml:",))):
+            job = self.job_with_net(change)
+            self.refused(["submit", job, "--set", f"data.dir={self.daemon.data}"], harness.FAILED,
+                         *words)
+
+    def test_policies(self):
+        self.refused_setting("fsdp.wrap.min_num_params=100000000", harness.FAILED, "min_num_params")
+        result = self.daemon.ctl(
+            "submit", harness.JOB, "--set", f"data.dir={self.daemon.data}",
+            "--set", "fsdp.wrap.policy=units", "--set", "fsdp.wrap.units=[[fc9]]")
+        self.assertEqual(result.returncode, harness.FAILED, result.stderr)
+        self.assertIn("fc9", result.stderr)
+
+    def test_does_not_fit(self):
+        for arguments in (["submit"], ["plan"]):
+            result = self.daemon.ctl(*arguments, harness.JOB, "--set",
+                                     f"data.dir={self.daemon.data}", "--set",
+                                     "train.batch_size=1000000", timeout=60)
+            self.assertEqual(result.returncode, harness.DOES_NOT_FIT, result.stderr)
+            self.assertIn("GB", result.stderr)
+
+    def test_paths(self):
+        outside = os.path.join(self.directory, "outside")
+        harness.draw_digits(outside, train=100, test=100)
+        link = os.path.join(self.daemon.data, "link")
+        os.symlink(outside, link)
+        self.addCleanup(os.unlink, link)
+        for path in (outside, link, "link", "../..", "/etc"):
+            self.refused(["submit", harness.JOB, "--set", f"data.dir={path}"],
+                         harness.NOT_PERMITTED, "data.dir")
+        self.refused(["submit", harness.JOB, "--set", "data.dir=nowhere"], harness.NOT_FOUND,
+                     "nowhere")
+
+    def broken_data(self, change):
+        """A directory below the data root with digits that `change` has had its way with."""
+        path = tempfile.mkdtemp(prefix="broken-", dir=self.daemon.data)
+        self.addCleanup(shutil.rmtree, path)
+        harness.draw_digits(path, train=256, test=128)
+        change(path)
+        return path
+
+    def fails(self, change, *words):
+        """Refused at once or FAILED when the data is read: never trained on, always named."""
+        path = self.broken_data(change)
+        result = self.daemon.ctl("submit", harness.JOB, "--set", f"data.dir={path}", "--set",
+                                 "train.epochs=1", "--wait", timeout=120)
+        self.assertIn(result.returncode, (harness.FAILED, harness.NOT_FOUND, harness.JOB_FAILED),
+                      result.stderr)
+        for word in words:
+            self.assertIn(word, result.stderr)
+
+    def test_data(self):
+        images, labels = harness.MNIST_FILES[:2]
+
+        def edit(name, function):
+            def change(path):
+                file = os.path.join(path, name)
+                with open(file, "rb") as source:
+                    raw = source.read()
+                with open(file, "wb") as target:
+                    target.write(function(raw))
+            return change
+
+        def compress(name, function):
+            def change(path):
+                file = os.path.join(path, name)
+                with open(file, "rb") as source:
+                    raw = gzip.compress(source.read())
+                os.unlink(file)
+                with open(file + ".gz", "wb") as target:
+                    target.write(function(raw))
+            return change
+
+        self.fails(edit(images, lambda raw: raw[:-10]), images)
+        self.fails(edit(images, lambda raw: raw + b"more"), images)
+        self.fails(edit(images, lambda raw: raw[:8]), images)
+        self.fails(edit(images, lambda raw: b""), images)
+        self.fails(edit(images, lambda raw: b"\x00\x00\x08\x01" + raw[4:]), images)
+        self.fails(edit(images, lambda raw: raw[:4] + struct.pack(">I", 0xffffffff) + raw[8:]),
+                   images)
+        self.fails(edit(images, lambda raw: raw[:8] + struct.pack(">II", 14, 56) + raw[16:]),
+                   "28")
+        self.fails(edit(labels, lambda raw: raw[:20] + b"\x0a" + raw[21:]), labels, "10")
+        self.fails(edit(labels, lambda raw: raw[:4] + struct.pack(">I", 255) + raw[8:-1]), labels)
+        self.fails(compress(images, lambda raw: raw[:len(raw) // 2]), images)
+        self.fails(compress(images, lambda raw: raw[:200] + bytes([raw[200] ^ 255]) + raw[201:]),
+                   images)
+        self.fails(lambda path: os.unlink(os.path.join(path, labels)), labels)
+        # and the same file, compressed but whole, is fine
+        path = self.broken_data(compress(images, lambda raw: raw))
+        result = self.daemon.ctl("submit", harness.JOB, "--set", f"data.dir={path}", "--set",
+                                 "train.epochs=1", "--wait", timeout=120)
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_command_line(self):
+        for arguments, code in ((["nonsense"], harness.USAGE), (["list", "--nonsense"],
+                                                                harness.USAGE),
+                                (["show"], harness.USAGE),
+                                (["show", "no-such-job"], harness.NOT_FOUND),
+                                (["cancel", "no-such-job"], harness.NOT_FOUND),
+                                (["watch", "no-such-job"], harness.NOT_FOUND),
+                                (["--address", "unix:/nonexistent.sock", "list"],
+                                 harness.UNREACHABLE)):
+            result = self.daemon.ctl(*arguments)
+            self.assertEqual(result.returncode, code, f"{arguments}: {result.stderr}")
+            self.assertTrue(result.stderr.strip())
+
+
+if __name__ == "__main__":
+    harness.main()

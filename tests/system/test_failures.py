@@ -1,0 +1,127 @@
+#!/usr/bin/env python3
+"""What happens at three in the morning: killed workers, stopped workers, signals, a second daemon."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(__file__))
+import harness
+
+LONG = "train.epochs=1000"
+
+
+class Failures(unittest.TestCase):
+    def setUp(self):
+        self.daemon = harness.Daemon()
+        self.addCleanup(self.daemon.close)
+
+    def worker_of(self, job, rank):
+        for worker in self.daemon.worker_list():
+            if worker.get("job") == job and int(worker["rank"]) == rank:
+                return worker
+        return None
+
+    def test_killed_worker(self):
+        for rank in (1, 0):
+            job = self.daemon.submit(LONG)
+            self.daemon.wait_step(job, 3)
+            victim = self.worker_of(job, rank)
+            other = self.worker_of(job, 1 - rank)
+            killed = time.monotonic()
+            os.kill(int(victim["pid"]), signal.SIGKILL)
+            shown = self.daemon.wait_state(job, "FAILED", seconds=5)
+            print(f"rank {rank} killed, FAILED after {time.monotonic() - killed:.2f} s: "
+                  f"{shown['reason']}")
+            self.assertIn(f"rank {rank}", shown["reason"]["message"])
+            self.assertIn("SIGKILL", shown["reason"]["message"])
+            # the survivor is freed, the dead one replaced, the next job runs
+            self.daemon.wait_for(
+                lambda: [worker["state"] for worker in self.daemon.worker_list()] == ["idle"] * 2,
+                10, "two idle workers")
+            pids = {worker["id"]: worker["pid"] for worker in self.daemon.worker_list()}
+            self.assertNotEqual(pids[victim["id"]], victim["pid"])
+            self.assertEqual(pids[other["id"]], other["pid"], "the survivor was restarted too")
+            self.assertEqual(self.daemon.submit("train.max_steps=3", wait=True).returncode, 0)
+
+    def test_stopped_worker(self):
+        """A worker that is alive but silent is lost too, in bounded time."""
+        job = self.daemon.submit(LONG)
+        self.daemon.wait_step(job, 3)
+        os.kill(int(self.worker_of(job, 1)["pid"]), signal.SIGSTOP)
+        shown = self.daemon.wait_state(job, "FAILED", seconds=60)
+        self.assertIn("rank 1", shown["reason"]["message"])
+        self.daemon.wait_for(
+            lambda: [worker["state"] for worker in self.daemon.worker_list()] == ["idle"] * 2,
+            30, "two idle workers")
+        self.assertEqual(self.daemon.submit("train.max_steps=3", wait=True).returncode, 0)
+
+    def test_idle_worker_killed(self):
+        victim = self.daemon.worker_list()[0]
+        os.kill(int(victim["pid"]), signal.SIGKILL)
+        self.daemon.wait_for(
+            lambda: len(self.daemon.worker_list()) == 2 and
+            victim["pid"] not in [worker["pid"] for worker in self.daemon.worker_list()],
+            10, "a new worker")
+        self.assertEqual(self.daemon.submit("train.max_steps=3", wait=True).returncode, 0)
+
+    def test_terminate_drains(self):
+        job = self.daemon.submit(LONG)
+        self.daemon.wait_step(job, 3)
+        workers = harness.children(self.daemon.process.pid)
+        self.assertEqual(len(workers), 2)
+        self.daemon.process.send_signal(signal.SIGTERM)
+        self.assertEqual(self.daemon.process.wait(20), 0, self.daemon.text())
+        self.assertEqual([pid for pid in workers if harness.alive(pid)], [])
+        self.assertFalse(os.path.exists(os.path.join(self.daemon.root, "run/fsdpd.sock")))
+        self.daemon.start()
+        shown = self.daemon.show(job)
+        self.assertEqual(shown["state"], "FAILED")
+        self.assertTrue(shown["reason"]["message"])
+
+    def test_second_signal_leaves_at_once(self):
+        job = self.daemon.submit(LONG)
+        self.daemon.wait_step(job, 3)
+        workers = harness.children(self.daemon.process.pid)
+        self.daemon.process.send_signal(signal.SIGTERM)
+        self.daemon.process.send_signal(signal.SIGTERM)
+        started = time.monotonic()
+        self.daemon.process.wait(20)
+        self.assertLess(time.monotonic() - started, 3)
+        until = time.monotonic() + 15
+        while any(harness.alive(pid) for pid in workers) and time.monotonic() < until:
+            time.sleep(0.1)
+        self.assertEqual([pid for pid in workers if harness.alive(pid)], [])
+
+    def test_second_daemon_is_refused(self):
+        for runtime in ("run", "other-run"):
+            second = subprocess.run(
+                [harness.FSDPD, "--workers", "cpu:1",
+                 "--runtime-dir", os.path.join(self.daemon.root, runtime),
+                 "--state-dir", os.path.join(self.daemon.root, "state"),
+                 "--data-root", self.daemon.data],
+                timeout=20, text=True, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
+            self.assertNotEqual(second.returncode, 0)
+            self.assertIn(str(self.daemon.process.pid), second.stderr)
+        self.assertEqual(self.daemon.ctl("status").returncode, 0)
+
+    def test_worker_role_by_hand(self):
+        worker = subprocess.Popen(
+            [harness.FSDPD, "worker", "--device", "cpu", "--id", "by-hand",
+             "--coordinator", self.daemon.address, "--data-root", self.daemon.data],
+            stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            self.daemon.wait_for(lambda: len(self.daemon.worker_list()) == 3, 10, "three workers")
+            result = self.daemon.submit("workers=3", "train.max_steps=3", wait=True)
+            self.assertEqual(result.returncode, 0, result.stderr)
+        finally:
+            worker.terminate()
+            self.assertEqual(worker.wait(10), 0)
+        self.daemon.wait_for(lambda: len(self.daemon.worker_list()) == 2, 10, "two workers")
+
+
+if __name__ == "__main__":
+    harness.main()
