@@ -1,1 +1,1 @@
-# bench
+EXTRA_DIST += %D%/mnist.py %D%/mnist.sh

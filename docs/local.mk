@@ -1,1 +1,3 @@
-# docs
+dist_doc_DATA = \
+  %D%/architecture.md \
+  %D%/performance.md
