@@ -1,2 +1,36 @@
-# client
+# fsdpctl. Everything but main is a library, so that tests can run the verbs.
+noinst_LIBRARIES += libclient.a
+libclient_a_SOURCES = \
+  %D%/cancel.c \
+  %D%/client.c %D%/client.h \
+  %D%/download.c %D%/download.h \
+  %D%/exit.c %D%/exit.h \
+  %D%/follow.c %D%/follow.h \
+  %D%/help.c \
+  %D%/json.c %D%/json.h \
+  %D%/list.c \
+  %D%/methods.c %D%/methods.h \
+  %D%/options.c %D%/options.h \
+  %D%/output.c %D%/output.h \
+  %D%/plan.c \
+  %D%/progress.c %D%/progress.h \
+  %D%/pull.c \
+  %D%/report.c %D%/report.h \
+  %D%/session.c %D%/session.h \
+  %D%/show.c \
+  %D%/status.c \
+  %D%/submit.c \
+  %D%/utf8.c %D%/utf8.h \
+  %D%/verbs.c \
+  %D%/watch.c
+$(libclient_a_OBJECTS): $(PROTO_H)
+
+CLIENT_LDADD = libclient.a librpc.a libspec.a libyamldoc.a libproto.a libbase.a \
+  $(GRPC_LIBS) $(UV_LIBS) $(YAML_LIBS) $(PROTOBUF_C_LIBS) -lm
+
+bin_PROGRAMS += fsdpctl
+fsdpctl_SOURCES = %D%/main.c
+fsdpctl_LDADD = $(CLIENT_LDADD)
+%D%/main.$(OBJEXT): $(PROTO_H)
+
 EXTRA_DIST += examples/mnist/job.yaml

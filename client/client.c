@@ -1,0 +1,78 @@
+/* The program: command line, verb, exit code; see client.h. */
+#include "client.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "config.h"
+#include "exit.h"
+
+bool client_call(struct client *client, const struct rpc_method *method,
+                 const ProtobufCMessage *request, ProtobufCMessage **response, int *exit_code)
+{
+    struct session *session = NULL;
+    status_t status = session_new(client->options.address, client->options.timeout_ms, &session);
+    if (status == NULL) status = session_call(session, method, request, false, response);
+    session_free(session);
+    if (status == NULL) return true;
+    *exit_code = output_error(status);
+    return false;
+}
+
+status_t option_set(struct options *options, const char *value)
+{
+    if (options->set_count == OPTIONS_MAX_SETS)
+        return status_new(STATUS_INVALID_ARGUMENT, "expected at most %d of them", OPTIONS_MAX_SETS);
+    MEM_GROW(options->sets, options->set_count, options->set_capacity);
+    options->sets[options->set_count++] = (struct spec_override){value};
+    return NULL;
+}
+
+bool client_read_spec(struct client *client, Fsdpd__V1__JobSpec **spec)
+{
+    const struct options *options = &client->options;
+    status_t status =
+        spec_read_file(options->arguments[0], options->sets, options->set_count, spec);
+    if (status == NULL) return true;
+    output_error(status);
+    return false;
+}
+
+/* A full disk behind stdout must not look like success. */
+static int check_output(int code)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout)) return code;
+    output_note("fsdpctl: cannot write to standard output: %s", strerror(errno));
+    return code == EXIT_DONE ? EXIT_FAILED : code;
+}
+
+static int run(struct client *client)
+{
+    struct buf text = {0};
+    if (client->options.version) {
+        buf_add_text(&text, "fsdpctl " PACKAGE_VERSION "\n");
+    } else if (client->options.help) {
+        options_help(client->verb, &text);
+    } else if (client->verb == NULL) {
+        options_help(NULL, &text);
+        fputs(buf_text(&text), stderr);
+        buf_deinit(&text);
+        return EXIT_USAGE;
+    } else {
+        return client->verb->run(client);
+    }
+    output_print(&text);
+    return EXIT_DONE;
+}
+
+int client_main(int count, char **words)
+{
+    struct client client = {0};
+    terminal_init(&client.terminal);
+    status_t status = options_parse(count, words, &client.verb, &client.options);
+    int code = status == NULL ? run(&client) : output_error(status);
+    options_deinit(&client.options);
+    return check_output(code);
+}

@@ -1,0 +1,54 @@
+/* What a verb works with. One per process; main owns it. */
+#ifndef FSDPD_CLIENT_CLIENT_H
+#define FSDPD_CLIENT_CLIENT_H
+
+#include "methods.h"
+#include "options.h"
+#include "output.h"
+#include "session.h"
+
+struct client {
+    const struct verb *verb;
+    struct options options;
+    struct terminal terminal;
+};
+
+/*
+ * The whole program without `main`: reads the words after its name, runs the verb, returns the exit
+ * code.
+ */
+int client_main(int count, char **words);
+
+/*
+ * A call of a verb that makes only one: opens a session, calls, closes. On failure the error has
+ * been told and *exit_code is set.
+ */
+bool client_call(struct client *client, const struct rpc_method *method,
+                 const ProtobufCMessage *request, ProtobufCMessage **response, int *exit_code);
+
+int verb_cancel(struct client *client);
+int verb_completion(struct client *client);
+int verb_help(struct client *client);
+int verb_list(struct client *client);
+int verb_plan(struct client *client);
+int verb_pull(struct client *client);
+int verb_show(struct client *client);
+int verb_status(struct client *client);
+int verb_submit(struct client *client);
+int verb_version(struct client *client);
+int verb_watch(struct client *client);
+int verb_workers(struct client *client);
+int verb_wrap(struct client *client);
+
+extern const struct option_row submit_options[];
+extern const struct option_row plan_options[];
+extern const struct option_row pull_options[];
+
+/* "--set KEY=VALUE", for the verbs that read a job file. */
+status_t option_set(struct options *options, const char *value);
+
+/* Reads the job file that the first argument names. On failure the error has been told, and the
+ * exit code is that of wrong usage. */
+bool client_read_spec(struct client *client, Fsdpd__V1__JobSpec **spec);
+
+#endif

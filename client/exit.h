@@ -1,0 +1,29 @@
+/* Exit codes: what a script may rely on. */
+#ifndef FSDPD_CLIENT_EXIT_H
+#define FSDPD_CLIENT_EXIT_H
+
+#include "base/status.h"
+#include "fsdpd/v1/control.pb-c.h"
+
+enum exit_code {
+    EXIT_DONE = 0,
+    EXIT_FAILED = 1,
+    EXIT_USAGE = 2, /* the command line, the job file, or what the daemon found invalid */
+    EXIT_UNREACHABLE = 3,
+    EXIT_NOT_PERMITTED = 4,
+    EXIT_NOT_FOUND = 5,
+    EXIT_CONFLICT = 6, /* an id in use, or a job in another state */
+    EXIT_DEADLINE = 7,
+    EXIT_JOB_FAILED = 8,    /* submit --wait, watch */
+    EXIT_JOB_CANCELLED = 9, /* submit --wait, watch */
+    EXIT_DOES_NOT_FIT = 10,
+    EXIT_SIGNAL = 128, /* plus the signal's number */
+};
+
+/* For an error that the daemon, or the way to it, answered with; 0 for NULL. */
+int exit_from_status(status_t status);
+
+/* For a job that is over. */
+int exit_from_state(Fsdpd__V1__JobState state);
+
+#endif

@@ -1,0 +1,264 @@
+/* Following a job; see follow.h. */
+#include "follow.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "exit.h"
+#include "json.h"
+#include "progress.h"
+#include "report.h"
+
+/* Progress lines in a pipe come at most this often, by the events' own clock, so that a replay of a
+ * long job stays as short as its watching was. */
+enum { PLAIN_INTERVAL_MS = 5000 };
+
+enum { RETRY_FIRST_MS = 100, RETRY_MAX_MS = 2000 };
+
+/* A stream that held this long was a good one: its loss is a new one. */
+static const int64_t HELD_NS = 1000000000;
+
+struct follow {
+    struct client *client;
+    struct session *session;
+    const char *id;
+    enum follow_output output;
+    struct live live;
+    struct progress progress;
+    bool bar;
+    uint64_t last_sequence;
+    uint64_t fresh; /* events since the stream was opened */
+    int64_t last_plain_ms;
+    Fsdpd__V1__JobState state; /* the last one told */
+    uint32_t attempt;
+    bool over;
+};
+
+static void print(struct follow *follow, struct buf *text)
+{
+    live_clear(&follow->live);
+    output_print(text);
+}
+
+static void draw(struct follow *follow, bool now)
+{
+    if (!follow->bar || (!now && !live_due(&follow->live))) return;
+    struct buf line = {0};
+    terminal_measure(&follow->client->terminal);
+    progress_bar(&follow->progress, follow->client->terminal.width, follow->client->terminal.colour,
+                 &line);
+    live_draw(&follow->live, &line);
+    buf_deinit(&line);
+}
+
+static void take_state(struct follow *follow, const Fsdpd__V1__StateChange *change)
+{
+    follow->over = report_is_over(change->state);
+    bool again = change->attempt > 1 && change->attempt != follow->attempt;
+    follow->state = change->state;
+    follow->attempt = change->attempt;
+    if (follow->output != FOLLOW_TEXT) return;
+    struct buf text = {0};
+    report_end(follow->id, change->state, change->reason, &text);
+    if (again) {
+        text.length--; /* the line's end */
+        buf_printf(&text, " (attempt %u)\n", change->attempt);
+    }
+    print(follow, &text);
+}
+
+static void take_metrics(struct follow *follow, const Fsdpd__V1__JobEvent *event)
+{
+    progress_take(&follow->progress, event->metrics, event->steps);
+    draw(follow, false);
+    if (follow->bar || follow->output != FOLLOW_TEXT) return;
+    if (event->time_ms - follow->last_plain_ms < PLAIN_INTERVAL_MS && follow->last_plain_ms != 0)
+        return;
+    follow->last_plain_ms = event->time_ms;
+    struct buf line = {0};
+    progress_plain(&follow->progress, &line);
+    buf_add_char(&line, '\n');
+    print(follow, &line);
+}
+
+static void take_text(struct follow *follow, const Fsdpd__V1__JobEvent *event)
+{
+    struct buf text = {0};
+    switch (event->event_case) {
+    case FSDPD__V1__JOB_EVENT__EVENT_STATE: take_state(follow, event->state); break;
+    case FSDPD__V1__JOB_EVENT__EVENT_METRICS: take_metrics(follow, event); break;
+    case FSDPD__V1__JOB_EVENT__EVENT_EPOCH:
+        if (follow->output != FOLLOW_TEXT) break;
+        progress_epoch(event->epoch, &text);
+        print(follow, &text);
+        draw(follow, true);
+        break;
+    case FSDPD__V1__JOB_EVENT__EVENT_LOG:
+        if (follow->output != FOLLOW_TEXT) break;
+        output_clean(&text, event->log, false);
+        buf_add_char(&text, '\n');
+        print(follow, &text);
+        break;
+    default: break; /* dropped metrics, and what a newer daemon tells */
+    }
+}
+
+static status_t take_event(const ProtobufCMessage *message, void *user)
+{
+    struct follow *follow = user;
+    const Fsdpd__V1__JobEvent *event = (const Fsdpd__V1__JobEvent *)(const void *)message;
+    /* Told already, before the connection broke. */
+    if (event->sequence != 0 && event->sequence <= follow->last_sequence) return NULL;
+    if (event->sequence != 0) follow->last_sequence = event->sequence;
+    follow->fresh++;
+    if (follow->output == FOLLOW_JSON) {
+        struct buf line = {0};
+        json_add_message(&line, message, -1);
+        buf_add_char(&line, '\n');
+        print(follow, &line);
+    }
+    take_text(follow, event);
+    return NULL;
+}
+
+static bool is_loss(status_t status)
+{
+    switch (status_code(status)) {
+    case STATUS_UNAVAILABLE:
+    case STATUS_CANCELLED: /* a daemon that leaves ends its streams so */
+    case STATUS_INTERNAL:
+    case STATUS_UNKNOWN: return true;
+    default: return false;
+    }
+}
+
+/* The job as the daemon now knows it. */
+static status_t get_job(struct follow *follow, Fsdpd__V1__Job **job)
+{
+    Fsdpd__V1__GetJobRequest request = FSDPD__V1__GET_JOB_REQUEST__INIT;
+    request.id = (char *)follow->id;
+    ProtobufCMessage *response;
+    TRY(session_call(follow->session, &control_get_job, &request.base, false, &response));
+    *job = (Fsdpd__V1__Job *)(void *)response;
+    return NULL;
+}
+
+/* The stream ended well, but without the event that ends a job: ask. */
+static status_t check_end(struct follow *follow)
+{
+    Fsdpd__V1__Job *job;
+    TRY(get_job(follow, &job));
+    if (report_is_over(job->state)) {
+        Fsdpd__V1__StateChange change = FSDPD__V1__STATE_CHANGE__INIT;
+        change.state = job->state;
+        change.reason = job->reason;
+        change.attempt = job->attempt;
+        take_state(follow, &change);
+    }
+    fsdpd__v1__job__free_unpacked(job, NULL);
+    if (follow->over) return NULL;
+    return status_new(STATUS_UNAVAILABLE, "the stream of events ended before the job did");
+}
+
+/* Waits until the daemon answers again: NULL, or the error to end with. Takes `loss`. */
+static status_t await_daemon(struct follow *follow, status_t loss, int64_t give_up_ns)
+{
+    int64_t pause = RETRY_FIRST_MS;
+    for (;;) {
+        if (session_signal(follow->session) != 0) return loss;
+        if (give_up_ns > 0 && clock_monotonic_ns() >= give_up_ns)
+            return status_wrap(loss, "fsdpd did not come back within --timeout");
+        session_sleep(follow->session, pause);
+        pause = pause * 2 < RETRY_MAX_MS ? pause * 2 : RETRY_MAX_MS;
+        Fsdpd__V1__Job *job;
+        status_t status = get_job(follow, &job);
+        if (status == NULL) {
+            fsdpd__v1__job__free_unpacked(job, NULL);
+            status_free(loss);
+            return NULL;
+        }
+        if (status_code(status) != STATUS_UNAVAILABLE &&
+            status_code(status) != STATUS_DEADLINE_EXCEEDED &&
+            status_code(status) != STATUS_CANCELLED) {
+            status_free(loss);
+            return status;
+        }
+        status_free(status);
+    }
+}
+
+static status_t watch_once(struct follow *follow)
+{
+    Fsdpd__V1__WatchJobRequest request = FSDPD__V1__WATCH_JOB_REQUEST__INIT;
+    request.id = (char *)follow->id;
+    request.after_sequence = follow->last_sequence;
+    follow->fresh = 0;
+    status_t status =
+        session_stream(follow->session, &control_watch_job, &request.base, 0, take_event, follow);
+    /* The end was told: however the stream itself ended, nothing is missing. */
+    if (follow->over && session_signal(follow->session) == 0) {
+        status_free(status);
+        return NULL;
+    }
+    return status == NULL ? check_end(follow) : status;
+}
+
+/* Watches through restarts of the daemon. NULL when the job is over. */
+static status_t watch(struct follow *follow)
+{
+    int64_t timeout_ms = follow->client->options.timeout_ms, give_up_ns = 0;
+    bool lost = false;
+    for (;;) {
+        int64_t opened_ns = clock_monotonic_ns();
+        status_t status = watch_once(follow);
+        if (status == NULL || session_signal(follow->session) != 0) return status;
+        live_clear(&follow->live);
+        /* The first answer decides whether there is anything to come back to. */
+        if (!is_loss(status) || (follow->last_sequence == 0 && !lost)) return status;
+        bool held = clock_monotonic_ns() - opened_ns > HELD_NS;
+        if (!lost || held || follow->fresh > 0) {
+            give_up_ns = timeout_ms > 0 ? clock_monotonic_ns() + timeout_ms * 1000000 : 0;
+            output_note("fsdpctl: lost fsdpd (%s); waiting for it", status_message(status));
+        }
+        lost = true;
+        TRY(await_daemon(follow, status, give_up_ns));
+    }
+}
+
+static int detach(struct follow *follow, status_t status)
+{
+    int number = session_signal(follow->session);
+    status_free(status);
+    output_note("detached; %s goes on: fsdpctl watch %s, or fsdpctl cancel %s", follow->id,
+                follow->id, follow->id);
+    return EXIT_SIGNAL + number;
+}
+
+int follow_job(struct client *client, struct session *session, const Fsdpd__V1__Job *job,
+               enum follow_output output)
+{
+    struct follow follow = {
+        .client = client,
+        .session = session,
+        .id = job->id,
+        .output = output,
+        .live = {.terminal = &client->terminal},
+        .bar = client->terminal.err && output != FOLLOW_JSON,
+        .attempt = 1,
+        .progress = {.steps = job->steps,
+                     .epochs = job->spec && job->spec->train ? job->spec->train->epochs : 0},
+    };
+    session_catch_signals(session);
+    status_t status = watch(&follow);
+    live_clear(&follow.live);
+    if (session_signal(session) != 0 && !follow.over) return detach(&follow, status);
+    if (status != NULL && !follow.over) return output_error(status);
+    status_free(status);
+    if (follow.state == FSDPD__V1__JOB_STATE__SUCCEEDED && output == FOLLOW_TEXT &&
+        (job->spec == NULL || job->spec->save_model))
+        output_note("next: fsdpctl pull %s -o %s.safetensors", job->id, job->id);
+    return exit_from_state(follow.state);
+}

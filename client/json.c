@@ -1,0 +1,205 @@
+/* Messages as JSON; see json.h. Pure functions. */
+#include "json.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "utf8.h"
+
+/* Fields that mean nothing unless another one is true. */
+static const struct {
+    const char *message, *flag, *fields[6];
+} conditional[] = {
+    {"fsdpd.v1.Metrics", "evaluated", {"test_loss", "accuracy"}},
+    {"fsdpd.v1.EpochEnd", "evaluated", {"test_loss", "accuracy", "correct", "test_samples"}},
+};
+
+static void new_line(struct buf *out, int indent)
+{
+    if (indent < 0) return;
+    buf_printf(out, "\n%*s", indent, "");
+}
+
+static int deeper(int indent)
+{
+    return indent < 0 ? indent : indent + 2;
+}
+
+void json_add_string(struct buf *out, const char *text)
+{
+    buf_add_char(out, '"');
+    while (*text != '\0') {
+        uint32_t character = 0;
+        int length = utf8_decode(text, &character);
+        if (length == 0) buf_add_text(out, "\\ufffd");
+        else if (*text == '"' || *text == '\\') buf_printf(out, "\\%c", *text);
+        else if (*text == '\n') buf_add_text(out, "\\n");
+        else if (*text == '\t') buf_add_text(out, "\\t");
+        else if (utf8_is_control(character)) buf_printf(out, "\\u%04x", character);
+        else buf_add(out, text, (size_t)length);
+        text += length ? length : 1;
+    }
+    buf_add_char(out, '"');
+}
+
+void json_add_number(struct buf *out, double value)
+{
+    char text[32];
+    if (!isfinite(value)) {
+        buf_add_text(out, "null");
+        return;
+    }
+    for (int digits = 15; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value) break;
+    }
+    buf_add_text(out, text);
+}
+
+static void add_bytes(struct buf *out, const ProtobufCBinaryData *bytes)
+{
+    static const char letters[] =
+        "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    buf_add_char(out, '"');
+    for (size_t i = 0; i < bytes->len; i += 3) {
+        size_t left = bytes->len - i;
+        uint32_t group = (uint32_t)bytes->data[i] << 16 |
+                         (left > 1 ? (uint32_t)bytes->data[i + 1] << 8 : 0) |
+                         (left > 2 ? (uint32_t)bytes->data[i + 2] : 0);
+        buf_add_char(out, letters[group >> 18]);
+        buf_add_char(out, letters[group >> 12 & 63]);
+        buf_add_char(out, left > 1 ? letters[group >> 6 & 63] : '=');
+        buf_add_char(out, left > 2 ? letters[group & 63] : '=');
+    }
+    buf_add_char(out, '"');
+}
+
+static void add_enum(struct buf *out, const ProtobufCEnumDescriptor *descriptor, int number)
+{
+    const ProtobufCEnumValue *value = protobuf_c_enum_descriptor_get_value(descriptor, number);
+    if (value != NULL) json_add_string(out, value->name);
+    else buf_printf(out, "%d", number); /* of a newer API */
+}
+
+static void add_value(struct buf *out, const ProtobufCFieldDescriptor *field, const void *member,
+                      int indent)
+{
+    switch (field->type) {
+    case PROTOBUF_C_TYPE_INT32:
+    case PROTOBUF_C_TYPE_SINT32:
+    case PROTOBUF_C_TYPE_SFIXED32: buf_printf(out, "%" PRId32, *(const int32_t *)member); break;
+    case PROTOBUF_C_TYPE_INT64:
+    case PROTOBUF_C_TYPE_SINT64:
+    case PROTOBUF_C_TYPE_SFIXED64: buf_printf(out, "%" PRId64, *(const int64_t *)member); break;
+    case PROTOBUF_C_TYPE_UINT32:
+    case PROTOBUF_C_TYPE_FIXED32: buf_printf(out, "%" PRIu32, *(const uint32_t *)member); break;
+    case PROTOBUF_C_TYPE_UINT64:
+    case PROTOBUF_C_TYPE_FIXED64: buf_printf(out, "%" PRIu64, *(const uint64_t *)member); break;
+    case PROTOBUF_C_TYPE_FLOAT: json_add_number(out, (double)*(const float *)member); break;
+    case PROTOBUF_C_TYPE_DOUBLE: json_add_number(out, *(const double *)member); break;
+    case PROTOBUF_C_TYPE_BOOL:
+        buf_add_text(out, *(const protobuf_c_boolean *)member ? "true" : "false");
+        break;
+    case PROTOBUF_C_TYPE_ENUM: add_enum(out, field->descriptor, *(const int *)member); break;
+    case PROTOBUF_C_TYPE_STRING: {
+        const char *text = *(char *const *)member;
+        json_add_string(out, text ? text : "");
+        break;
+    }
+    case PROTOBUF_C_TYPE_BYTES: add_bytes(out, member); break;
+    case PROTOBUF_C_TYPE_MESSAGE:
+        json_add_message(out, *(ProtobufCMessage *const *)member, indent);
+        break;
+    }
+}
+
+static size_t element_size(ProtobufCType type)
+{
+    switch (type) {
+    case PROTOBUF_C_TYPE_INT64:
+    case PROTOBUF_C_TYPE_SINT64:
+    case PROTOBUF_C_TYPE_SFIXED64:
+    case PROTOBUF_C_TYPE_UINT64:
+    case PROTOBUF_C_TYPE_FIXED64:
+    case PROTOBUF_C_TYPE_DOUBLE: return 8;
+    case PROTOBUF_C_TYPE_BOOL: return sizeof(protobuf_c_boolean);
+    case PROTOBUF_C_TYPE_STRING:
+    case PROTOBUF_C_TYPE_MESSAGE: return sizeof(void *);
+    case PROTOBUF_C_TYPE_BYTES: return sizeof(ProtobufCBinaryData);
+    default: return 4;
+    }
+}
+
+static void add_repeated(struct buf *out, const ProtobufCFieldDescriptor *field,
+                         const ProtobufCMessage *message, int indent)
+{
+    size_t count =
+        *(const size_t *)(const void *)((const char *)message + field->quantifier_offset);
+    const char *items = *(char *const *)(const void *)((const char *)message + field->offset);
+    buf_add_char(out, '[');
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0) buf_add_char(out, ',');
+        new_line(out, deeper(indent));
+        add_value(out, field, items + i * element_size(field->type), deeper(indent));
+    }
+    if (count > 0) new_line(out, indent);
+    buf_add_char(out, ']');
+}
+
+static bool is_left_out(const ProtobufCMessage *message, const ProtobufCFieldDescriptor *field)
+{
+    const char *bytes = (const char *)message;
+    if (field->flags & PROTOBUF_C_FIELD_FLAG_ONEOF)
+        return *(const uint32_t *)(const void *)(bytes + field->quantifier_offset) != field->id;
+    for (size_t i = 0; i < sizeof conditional / sizeof conditional[0]; i++) {
+        if (strcmp(conditional[i].message, message->descriptor->name) != 0) continue;
+        const ProtobufCFieldDescriptor *flag =
+            protobuf_c_message_descriptor_get_field_by_name(message->descriptor,
+                                                            conditional[i].flag);
+        if (flag == NULL || *(const protobuf_c_boolean *)(const void *)(bytes + flag->offset))
+            return false;
+        for (int f = 0; f < 6 && conditional[i].fields[f] != NULL; f++)
+            if (strcmp(conditional[i].fields[f], field->name) == 0) return true;
+    }
+    return false;
+}
+
+void json_add_message(struct buf *out, const ProtobufCMessage *message, int indent)
+{
+    if (message == NULL) {
+        buf_add_text(out, "null");
+        return;
+    }
+    bool first = true;
+    buf_add_char(out, '{');
+    for (unsigned i = 0; i < message->descriptor->n_fields; i++) {
+        const ProtobufCFieldDescriptor *field = &message->descriptor->fields[i];
+        if (is_left_out(message, field)) continue;
+        if (!first) buf_add_char(out, ',');
+        first = false;
+        new_line(out, deeper(indent));
+        json_add_string(out, field->name);
+        buf_add_text(out, indent < 0 ? ":" : ": ");
+        if (field->label == PROTOBUF_C_LABEL_REPEATED)
+            add_repeated(out, field, message, deeper(indent));
+        else add_value(out, field, (const char *)message + field->offset, deeper(indent));
+    }
+    if (!first) new_line(out, indent);
+    buf_add_char(out, '}');
+}
+
+void json_add_messages(struct buf *out, const ProtobufCMessage *const *messages, size_t count,
+                       int indent)
+{
+    buf_add_char(out, '[');
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0) buf_add_char(out, ',');
+        new_line(out, deeper(indent));
+        json_add_message(out, messages[i], deeper(indent));
+    }
+    if (count > 0) new_line(out, indent);
+    buf_add_char(out, ']');
+}

@@ -1,0 +1,18 @@
+/* The methods of fsdpd.v1.Control; see methods.h. */
+#include "methods.h"
+
+#define METHOD(variable, name, kind, request, response)                                            \
+    const struct rpc_method variable = {"/fsdpd.v1.Control/" name, kind,                           \
+                                        &fsdpd__v1__##request##__descriptor,                       \
+                                        &fsdpd__v1__##response##__descriptor}
+
+METHOD(control_submit_job, "SubmitJob", RPC_UNARY, submit_job_request, job);
+METHOD(control_get_job, "GetJob", RPC_UNARY, get_job_request, job);
+METHOD(control_list_jobs, "ListJobs", RPC_UNARY, list_jobs_request, list_jobs_response);
+METHOD(control_cancel_job, "CancelJob", RPC_UNARY, cancel_job_request, job);
+METHOD(control_watch_job, "WatchJob", RPC_SERVER_STREAM, watch_job_request, job_event);
+METHOD(control_plan_job, "PlanJob", RPC_UNARY, plan_job_request, plan);
+METHOD(control_pull_state_dict, "PullStateDict", RPC_SERVER_STREAM, pull_state_dict_request,
+       state_dict_chunk);
+METHOD(control_list_workers, "ListWorkers", RPC_UNARY, list_workers_request, list_workers_response);
+METHOD(control_get_version, "GetVersion", RPC_UNARY, get_version_request, version);

@@ -1,0 +1,18 @@
+/* The methods of fsdpd.v1.Control, for common/rpc. */
+#ifndef FSDPD_CLIENT_METHODS_H
+#define FSDPD_CLIENT_METHODS_H
+
+#include "fsdpd/v1/control.pb-c.h"
+#include "rpc/rpc.h"
+
+extern const struct rpc_method control_submit_job;
+extern const struct rpc_method control_get_job;
+extern const struct rpc_method control_list_jobs;
+extern const struct rpc_method control_cancel_job;
+extern const struct rpc_method control_watch_job;
+extern const struct rpc_method control_plan_job;
+extern const struct rpc_method control_pull_state_dict;
+extern const struct rpc_method control_list_workers;
+extern const struct rpc_method control_get_version;
+
+#endif

@@ -1,0 +1,52 @@
+/*
+ * Progress of a job as text: a bar that redraws itself on a terminal, plain lines in a pipe, and
+ * the tutorial's lines at the end of an epoch. Formatting is pure; only struct live writes, to
+ * stderr.
+ */
+#ifndef FSDPD_CLIENT_PROGRESS_H
+#define FSDPD_CLIENT_PROGRESS_H
+
+#include "base/buf.h"
+#include "fsdpd/v1/control.pb-c.h"
+#include "output.h"
+
+struct progress {
+    uint64_t step, steps; /* steps 0: not known */
+    uint32_t epochs;      /* 0: not known */
+    double epoch;         /* done, fractional */
+    double loss;
+    double samples_per_second; /* 0: not known */
+    double seconds_left;       /* 0: not known */
+};
+
+void progress_take(struct progress *progress, const Fsdpd__V1__Metrics *metrics, uint64_t steps);
+
+/* "[=====>     ]  412/9380  epoch 1/10  loss 0.2341  5,812 samples/s  2m05s left" in fewer than
+ * `width` columns: what does not fit is left out, the least important first. */
+void progress_bar(const struct progress *progress, int width, bool colour, struct buf *out);
+
+/* "step 412/9380  loss 0.2341  5,812 samples/s  2m05s left" */
+void progress_plain(const struct progress *progress, struct buf *out);
+
+/* "[=====>     ]  2.1 MB of 4.8 MB  12 MB/s" */
+void progress_bytes(uint64_t done, uint64_t total, double seconds, int width, bool colour,
+                    struct buf *out);
+
+/* The tutorial's lines: "Train Epoch: 1 \tLoss: 0.2341", and "Test set: ..." if there was a test.
+ */
+void progress_epoch(const Fsdpd__V1__EpochEnd *epoch, struct buf *out);
+
+/* A line at the bottom of a terminal that is drawn over. */
+struct live {
+    struct terminal *terminal;
+    bool shown;
+    int64_t drawn_ns;
+};
+
+/* Whether it is time to draw again: at most ten times a second. */
+bool live_due(const struct live *live);
+void live_draw(struct live *live, const struct buf *line);
+/* Before anything else is written. */
+void live_clear(struct live *live);
+
+#endif

@@ -1,0 +1,278 @@
+/* Jobs, plans and units as text; see report.h. */
+#include "report.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "output.h"
+#include "progress.h"
+#include "spec/spec.h"
+
+enum { ELEMENT_BYTES = 4 }; /* parameters are f32 */
+
+const char *report_state(Fsdpd__V1__JobState state)
+{
+    const ProtobufCEnumValue *value =
+        protobuf_c_enum_descriptor_get_value(&fsdpd__v1__job_state__descriptor, (int)state);
+    return value ? value->name : "UNKNOWN";
+}
+
+bool report_is_over(Fsdpd__V1__JobState state)
+{
+    return state == FSDPD__V1__JOB_STATE__SUCCEEDED || state == FSDPD__V1__JOB_STATE__FAILED ||
+           state == FSDPD__V1__JOB_STATE__CANCELLED;
+}
+
+static void end_line(struct buf *out)
+{
+    if (out->length > 0 && out->data[out->length - 1] != '\n') buf_add_char(out, '\n');
+}
+
+void report_tree(const Fsdpd__V1__Plan *plan, struct buf *out)
+{
+    output_clean(out, plan->module_tree, true);
+    end_line(out);
+}
+
+void report_units(Fsdpd__V1__Unit *const *units, size_t count, int width, struct buf *out)
+{
+    static const struct table_column columns[] = {
+        {"UNIT", false}, {"PARAMETERS", true},  {"PADDED", true},
+        {"BYTES", true}, {"SHARD BYTES", true}, {"MODULES", false},
+    };
+    struct table table = {.columns = columns, .column_count = 6};
+    for (size_t i = 0; i < count; i++) {
+        struct buf modules = {0};
+        for (size_t m = 0; m < units[i]->n_modules; m++)
+            buf_printf(&modules, "%s%s", m ? ", " : "",
+                       units[i]->modules[m][0] ? units[i]->modules[m] : "(root)");
+        table_add(&table, units[i]->name);
+        table_add_count(&table, units[i]->parameters);
+        table_add_count(&table, units[i]->padded);
+        table_add_bytes(&table, units[i]->padded * ELEMENT_BYTES);
+        table_add_bytes(&table, units[i]->shard_bytes);
+        table_add(&table, buf_text(&modules));
+        buf_deinit(&modules);
+    }
+    table_print(&table, width, 0, out);
+    table_deinit(&table);
+}
+
+static void report_communication(const Fsdpd__V1__Plan *plan, struct buf *out)
+{
+    char bytes[32];
+    buf_printf(out, "Sent per rank and step: %s",
+               text_format_bytes(plan->communicated_bytes, bytes));
+    for (size_t i = 0; i < plan->n_collectives; i++) {
+        const Fsdpd__V1__Collective *collective = plan->collectives[i];
+        buf_printf(out, "%s%u ", i ? ", " : " (", collective->count);
+        output_clean(out, collective->kind, false);
+        buf_printf(out, " %s", text_format_bytes(collective->bytes, bytes));
+    }
+    buf_add_text(out, plan->n_collectives ? ")\n" : "\n");
+}
+
+void report_memory(const Fsdpd__V1__Plan *plan, struct buf *out)
+{
+    static const struct table_column columns[] = {{"MEMORY PER RANK", false}, {"BYTES", true}};
+    char count[32];
+    buf_printf(out, "%s parameters, ", text_format_count(plan->parameters, count));
+    output_clean(out, plan->strategy, false);
+    buf_printf(out, " over %u worker%s\n\n", plan->world, plan->world == 1 ? "" : "s");
+    struct table table = {.columns = columns, .column_count = 2};
+    for (size_t i = 0; i < plan->n_memory; i++) {
+        table_add(&table, plan->memory[i]->name);
+        table_add_bytes(&table, plan->memory[i]->bytes);
+    }
+    table_add(&table, "peak");
+    table_add_bytes(&table, plan->peak_bytes);
+    table_print(&table, 0, 0, out);
+    table_deinit(&table);
+    if (plan->peak_at != NULL && plan->peak_at[0] != '\0') {
+        buf_add_text(out, "The peak is at ");
+        output_clean(out, plan->peak_at, false);
+        buf_add_text(out, ".\n");
+    }
+    report_communication(plan, out);
+}
+
+static void label(struct buf *out, const char *name)
+{
+    buf_printf(out, "%-12s", name);
+}
+
+static void line_text(struct buf *out, const char *name, const char *text)
+{
+    if (text == NULL || text[0] == '\0') return;
+    label(out, name);
+    output_clean(out, text, false);
+    buf_add_char(out, '\n');
+}
+
+static void line_time(struct buf *out, const char *name, int64_t time_ms)
+{
+    char text[32];
+    if (time_ms > 0) line_text(out, name, clock_format_wall(time_ms, text));
+}
+
+static void report_metrics(const Fsdpd__V1__Metrics *metrics, struct buf *out)
+{
+    char text[32];
+    if (metrics->step == 0 && !metrics->evaluated) return;
+    label(out, "loss");
+    buf_printf(out, "%.4f at a learning rate of %g\n", metrics->loss, metrics->learning_rate);
+    if (metrics->evaluated) {
+        label(out, "test");
+        buf_printf(out, "loss %.4f, accuracy %.2f%%\n", metrics->test_loss,
+                   100 * metrics->accuracy);
+    }
+    label(out, "speed");
+    buf_printf(out, "%s samples/s, %.3g s per step, ",
+               text_format_count((uint64_t)(metrics->samples_per_second + 0.5), text),
+               metrics->step_seconds);
+    buf_printf(out, "%s of training\n", text_format_seconds(metrics->train_seconds, text));
+    label(out, "memory");
+    buf_printf(out, "%s measured peak per rank\n",
+               text_format_bytes(metrics->memory_peak_bytes, text));
+}
+
+static void report_progress(const Fsdpd__V1__Job *job, struct buf *out)
+{
+    char text[32];
+    label(out, "step");
+    if (job->steps == 0) {
+        buf_printf(out, "%llu\n", (unsigned long long)job->step);
+        return;
+    }
+    buf_printf(out, "%llu of %llu (%.0f%%)", (unsigned long long)job->step,
+               (unsigned long long)job->steps, 100.0 * (double)job->step / (double)job->steps);
+    if (!report_is_over(job->state) && job->metrics && job->metrics->seconds_left > 0)
+        buf_printf(out, ", %s left", text_format_seconds(job->metrics->seconds_left, text));
+    buf_add_char(out, '\n');
+}
+
+static void report_workers_of(const Fsdpd__V1__Job *job, struct buf *out)
+{
+    for (size_t i = 0; i < job->n_workers; i++) {
+        label(out, i == 0 ? "workers" : "");
+        buf_printf(out, "rank %zu: ", i);
+        output_clean(out, job->workers[i], false);
+        buf_add_char(out, '\n');
+    }
+}
+
+void report_job(const Fsdpd__V1__Job *job, int64_t now_ms, int width, struct buf *out)
+{
+    char age[32];
+    line_text(out, "job", job->id);
+    label(out, "state");
+    buf_printf(out, "%s for %s\n", report_state(job->state),
+               output_age(job->state_ms, now_ms, age));
+    if (job->reason != NULL) {
+        line_text(out, "reason",
+                  job->reason->message[0] ? job->reason->message : job->reason->code);
+        if (job->reason->message[0]) line_text(out, "reason code", job->reason->code);
+    }
+    label(out, "attempt");
+    buf_printf(out, "%u\n", job->attempt);
+    report_progress(job, out);
+    if (job->metrics != NULL) report_metrics(job->metrics, out);
+    line_time(out, "submitted", job->submitted_ms);
+    line_time(out, "started", job->started_ms);
+    line_time(out, "finished", job->finished_ms);
+    report_workers_of(job, out);
+    line_text(out, "state_dict",
+              job->has_state_dict ? "yes: fsdpctl pull writes it to a file" : "no");
+    if (job->n_units > 0) {
+        buf_add_char(out, '\n');
+        report_units(job->units, job->n_units, width, out);
+    }
+    if (job->plan != NULL) {
+        buf_add_char(out, '\n');
+        report_memory(job->plan, out);
+    }
+    if (job->spec != NULL) {
+        struct buf yaml = {0};
+        spec_to_yaml(job->spec, &yaml);
+        buf_add_char(out, '\n');
+        output_clean(out, buf_text(&yaml), true);
+        buf_deinit(&yaml);
+    }
+}
+
+static void add_job_row(struct table *table, const Fsdpd__V1__Job *job, int64_t now_ms)
+{
+    char age[32];
+    const Fsdpd__V1__Metrics *metrics = job->metrics;
+    table_add(table, job->id);
+    table_add(table, report_state(job->state));
+    if (job->steps > 0)
+        table_addf(table, "%llu/%llu", (unsigned long long)job->step,
+                   (unsigned long long)job->steps);
+    else table_add(table, "-");
+    if (metrics != NULL && metrics->step > 0) table_addf(table, "%.4f", metrics->loss);
+    else table_add(table, "-");
+    if (metrics != NULL && metrics->evaluated) table_addf(table, "%.2f%%", 100 * metrics->accuracy);
+    else table_add(table, "-");
+    table_addf(table, "%u", job->spec ? job->spec->workers : (unsigned)job->n_workers);
+    table_add(table, output_age(job->submitted_ms, now_ms, age));
+    table_add(table, job->reason == NULL       ? ""
+                     : job->reason->message[0] ? job->reason->message
+                                               : job->reason->code);
+}
+
+void report_jobs(Fsdpd__V1__Job *const *jobs, size_t count, int64_t now_ms, int width,
+                 struct buf *out)
+{
+    static const struct table_column columns[] = {
+        {"JOB", false},     {"STATE", false},  {"STEP", true}, {"LOSS", true},
+        {"ACCURACY", true}, {"WORKERS", true}, {"AGE", true},  {"REASON", false},
+    };
+    struct table table = {.columns = columns, .column_count = 8};
+    for (size_t i = 0; i < count; i++) add_job_row(&table, jobs[i], now_ms);
+    table_print(&table, width, 0, out);
+    table_deinit(&table);
+}
+
+void report_workers(Fsdpd__V1__Worker *const *workers, size_t count, int64_t now_ms, int width,
+                    struct buf *out)
+{
+    static const struct table_column columns[] = {
+        {"WORKER", false}, {"STATE", false},   {"JOB", false}, {"RANK", true},
+        {"MEMORY", true},  {"ATTACHED", true}, {"PID", true},  {"RESTARTS", true},
+        {"DEVICE", false}, {"VERSION", false},
+    };
+    struct table table = {.columns = columns, .column_count = 10};
+    for (size_t i = 0; i < count; i++) {
+        const Fsdpd__V1__Worker *worker = workers[i];
+        char age[32];
+        table_add(&table, worker->id);
+        table_add(&table, worker->state);
+        table_add(&table, worker->job[0] ? worker->job : "-");
+        if (worker->rank >= 0 && worker->job[0]) table_addf(&table, "%d", worker->rank);
+        else table_add(&table, "-");
+        table_add_bytes(&table, worker->memory_bytes);
+        table_add(&table, output_age(worker->attached_ms, now_ms, age));
+        table_addf(&table, "%lld", (long long)worker->pid);
+        table_addf(&table, "%u", worker->restarts);
+        table_add(&table, worker->device);
+        table_add(&table, worker->version);
+    }
+    table_print(&table, width, 0, out);
+    table_deinit(&table);
+}
+
+void report_end(const char *id, Fsdpd__V1__JobState state, const Fsdpd__V1__Reason *reason,
+                struct buf *out)
+{
+    output_clean(out, id, false);
+    buf_printf(out, " %s", report_state(state));
+    const char *why = reason == NULL ? "" : reason->message[0] ? reason->message : reason->code;
+    if (why[0] != '\0') {
+        buf_add_text(out, ": ");
+        output_clean(out, why, false);
+    }
+    buf_add_char(out, '\n');
+}

@@ -1,0 +1,325 @@
+/*
+ * Synchronous calls over common/rpc; see session.h. The session owns the loop, the runtime, the
+ * channel and the handles. A unary call cannot be taken back: one that a signal interrupts is left
+ * behind, and its state is freed when the channel closes.
+ */
+#include "session.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+
+enum { SIGNAL_COUNT = 3 };
+static const int caught_signals[SIGNAL_COUNT] = {SIGINT, SIGTERM, SIGHUP};
+
+struct session {
+    uv_loop_t loop;
+    struct rpc_runtime *runtime;
+    struct rpc_channel *channel;
+    char *address;
+    int64_t timeout_ms;
+    uv_timer_t timer;
+    bool timer_fired;
+    uv_signal_t signals[SIGNAL_COUNT];
+    bool catches;
+    int signal;
+    struct rpc_stream *stream; /* the open one, for a signal to end */
+};
+
+char *session_address(const char *address)
+{
+    if (address == NULL || address[0] == '\0') address = getenv("FSDPD_ADDRESS");
+    if (address != NULL && address[0] != '\0') return mem_strdup(address);
+    const char *runtime = getenv("XDG_RUNTIME_DIR");
+    if (geteuid() != 0 && runtime != NULL && runtime[0] == '/') {
+        char *path = mem_printf("%s/fsdpd/fsdpd.sock", runtime);
+        char *own = access(path, F_OK) == 0 ? mem_printf("unix:%s", path) : NULL;
+        free(path);
+        if (own != NULL) return own;
+    }
+    return mem_strdup("unix:/run/fsdpd/fsdpd.sock");
+}
+
+const char *session_peer(const struct session *session)
+{
+    return session->address;
+}
+
+static void set_flag(void *user)
+{
+    *(bool *)user = true;
+}
+
+static void close_runtime(struct session *session)
+{
+    bool closed = false;
+    rpc_runtime_close(session->runtime, set_flag, &closed);
+    while (!closed) uv_run(&session->loop, UV_RUN_ONCE);
+}
+
+static void close_loop(struct session *session)
+{
+    uv_close((uv_handle_t *)&session->timer, NULL);
+    for (int i = 0; session->catches && i < SIGNAL_COUNT; i++)
+        uv_close((uv_handle_t *)&session->signals[i], NULL);
+    while (uv_run(&session->loop, UV_RUN_DEFAULT) != 0) {}
+    uv_loop_close(&session->loop);
+    free(session->address);
+    free(session);
+}
+
+status_t session_new(const char *address, int64_t timeout_ms, struct session **out)
+{
+    char *given = session_address(address);
+    char *normal = NULL;
+    status_t status = rpc_address_parse(given, &normal);
+    free(given);
+    if (status != NULL) return status;
+    struct session *session = mem_alloc(sizeof *session);
+    int error = uv_loop_init(&session->loop);
+    if (error != 0) {
+        free(session);
+        free(normal);
+        return status_new(STATUS_INTERNAL, "cannot make an event loop: %s", uv_strerror(error));
+    }
+    session->address = normal;
+    session->timeout_ms = timeout_ms;
+    uv_timer_init(&session->loop, &session->timer);
+    status = rpc_runtime_new(&session->loop, &session->runtime);
+    if (status == NULL) {
+        status = rpc_channel_new(session->runtime, session->address, &session->channel);
+        if (status != NULL) close_runtime(session);
+    }
+    if (status != NULL) close_loop(session);
+    else *out = session;
+    return status;
+}
+
+void session_free(struct session *session)
+{
+    if (session == NULL) return;
+    bool closed = false;
+    rpc_channel_close(session->channel, set_flag, &closed);
+    while (!closed) uv_run(&session->loop, UV_RUN_ONCE);
+    close_runtime(session);
+    close_loop(session);
+}
+
+static void on_signal(uv_signal_t *handle, int number)
+{
+    struct session *session = handle->data;
+    session->signal = number;
+    if (session->stream != NULL) rpc_stream_cancel(session->stream);
+}
+
+void session_catch_signals(struct session *session)
+{
+    if (session->catches) return;
+    session->catches = true;
+    for (int i = 0; i < SIGNAL_COUNT; i++) {
+        uv_signal_init(&session->loop, &session->signals[i]);
+        session->signals[i].data = session;
+        uv_signal_start(&session->signals[i], on_signal, caught_signals[i]);
+        uv_unref((uv_handle_t *)&session->signals[i]);
+    }
+}
+
+int session_signal(const struct session *session)
+{
+    return session->signal;
+}
+
+static status_t interrupted(const struct session *session)
+{
+    return status_new(STATUS_CANCELLED, "interrupted by %s", strsignal(session->signal));
+}
+
+/*
+ * What is wrong with a Unix socket that gRPC could not reach; NULL if nothing is, so that the error
+ * is the daemon's own.
+ */
+static status_t diagnose_socket(const char *path)
+{
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    if (strlen(path) >= sizeof name.sun_path) return NULL;
+    strcpy(name.sun_path, path);
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) return NULL;
+    int error = connect(fd, (struct sockaddr *)&name, sizeof name) == 0 ? 0 : errno;
+    close(fd);
+    switch (error) {
+    case ENOENT:
+        return status_new(STATUS_UNAVAILABLE,
+                          "no fsdpd at unix:%s: there is no such socket; is fsdpd running? "
+                          "--address or FSDPD_ADDRESS names another one",
+                          path);
+    case ECONNREFUSED:
+        return status_new(STATUS_UNAVAILABLE,
+                          "no fsdpd at unix:%s: the socket is there, but nobody listens", path);
+    case EACCES:
+    case EPERM:
+        return status_new(STATUS_PERMISSION_DENIED,
+                          "not permitted to use the socket %s; be root or a member of its group",
+                          path);
+    default: return NULL;
+    }
+}
+
+static status_t explain(const struct session *session, status_t status)
+{
+    if (status_code(status) != STATUS_UNAVAILABLE) return status;
+    status_t diagnosis =
+        strncmp(session->address, "unix:", 5) == 0 ? diagnose_socket(session->address + 5) : NULL;
+    if (diagnosis == NULL) return status_wrap(status, "fsdpd at %s", session->address);
+    status_free(status);
+    return diagnosis;
+}
+
+struct call {
+    bool done, abandoned;
+    status_t status;
+    ProtobufCMessage *response;
+};
+
+static ProtobufCMessage *copy_message(const ProtobufCMessage *message)
+{
+    size_t size = protobuf_c_message_get_packed_size(message);
+    uint8_t *bytes = mem_alloc(size + 1);
+    protobuf_c_message_pack(message, bytes);
+    ProtobufCMessage *copy = protobuf_c_message_unpack(message->descriptor, NULL, size, bytes);
+    free(bytes);
+    return copy;
+}
+
+static void on_unary_done(status_t status, const ProtobufCMessage *response, void *user)
+{
+    struct call *call = user;
+    if (call->abandoned) {
+        status_free(status);
+        free(call);
+        return;
+    }
+    call->done = true;
+    call->status = status;
+    if (status == NULL) call->response = copy_message(response);
+}
+
+status_t session_call(struct session *session, const struct rpc_method *method,
+                      const ProtobufCMessage *request, bool wait_for_ready,
+                      ProtobufCMessage **response)
+{
+    if (session->signal != 0) return interrupted(session);
+    struct call *call = mem_alloc(sizeof *call);
+    rpc_channel_call(session->channel, method, request, session->timeout_ms, wait_for_ready,
+                     on_unary_done, call);
+    while (!call->done && session->signal == 0) uv_run(&session->loop, UV_RUN_ONCE);
+    if (!call->done) {
+        call->abandoned = true;
+        return interrupted(session);
+    }
+    status_t status = call->status;
+    if (status == NULL && call->response == NULL)
+        status = status_new(STATUS_INTERNAL, "the daemon's response cannot be read");
+    if (status == NULL) *response = call->response;
+    free(call);
+    return explain(session, status);
+}
+
+struct reading {
+    struct session *session;
+    session_take *take;
+    void *user;
+    int64_t idle_ms;
+    bool closed;
+    status_t taken;  /* the error that `take` returned */
+    status_t status; /* the stream's own */
+    bool idle;
+};
+
+static void on_idle(uv_timer_t *timer)
+{
+    struct reading *reading = timer->data;
+    if (reading->closed) return;
+    reading->idle = true;
+    rpc_stream_cancel(reading->session->stream);
+}
+
+static void await_message(struct reading *reading)
+{
+    if (reading->idle_ms <= 0) return;
+    uv_update_time(&reading->session->loop); /* `take` may have been slow */
+    uv_timer_start(&reading->session->timer, on_idle, (uint64_t)reading->idle_ms, 0);
+}
+
+static void on_stream_message(struct rpc_stream *stream, const ProtobufCMessage *message,
+                              void *user)
+{
+    struct reading *reading = user;
+    if (reading->taken != NULL || reading->session->signal != 0) return;
+    reading->taken = reading->take(message, reading->user);
+    if (reading->taken != NULL) {
+        rpc_stream_cancel(stream);
+        return;
+    }
+    await_message(reading);
+    rpc_stream_read(stream);
+}
+
+static void on_stream_closed(struct rpc_stream *stream, status_t status, void *user)
+{
+    (void)stream;
+    struct reading *reading = user;
+    reading->session->stream = NULL;
+    reading->status = status;
+    reading->closed = true;
+}
+
+status_t session_stream(struct session *session, const struct rpc_method *method,
+                        const ProtobufCMessage *request, int64_t idle_ms, session_take *take,
+                        void *user)
+{
+    static const struct rpc_stream_callbacks callbacks = {
+        .on_message = on_stream_message,
+        .on_closed = on_stream_closed,
+    };
+    if (session->signal != 0) return interrupted(session);
+    struct reading reading = {.session = session, .take = take, .user = user, .idle_ms = idle_ms};
+    session->timer.data = &reading;
+    session->stream =
+        rpc_stream_open(session->channel, method, request, 0, false, &callbacks, &reading);
+    await_message(&reading);
+    rpc_stream_read(session->stream);
+    while (!reading.closed) uv_run(&session->loop, UV_RUN_ONCE);
+    uv_timer_stop(&session->timer);
+    if (reading.taken != NULL) return status_first(reading.taken, reading.status);
+    if (reading.status == NULL) return NULL;
+    if (session->signal != 0) return status_first(interrupted(session), reading.status);
+    if (reading.idle) {
+        status_free(reading.status);
+        return status_new(STATUS_DEADLINE_EXCEEDED, "nothing came from fsdpd for %g s",
+                          (double)idle_ms / 1000);
+    }
+    return explain(session, reading.status);
+}
+
+static void on_slept(uv_timer_t *timer)
+{
+    struct session *session = timer->data;
+    session->timer_fired = true;
+}
+
+void session_sleep(struct session *session, int64_t milliseconds)
+{
+    session->timer.data = session;
+    session->timer_fired = false;
+    uv_timer_start(&session->timer, on_slept, (uint64_t)milliseconds, 0);
+    while (!session->timer_fired && session->signal == 0) uv_run(&session->loop, UV_RUN_ONCE);
+    uv_timer_stop(&session->timer);
+}

@@ -1,0 +1,78 @@
+/* show and wrap show: one job, and how its modules are wrapped. */
+#include <string.h>
+
+#include "base/clock.h"
+#include "client.h"
+#include "exit.h"
+#include "json.h"
+#include "report.h"
+
+static bool get_job(struct client *client, const char *id, Fsdpd__V1__Job **job, int *code)
+{
+    Fsdpd__V1__GetJobRequest request = FSDPD__V1__GET_JOB_REQUEST__INIT;
+    ProtobufCMessage *response;
+    request.id = (char *)id;
+    if (!client_call(client, &control_get_job, &request.base, &response, code)) return false;
+    *job = (Fsdpd__V1__Job *)(void *)response;
+    return true;
+}
+
+static int table_width(const struct client *client)
+{
+    return client->terminal.out ? client->terminal.width : 0;
+}
+
+int verb_show(struct client *client)
+{
+    Fsdpd__V1__Job *job;
+    int code;
+    if (!get_job(client, client->options.arguments[0], &job, &code)) return code;
+    struct buf text = {0};
+    if (client->options.format == FORMAT_JSON) {
+        json_add_message(&text, &job->base, 0);
+        buf_add_char(&text, '\n');
+    } else {
+        report_job(job, clock_wall_ms(), table_width(client), &text);
+    }
+    output_print(&text);
+    fsdpd__v1__job__free_unpacked(job, NULL);
+    return EXIT_DONE;
+}
+
+/* {"id": ..., "units": [...], "module_tree": ...} */
+static void wrap_json(const Fsdpd__V1__Job *job, struct buf *out)
+{
+    buf_add_text(out, "{\n  \"id\": ");
+    json_add_string(out, job->id);
+    buf_add_text(out, ",\n  \"units\": ");
+    json_add_messages(out, (const ProtobufCMessage *const *)(const void *)job->units, job->n_units,
+                      2);
+    buf_add_text(out, ",\n  \"module_tree\": ");
+    json_add_string(out, job->plan ? job->plan->module_tree : "");
+    buf_add_text(out, "\n}\n");
+}
+
+int verb_wrap(struct client *client)
+{
+    const char *const *arguments = client->options.arguments;
+    if (strcmp(arguments[0], "show") != 0)
+        return output_error(status_new(STATUS_INVALID_ARGUMENT,
+                                       "wrap: expected show JOB, found '%s'", arguments[0]));
+    Fsdpd__V1__Job *job;
+    int code;
+    if (!get_job(client, arguments[1], &job, &code)) return code;
+    struct buf text = {0};
+    if (client->options.format == FORMAT_JSON) {
+        wrap_json(job, &text);
+    } else {
+        if (job->plan != NULL) {
+            report_tree(job->plan, &text);
+            buf_add_char(&text, '\n');
+        }
+        if (job->n_units == 0) output_note("%s has no units yet: it is not planned", job->id);
+        else report_units(job->units, job->n_units, table_width(client), &text);
+    }
+    output_print(&text);
+    fsdpd__v1__job__free_unpacked(job, NULL);
+    return EXIT_DONE;
+}

@@ -1,0 +1,131 @@
+/* submit: a job file into the queue; with --wait, followed to its end. */
+#include <string.h>
+
+#include "client.h"
+#include "exit.h"
+#include "follow.h"
+#include "json.h"
+#include "report.h"
+
+static status_t set_wait(struct options *options, const char *value)
+{
+    (void)value;
+    options->wait = true;
+    return NULL;
+}
+
+static status_t set_verbose(struct options *options, const char *value)
+{
+    (void)value;
+    options->verbose = true;
+    return NULL;
+}
+
+static status_t set_id(struct options *options, const char *value)
+{
+    if (value[0] == '\0') return status_new(STATUS_INVALID_ARGUMENT, "expected an id");
+    options->id = value;
+    return NULL;
+}
+
+const struct option_row submit_options[] = {
+    {"set", 0, "KEY=VALUE", "override a key of the job file; may be repeated", option_set},
+    {"id", 0, "ID", "the job's id; submitting the same file under it again is safe", set_id},
+    {"wait", 'w', NULL, "follow the job to its end", set_wait},
+    {"verbose", 'v', NULL, "show the module tree and the plan, also without --wait", set_verbose},
+    {0},
+};
+
+static void print_json(const Fsdpd__V1__Job *job)
+{
+    struct buf text = {0};
+    json_add_message(&text, &job->base, 0);
+    buf_add_char(&text, '\n');
+    output_print(&text);
+}
+
+/* The plan goes to stdout with --wait, where it is part of the record of a run; otherwise the id is
+ * the only result, and the plan a note. */
+static void print_plan(struct client *client, const Fsdpd__V1__Job *job)
+{
+    struct buf text = {0};
+    if (job->plan == NULL) {
+        output_note("%s has no plan yet", job->id);
+        return;
+    }
+    report_tree(job->plan, &text);
+    buf_add_char(&text, '\n');
+    report_memory(job->plan, &text);
+    buf_add_char(&text, '\n');
+    if (client->options.wait) {
+        output_print(&text);
+        return;
+    }
+    fputs(buf_text(&text), stderr);
+    buf_deinit(&text);
+}
+
+static int wait_for_end(struct client *client, struct session *session, const Fsdpd__V1__Job *job)
+{
+    bool json = client->options.format == FORMAT_JSON;
+    int code = follow_job(client, session, job, json ? FOLLOW_QUIET : FOLLOW_TEXT);
+    bool over = code == EXIT_DONE || code == EXIT_JOB_FAILED || code == EXIT_JOB_CANCELLED;
+    if (!json || !over) return code;
+    Fsdpd__V1__GetJobRequest request = FSDPD__V1__GET_JOB_REQUEST__INIT;
+    request.id = job->id;
+    ProtobufCMessage *response;
+    status_t status = session_call(session, &control_get_job, &request.base, false, &response);
+    if (status != NULL) {
+        int failed = output_error(status);
+        return code == EXIT_DONE ? failed : code;
+    }
+    print_json((const Fsdpd__V1__Job *)(const void *)response);
+    protobuf_c_message_free_unpacked(response, NULL);
+    return code;
+}
+
+static int submit(struct client *client, struct session *session, Fsdpd__V1__JobSpec *spec)
+{
+    const struct options *options = &client->options;
+    Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
+    ProtobufCMessage *response;
+    request.spec = spec;
+    if (options->id != NULL) request.id = (char *)options->id;
+    status_t status = session_call(session, &control_submit_job, &request.base, false, &response);
+    if (status != NULL) return output_error(status);
+    Fsdpd__V1__Job *job = (Fsdpd__V1__Job *)(void *)response;
+    int code = EXIT_DONE;
+    if (options->format == FORMAT_TABLE && (options->wait || options->verbose))
+        print_plan(client, job);
+    if (options->wait) {
+        output_note("submitted %s; Ctrl-C detaches", job->id);
+        code = wait_for_end(client, session, job);
+    } else if (options->format == FORMAT_JSON) {
+        print_json(job);
+    } else {
+        struct buf id = {0};
+        output_clean(&id, job->id, false);
+        buf_add_char(&id, '\n');
+        output_print(&id);
+        output_note("next: fsdpctl watch %s", job->id);
+    }
+    fsdpd__v1__job__free_unpacked(job, NULL);
+    return code;
+}
+
+int verb_submit(struct client *client)
+{
+    Fsdpd__V1__JobSpec *spec;
+    if (!client_read_spec(client, &spec)) return EXIT_USAGE;
+    struct session *session;
+    status_t status = session_new(client->options.address, client->options.timeout_ms, &session);
+    int code;
+    if (status != NULL) {
+        code = output_error(status);
+    } else {
+        code = submit(client, session, spec);
+        session_free(session);
+    }
+    spec_free(spec);
+    return code;
+}

@@ -1,0 +1,38 @@
+/* The table of verbs, in the order of help. */
+#include "client.h"
+
+const struct verb verbs[] = {
+    {"submit", "FILE", 1, "Queue a job, and with --wait follow it to its end",
+     "FILE is a job file (docs/job-file.md). Prints the job's id. --wait shows the wrapped module\n"
+     "tree, the plan's memory and live progress, and exits with 0, 8 or 9 as the job succeeded,\n"
+     "failed or was cancelled. Ctrl-C then detaches (exit 130); the job goes on. With -o json the\n"
+     "result is the job as it is at the end.\n",
+     submit_options, verb_submit},
+    {"plan", "FILE", 1, "Show a job's units, memory and communication without running it",
+     "A worker makes the plan; nothing is queued. Exit 10: it does not fit a worker.\n",
+     plan_options, verb_plan},
+    {"list", "", 0, "List the jobs, oldest first", NULL, NULL, verb_list},
+    {"show", "JOB", 1, "Show a job: state, reason, progress, units, plan, settings", NULL, NULL,
+     verb_show},
+    {"watch", "JOB", 1, "Follow a job from its beginning to its end",
+     "Exits with 0, 8 or 9 as the job succeeded, failed or was cancelled. Ctrl-C detaches (exit\n"
+     "130) and does not cancel. When fsdpd restarts, watching goes on where it stopped; --timeout\n"
+     "is how long it is waited for. With -o json every event is one line.\n",
+     NULL, verb_watch},
+    {"wrap", "show JOB", 2, "Show which modules a job's FSDP units hold", NULL, NULL, verb_wrap},
+    {"cancel", "JOB", 1, "End a job at its next step boundary", NULL, NULL, verb_cancel},
+    {"pull", "JOB", 1, "Write a job's full state_dict to a safetensors file",
+     "Also from a running job: the weights of one step, the same on all ranks. FILE is written\n"
+     "under a temporary name beside it and renamed when it is complete; interrupted, nothing is\n"
+     "left. \"-\" is standard output. --timeout is how long to wait for the next bytes.\n"
+     "Because -o names the file here, --format json asks for a result in JSON.\n",
+     pull_options, verb_pull},
+    {"workers", "", 0, "List the attached workers", NULL, NULL, verb_workers},
+    {"status", "", 0, "Show the daemon, its workers and jobs at a glance", NULL, NULL, verb_status},
+    {"version", "", 0, "Show the versions of fsdpctl and of the daemon", NULL, NULL, verb_version},
+    {"completion", "bash", 1, "Print a script for the shell: source <(fsdpctl completion bash)",
+     NULL, NULL, verb_completion},
+    {"help", "[VERB]", 1, "Explain a verb", NULL, NULL, verb_help},
+};
+
+const int verb_count = sizeof verbs / sizeof verbs[0];
