@@ -37,7 +37,8 @@ struct rpc_stream_callbacks {
     /* A message that rpc_stream_read asked for; valid during the callback. The end of the stream is
      * told by on_closed alone. */
     void (*on_message)(struct rpc_stream *stream, const ProtobufCMessage *message, void *user);
-    /* A message was accepted; rpc_stream_queued has gone down. May be NULL. */
+    /* A message was accepted; rpc_stream_queued has gone down. Not after rpc_stream_finish_sending.
+     * May be NULL. */
     void (*on_writable)(struct rpc_stream *stream, void *user);
     /* The call's end: status NULL for OK, else an error that the callback owns. Exactly once, last.
      */
@@ -57,7 +58,7 @@ int rpc_stream_queued(const struct rpc_stream *stream);
  * through on_message if rpc_stream_read asked for it. */
 void rpc_stream_finish_sending(struct rpc_stream *stream);
 
-/* Asks for one more message; at most one request outstanding. */
+/* Asks for one more message; at most one request is outstanding, a second one does nothing. */
 void rpc_stream_read(struct rpc_stream *stream);
 
 /* on_closed follows with CANCELLED. */

@@ -18,13 +18,38 @@ librpc_a_SOURCES = \
 %D%/librpc_a-health.$(OBJEXT) %D%/librpc_a-reflection.$(OBJEXT): proto/generated.stamp
 
 if HAVE_CHECK
-check_PROGRAMS += tests/unit/test_rpc
-TESTS += tests/unit/test_rpc
-RPC_TEST_WORLD = tests/unit/test_rpc_world.c tests/unit/test_rpc_world.h
+RPC_TESTS = tests/unit/test_rpc tests/unit/test_rpc_ends tests/unit/test_rpc_server \
+  tests/unit/test_rpc_parts
+check_PROGRAMS += $(RPC_TESTS)
+TESTS += $(RPC_TESTS)
 RPC_TEST_CPPFLAGS = $(AM_CPPFLAGS) $(GRPC_CFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS) $(CHECK_CFLAGS)
-RPC_TEST_LIBS = librpc.a libproto.a libbase.a $(GRPC_LIBS) $(PROTOBUF_C_LIBS) $(UV_LIBS) \
-  $(CHECK_LIBS)
-tests_unit_test_rpc_SOURCES = tests/unit/test_rpc.c $(RPC_TEST_WORLD)
+
+# The service that they talk to.
+check_LIBRARIES += tests/unit/librpctest.a
+tests_unit_librpctest_a_CPPFLAGS = $(RPC_TEST_CPPFLAGS)
+tests_unit_librpctest_a_SOURCES = \
+  tests/unit/test_rpc_notes.c tests/unit/test_rpc_notes.h \
+  tests/unit/test_rpc_world.c tests/unit/test_rpc_world.h
+RPC_TEST_LIBS = tests/unit/librpctest.a librpc.a libproto.a libbase.a $(GRPC_LIBS) \
+  $(PROTOBUF_C_LIBS) $(UV_LIBS) $(CHECK_LIBS)
+
+tests_unit_test_rpc_SOURCES = tests/unit/test_rpc.c
 tests_unit_test_rpc_CPPFLAGS = $(RPC_TEST_CPPFLAGS)
 tests_unit_test_rpc_LDADD = $(RPC_TEST_LIBS)
+tests_unit_test_rpc_ends_SOURCES = tests/unit/test_rpc_ends.c
+tests_unit_test_rpc_ends_CPPFLAGS = $(RPC_TEST_CPPFLAGS)
+tests_unit_test_rpc_ends_LDADD = $(RPC_TEST_LIBS)
+tests_unit_test_rpc_server_SOURCES = tests/unit/test_rpc_server.c
+tests_unit_test_rpc_server_CPPFLAGS = $(RPC_TEST_CPPFLAGS)
+tests_unit_test_rpc_server_LDADD = $(RPC_TEST_LIBS)
+tests_unit_test_rpc_parts_SOURCES = tests/unit/test_rpc_parts.c
+tests_unit_test_rpc_parts_CPPFLAGS = $(RPC_TEST_CPPFLAGS)
+tests_unit_test_rpc_parts_LDADD = $(RPC_TEST_LIBS)
+
+tests/unit/librpctest_a-test_rpc_notes.$(OBJEXT) \
+tests/unit/librpctest_a-test_rpc_world.$(OBJEXT) \
+tests/unit/test_rpc-test_rpc.$(OBJEXT) \
+tests/unit/test_rpc_ends-test_rpc_ends.$(OBJEXT) \
+tests/unit/test_rpc_server-test_rpc_server.$(OBJEXT) \
+tests/unit/test_rpc_parts-test_rpc_parts.$(OBJEXT): proto/generated.stamp
 endif

@@ -118,6 +118,9 @@ status_t rpc_runtime_new(uv_loop_t *loop, struct rpc_runtime **runtime_out)
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     gpr_set_log_function(log_grpc);
+    /* Names resolve as everywhere else on the machine (getaddrinfo): gRPC's default, c-ares, knows
+     * nothing of nsswitch.conf and leaks. There is no other way to say so. */
+    setenv("GRPC_DNS_RESOLVER", "native", 0);
     grpc_init();
     runtime->queue = grpc_completion_queue_create_for_next(NULL);
     error = pthread_create(&runtime->poller, NULL, poll_queue, runtime);

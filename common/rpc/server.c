@@ -120,9 +120,12 @@ status_t rpc_server_new(struct rpc_runtime *runtime, const struct rpc_service *s
 
 static int bind_port(struct rpc_server *server, const char *normal)
 {
+    /* gRPC decodes percent signs here too; only a path can hold any. */
+    char *target = rpc_address_unix_path(normal) ? rpc_address_target(normal) : mem_strdup(normal);
     grpc_server_credentials *credentials = grpc_insecure_server_credentials_create();
-    int port = grpc_server_add_http2_port(server->server, normal, credentials);
+    int port = grpc_server_add_http2_port(server->server, target, credentials);
     grpc_server_credentials_release(credentials);
+    free(target);
     return port;
 }
 

@@ -27,9 +27,11 @@ struct rpc_handler {
      */
     void (*on_start)(struct rpc_call *call, const ProtobufCMessage *request, void *service);
     /* One message that rpc_call_read asked for, valid during this callback; NULL: the client will
-     * send no more. Streaming kinds only. */
+     * send no more. A client that cancels or vanishes never looks like that: only on_closed comes.
+     * Streaming kinds only. */
     void (*on_message)(struct rpc_call *call, const ProtobufCMessage *message, void *service);
-    /* A message was accepted; rpc_call_queued has gone down. May be NULL. */
+    /* A message was accepted; rpc_call_queued has gone down. Not after rpc_call_finish. May be
+     * NULL. */
     void (*on_writable)(struct rpc_call *call, void *service);
     /* The call is over (answered, cancelled, or its client vanished); `call` is invalid afterwards.
      * May be NULL. */
@@ -79,7 +81,9 @@ void rpc_server_close(struct rpc_server *server, int grace_ms, void (*closed)(vo
 void rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message);
 int rpc_call_queued(const struct rpc_call *call);
 
-/* Asks for one more message of a client stream. At most one request may be outstanding. */
+/* Asks for one more message of a client stream. At most one request is outstanding; a second one,
+ * or one after the end, does nothing. A message that does not decode ends the call with
+ * INVALID_ARGUMENT. */
 void rpc_call_read(struct rpc_call *call);
 
 /* Ends the call after what is queued: with OK if `status` is NULL, else with its code and message.
