@@ -14,16 +14,9 @@
 #define FSDPD_RUNTIME_COMM_H
 
 #include "runtime/device.h"
+#include "runtime/rendezvous.h"
 
 struct comm;
-
-/* Where ranks find each other: small values under names. Functions may be called from any thread. */
-struct rendezvous {
-    status_t (*set)(void *user, const char *key, const void *value, size_t size);
-    /* Waits for the key; *value is the caller's to free. */
-    status_t (*get)(void *user, const char *key, int64_t timeout_ms, void **value, size_t *size);
-    void *user;
-};
 
 /* A group of `world` local ranks; give one handle to each thread. The group goes with its last one. */
 status_t comm_local_new(int world, int64_t timeout_ms, struct comm **comms) FSDPD_MUST_USE;

@@ -3,8 +3,9 @@
  * device (cpu, null; cuda comes as a loadable module), so that the executor knows none of them.
  *
  * A lane is one in-order queue of work: a thread on the cpu, a stream on cuda. Work is enqueued and
- * ordered with events; enqueueing never waits for the work. An error on a lane is sticky: what was
- * queued after it is skipped, events after it still fire, and lane_wait reports the first error.
+ * ordered with events; enqueueing does not wait for the work (only for room, if the lane's bounded
+ * queue is full). An error on a lane is sticky: what was queued after it is skipped, events after it
+ * still fire, and lane_wait reports the first error. One thread at a time enqueues on a lane.
  */
 #ifndef FSDPD_RUNTIME_DEVICE_H
 #define FSDPD_RUNTIME_DEVICE_H
@@ -42,6 +43,11 @@ uint64_t device_peak_bytes(const struct device *device);
 /* 64-byte aligned, zeroed. RESOURCE_EXHAUSTED if there is not enough. */
 status_t device_allocate(struct device *device, uint64_t bytes, void **memory) FSDPD_MUST_USE;
 void device_release(struct device *device, void *memory); /* accepts NULL */
+/* Of an allocation, the bytes in pages that were really touched; 0 if the device cannot tell. */
+uint64_t device_touched_bytes(struct device *device, void *memory);
+
+/* For tests: what the null device was told, one line per call; NULL for others. Caller frees. */
+char *device_log(const struct device *device);
 
 /*
  * Chooses layouts (changing the types in `graph`) and prepares every op. The lowering that plan_build

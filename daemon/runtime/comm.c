@@ -1,0 +1,253 @@
+/*
+ * Communicators, the part that all kinds share: collectives are numbered when they are enqueued and
+ * run by the lane's thread; the first failure of a communicator sticks. The comm owns its call
+ * records, which are reused, so that a steady state allocates nothing.
+ */
+#include "runtime/comm.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "kernels/kernels.h"
+#include "runtime/comm_table.h"
+
+const char *comm_kind_name(enum comm_kind kind)
+{
+    static const char *const names[] = {"all_gather", "reduce_scatter", "all_reduce",
+                                        "broadcast",  "gather",         "barrier"};
+    return names[kind];
+}
+
+void comm_init(struct comm *comm, const struct comm_table *table, int rank, int world,
+               int64_t timeout_ms)
+{
+    comm->table = table;
+    comm->rank = rank;
+    comm->world = world;
+    comm->timeout_ms = timeout_ms;
+    pthread_mutex_init(&comm->lock, NULL);
+}
+
+void comm_deinit(struct comm *comm)
+{
+    for (struct comm_call *call = comm->made, *next; call != NULL; call = next) {
+        next = call->next_made;
+        free(call);
+    }
+    status_free(comm->failure);
+    buf_deinit(&comm->log);
+    pthread_mutex_destroy(&comm->lock);
+}
+
+void comm_free(struct comm *comm)
+{
+    if (comm != NULL) comm->table->free(comm);
+}
+
+int comm_rank(const struct comm *comm)
+{
+    return comm->rank;
+}
+
+int comm_world(const struct comm *comm)
+{
+    return comm->world;
+}
+
+uint64_t comm_workspace_bytes(int world)
+{
+    return world > 1 ? (uint64_t)world * 2 * COMM_CHUNK_ELEMENTS * sizeof(float) : 0;
+}
+
+uint64_t comm_bytes_sent(const struct comm *comm)
+{
+    return atomic_load(&comm->bytes_sent);
+}
+
+bool comm_is_aborted(struct comm *comm)
+{
+    pthread_mutex_lock(&comm->lock);
+    bool aborted = comm->aborted;
+    pthread_mutex_unlock(&comm->lock);
+    return aborted;
+}
+
+void comm_log_enable(struct comm *comm)
+{
+    pthread_mutex_lock(&comm->lock);
+    comm->logging = true;
+    pthread_mutex_unlock(&comm->lock);
+}
+
+char *comm_log(const struct comm *comm)
+{
+    pthread_mutex_t *lock = &((struct comm *)comm)->lock;
+    pthread_mutex_lock(lock);
+    char *text = mem_strdup(buf_text(&comm->log));
+    pthread_mutex_unlock(lock);
+    return text;
+}
+
+void comm_abort(struct comm *comm, const char *why)
+{
+    pthread_mutex_lock(&comm->lock);
+    comm->aborted = true;
+    if (comm->failure == NULL)
+        comm->failure = status_new(STATUS_ABORTED, "the group was aborted: %s", why);
+    pthread_mutex_unlock(&comm->lock);
+    comm->table->quit(comm, why);
+}
+
+/* Of one rank only: no peers, no waiting. */
+static void run_alone(const struct comm_call *call)
+{
+    size_t bytes = call->count * sizeof(float);
+    switch (call->kind) {
+    case COMM_ALL_GATHER:
+    case COMM_GATHER:
+        if (call->in != call->out) memcpy(call->out, call->in, bytes);
+        break;
+    case COMM_REDUCE_SCATTER:
+        kernel_sum_ordered(call->count, call->out, &call->in, 1, call->scale);
+        break;
+    case COMM_ALL_REDUCE:
+        kernel_sum_ordered(call->count, call->out, (const float *const[]){call->out}, 1,
+                           call->scale);
+        break;
+    case COMM_BROADCAST:
+    case COMM_BARRIER:
+        break;
+    }
+}
+
+static status_t run_checked(struct comm *comm, const struct comm_call *call)
+{
+    pthread_mutex_lock(&comm->lock);
+    status_t status = status_copy(comm->failure);
+    pthread_mutex_unlock(&comm->lock);
+    if (status == NULL && call->count == 0 && call->kind != COMM_BARRIER) return STATUS_OKAY;
+    if (status == NULL && comm->world == 1) {
+        run_alone(call);
+        return STATUS_OKAY;
+    }
+    if (status == NULL) {
+        status = comm->table->run(comm, call);
+        if (status == NULL) return STATUS_OKAY;
+        pthread_mutex_lock(&comm->lock);
+        if (comm->failure != NULL) {
+            /* Aborted meanwhile: that is the reason, whatever the transport says. */
+            status_free(status);
+            status = status_copy(comm->failure);
+        } else {
+            comm->failure = status_copy(status);
+        }
+        pthread_mutex_unlock(&comm->lock);
+        comm->table->quit(comm, status_message(status));
+    }
+    return status_wrap(status, "%s number %" PRIu64 " (%zu %s) on rank %d of %d",
+                       comm_kind_name(call->kind), call->sequence, call->count,
+                       call->kind == COMM_BROADCAST ? "bytes" : "elements", comm->rank,
+                       comm->world);
+}
+
+static status_t run_on_lane(void *argument)
+{
+    struct comm_call *call = argument;
+    struct comm *comm = call->comm;
+    status_t status = run_checked(comm, call);
+    pthread_mutex_lock(&comm->lock);
+    call->next_free = comm->unused;
+    comm->unused = call;
+    pthread_mutex_unlock(&comm->lock);
+    return status;
+}
+
+static status_t enqueue(struct comm *comm, struct lane_queue *lane, struct comm_call wanted)
+{
+    pthread_mutex_lock(&comm->lock);
+    struct comm_call *call = comm->unused;
+    if (call != NULL) {
+        comm->unused = call->next_free;
+    } else {
+        call = mem_alloc(sizeof *call);
+        call->next_made = comm->made;
+        comm->made = call;
+    }
+    wanted.next_made = call->next_made;
+    wanted.comm = comm;
+    wanted.sequence = ++comm->sequence;
+    *call = wanted;
+    if (comm->logging)
+        buf_printf(&comm->log, "%s%s(%zu)", comm->log.length > 0 ? " " : "",
+                   comm_kind_name(call->kind), call->count);
+    pthread_mutex_unlock(&comm->lock);
+    return lane_call(lane, run_on_lane, call);
+}
+
+status_t comm_all_gather(struct comm *comm, struct lane_queue *lane, const float *in, float *out,
+                         size_t elements)
+{
+    return enqueue(comm, lane,
+                   (struct comm_call){
+                       .kind = COMM_ALL_GATHER, .in = in, .out = out, .count = elements});
+}
+
+status_t comm_reduce_scatter(struct comm *comm, struct lane_queue *lane, const float *in,
+                             float *out, size_t elements, float scale, void *workspace)
+{
+    return enqueue(comm, lane,
+                   (struct comm_call){.kind = COMM_REDUCE_SCATTER,
+                                      .in = in,
+                                      .out = out,
+                                      .count = elements,
+                                      .scale = scale,
+                                      .workspace = workspace});
+}
+
+status_t comm_all_reduce(struct comm *comm, struct lane_queue *lane, float *data, size_t elements,
+                         float scale, void *workspace)
+{
+    return enqueue(comm, lane,
+                   (struct comm_call){.kind = COMM_ALL_REDUCE,
+                                      .in = data,
+                                      .out = data,
+                                      .count = elements,
+                                      .scale = scale,
+                                      .workspace = workspace});
+}
+
+static status_t check_root(const struct comm *comm, const char *what, int root)
+{
+    if (root >= 0 && root < comm->world) return STATUS_OKAY;
+    return status_new(STATUS_INTERNAL, "%s: root %d; expected 0 to %d", what, root,
+                      comm->world - 1);
+}
+
+status_t comm_broadcast(struct comm *comm, struct lane_queue *lane, void *data, size_t bytes,
+                        int root)
+{
+    TRY(check_root(comm, "broadcast", root));
+    return enqueue(comm, lane,
+                   (struct comm_call){.kind = COMM_BROADCAST,
+                                      .in = data,
+                                      .out = data,
+                                      .count = bytes,
+                                      .root = root});
+}
+
+status_t comm_gather(struct comm *comm, struct lane_queue *lane, const float *in, float *out,
+                     size_t elements, int root)
+{
+    TRY(check_root(comm, "gather", root));
+    return enqueue(
+        comm, lane,
+        (struct comm_call){
+            .kind = COMM_GATHER, .in = in, .out = out, .count = elements, .root = root});
+}
+
+status_t comm_barrier(struct comm *comm, struct lane_queue *lane)
+{
+    return enqueue(comm, lane, (struct comm_call){.kind = COMM_BARRIER});
+}

@@ -1,0 +1,413 @@
+/*
+ * The gloo communicator: collectives between processes as plain exchanges of messages, every rank
+ * with every other. Data goes straight from and to the caller's buffers; only what is to be added
+ * goes through the workspace, in chunks, two in flight per peer. Sums are made in rank order by the
+ * rank that owns the slice, so they have the same bits everywhere.
+ *
+ * Runs on the lane's thread; gloo_quit on any.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "kernels/kernels.h"
+#include "runtime/comm_table.h"
+#include "runtime/gloo_link.h"
+
+enum {
+    WINDOW = 16,            /* chunks offered to a peer at a time */
+    SMALL_ELEMENTS = 2048,  /* an all_reduce up to this size is one exchange of everything */
+    CHUNK_BYTES = COMM_CHUNK_ELEMENTS * sizeof(float),
+};
+
+/* The memory that a collective exchanges with one peer. */
+struct gloo_peer {
+    struct gloo_buffer *data;    /* in or out of the caller's buffer */
+    struct gloo_buffer *result;  /* the other of the caller's buffers, if there are two */
+    struct gloo_buffer *scratch; /* this peer's two chunks of the workspace */
+};
+
+struct gloo_comm {
+    struct comm base;
+    struct gloo_link *link;
+    struct gloo_peer *peers; /* (world); open only during a collective */
+    const float **parts;     /* (world): scratch for kernel_sum_ordered */
+    char token;              /* what a barrier sends */
+    char *tokens;            /* (world): what it receives */
+};
+
+static struct gloo_comm *gloo_comm(struct comm *comm)
+{
+    return (struct gloo_comm *)comm;
+}
+
+/* Messages of one collective are told apart by phase and chunk. */
+static uint64_t tag_of(const struct comm_call *call, unsigned phase, size_t chunk)
+{
+    return call->sequence << 24 | (uint64_t)phase << 23 | (uint64_t)chunk;
+}
+
+static size_t least(size_t a, size_t b)
+{
+    return a < b ? a : b;
+}
+
+static size_t chunks_of(size_t elements)
+{
+    return (elements + COMM_CHUNK_ELEMENTS - 1) / COMM_CHUNK_ELEMENTS;
+}
+
+/* Bytes of the chunk'th chunk of `elements`. */
+static size_t chunk_bytes(size_t elements, size_t chunk)
+{
+    return least(elements - chunk * COMM_CHUNK_ELEMENTS, COMM_CHUNK_ELEMENTS) * sizeof(float);
+}
+
+static status_t send_to(struct gloo_comm *comm, struct gloo_buffer *buffer, uint64_t tag,
+                        size_t offset, size_t bytes)
+{
+    atomic_fetch_add(&comm->base.bytes_sent, bytes);
+    return gloo_send(buffer, tag, offset, bytes);
+}
+
+/* The peers in the order in which this rank serves them: each starts with another one. */
+static int nth_peer(const struct gloo_comm *comm, int i)
+{
+    return (comm->base.rank + i) % comm->base.world;
+}
+
+static char *scratch_of(const struct comm_call *call, int peer, size_t chunk)
+{
+    return call->workspace + ((size_t)peer * 2 + chunk % 2) * CHUNK_BYTES;
+}
+
+static status_t gloo_all_gather(struct gloo_comm *comm, const struct comm_call *call,
+                                int64_t deadline_ns)
+{
+    size_t bytes = call->count * sizeof(float);
+    int world = comm->base.world, rank = comm->base.rank;
+    for (int i = 1; i < world; i++) {
+        int p = nth_peer(comm, i);
+        struct gloo_peer *peer = &comm->peers[p];
+        TRY(gloo_buffer_new(comm->link, p, call->out + call->count * (size_t)p, bytes,
+                            &peer->result));
+        TRY(gloo_receive(peer->result, tag_of(call, 0, 0), 0, bytes));
+    }
+    for (int i = 1; i < world; i++) {
+        int p = nth_peer(comm, i);
+        struct gloo_peer *peer = &comm->peers[p];
+        TRY(gloo_buffer_new(comm->link, p, (void *)call->in, bytes, &peer->data));
+        TRY(send_to(comm, peer->data, tag_of(call, 0, 0), 0, bytes));
+    }
+    float *own = call->out + call->count * (size_t)rank;
+    if (own != call->in) memcpy(own, call->in, bytes);
+    for (int i = 1; i < world; i++)
+        TRY(gloo_wait_received(comm->peers[nth_peer(comm, i)].result, deadline_ns));
+    for (int i = 1; i < world; i++)
+        TRY(gloo_wait_sent(comm->peers[nth_peer(comm, i)].data, deadline_ns));
+    return STATUS_OKAY;
+}
+
+/*
+ * A reduction: rank r adds up slice r of everybody's `in`. In a reduce_scatter the sum is for itself;
+ * in an all_reduce (`share`) every chunk goes to all peers as soon as it is there, into their
+ * `call->out`, whose old contents this rank had before.
+ */
+struct reduction {
+    const struct comm_call *call;
+    bool share;
+    size_t each;  /* elements of a whole slice */
+    size_t mine;  /* of this rank's slice */
+    float *out;   /* where this rank's sum goes */
+    int64_t deadline_ns;
+};
+
+static size_t slice_start(const struct reduction *r, int rank)
+{
+    return r->share ? least(r->each * (size_t)rank, r->call->count) : r->each * (size_t)rank;
+}
+
+static size_t slice_count(const struct reduction *r, int rank)
+{
+    return r->share ? least(r->call->count - slice_start(r, rank), r->each) : r->each;
+}
+
+/* Offers chunk `chunk` of their slices to the peers. */
+static status_t offer_chunk(struct gloo_comm *comm, const struct reduction *r, size_t chunk)
+{
+    for (int i = 1; i < comm->base.world; i++) {
+        int p = nth_peer(comm, i);
+        size_t count = slice_count(r, p), start = slice_start(r, p);
+        if (chunk >= chunks_of(count)) continue;
+        TRY(send_to(comm, comm->peers[p].data, tag_of(r->call, 0, chunk),
+                    start * sizeof(float) + chunk * CHUNK_BYTES, chunk_bytes(count, chunk)));
+    }
+    return STATUS_OKAY;
+}
+
+/* Makes room for chunk `chunk` of this rank's slice from every peer. */
+static status_t expect_chunk(struct gloo_comm *comm, const struct reduction *r, size_t chunk)
+{
+    if (chunk >= chunks_of(r->mine)) return STATUS_OKAY;
+    for (int i = 1; i < comm->base.world; i++)
+        TRY(gloo_receive(comm->peers[nth_peer(comm, i)].scratch, tag_of(r->call, 0, chunk),
+                         chunk % 2 * CHUNK_BYTES, chunk_bytes(r->mine, chunk)));
+    return STATUS_OKAY;
+}
+
+static status_t sum_chunk(struct gloo_comm *comm, const struct reduction *r, size_t chunk)
+{
+    int rank = comm->base.rank;
+    size_t start = chunk * COMM_CHUNK_ELEMENTS;
+    for (int i = 1; i < comm->base.world; i++)
+        TRY(gloo_wait_received(comm->peers[nth_peer(comm, i)].scratch, r->deadline_ns));
+    for (int p = 0; p < comm->base.world; p++)
+        comm->parts[p] = p == rank ? r->call->in + slice_start(r, rank) + start
+                                   : (const float *)scratch_of(r->call, p, chunk);
+    kernel_sum_ordered(chunk_bytes(r->mine, chunk) / sizeof(float), r->out + start, comm->parts,
+                       comm->base.world, r->call->scale);
+    return STATUS_OKAY;
+}
+
+/* Shares chunk `chunk` of this rank's sum, and makes room for those of the peers. */
+static status_t share_chunk(struct gloo_comm *comm, const struct reduction *r, size_t chunk)
+{
+    int rank = comm->base.rank;
+    for (int i = 1; i < comm->base.world; i++) {
+        int p = nth_peer(comm, i);
+        struct gloo_buffer *data = comm->peers[p].data;
+        size_t count = slice_count(r, p);
+        if (chunk < chunks_of(count))
+            TRY(gloo_receive(data, tag_of(r->call, 1, chunk),
+                             slice_start(r, p) * sizeof(float) + chunk * CHUNK_BYTES,
+                             chunk_bytes(count, chunk)));
+        if (chunk < chunks_of(r->mine))
+            TRY(send_to(comm, data, tag_of(r->call, 1, chunk),
+                        slice_start(r, rank) * sizeof(float) + chunk * CHUNK_BYTES,
+                        chunk_bytes(r->mine, chunk)));
+    }
+    return STATUS_OKAY;
+}
+
+static status_t reduce(struct gloo_comm *comm, const struct reduction *r, size_t in_elements)
+{
+    const struct comm_call *call = r->call;
+    int world = comm->base.world;
+    size_t chunks = chunks_of(r->each);
+    for (int i = 1; i < world; i++) {
+        int p = nth_peer(comm, i);
+        TRY(gloo_buffer_new(comm->link, p, (void *)call->in, in_elements * sizeof(float),
+                            &comm->peers[p].data));
+        TRY(gloo_buffer_new(comm->link, p, scratch_of(call, p, 0), 2 * CHUNK_BYTES,
+                            &comm->peers[p].scratch));
+    }
+    for (size_t chunk = 0; chunk < 2; chunk++)
+        TRY(expect_chunk(comm, r, chunk));
+    for (size_t chunk = 0; chunk < WINDOW && chunk < chunks; chunk++)
+        TRY(offer_chunk(comm, r, chunk));
+    for (size_t chunk = 0; chunk < chunks; chunk++) {
+        if (chunk < chunks_of(r->mine)) {
+            TRY(sum_chunk(comm, r, chunk));
+            TRY(expect_chunk(comm, r, chunk + 2));
+        }
+        if (r->share) TRY(share_chunk(comm, r, chunk));
+        if (chunk + WINDOW < chunks) TRY(offer_chunk(comm, r, chunk + WINDOW));
+    }
+    for (int i = 1; i < world; i++) {
+        int p = nth_peer(comm, i);
+        size_t received = r->share ? chunks_of(slice_count(r, p)) : 0;
+        size_t sent = chunks_of(slice_count(r, p)) + (r->share ? chunks_of(r->mine) : 0);
+        while (received-- > 0)
+            TRY(gloo_wait_received(comm->peers[p].data, r->deadline_ns));
+        while (sent-- > 0)
+            TRY(gloo_wait_sent(comm->peers[p].data, r->deadline_ns));
+    }
+    return STATUS_OKAY;
+}
+
+static status_t gloo_reduce_scatter(struct gloo_comm *comm, const struct comm_call *call,
+                                    int64_t deadline_ns)
+{
+    struct reduction r = {.call = call,
+                          .each = call->count,
+                          .mine = call->count,
+                          .out = call->out,
+                          .deadline_ns = deadline_ns};
+    return reduce(comm, &r, call->count * (size_t)comm->base.world);
+}
+
+/* Few elements: everybody sends everything to everybody, in one round. */
+static status_t all_reduce_small(struct gloo_comm *comm, const struct comm_call *call,
+                                 int64_t deadline_ns)
+{
+    int world = comm->base.world;
+    size_t bytes = call->count * sizeof(float);
+    for (int i = 1; i < world; i++) {
+        int p = nth_peer(comm, i);
+        struct gloo_peer *peer = &comm->peers[p];
+        TRY(gloo_buffer_new(comm->link, p, scratch_of(call, p, 0), bytes, &peer->scratch));
+        TRY(gloo_receive(peer->scratch, tag_of(call, 0, 0), 0, bytes));
+        TRY(gloo_buffer_new(comm->link, p, call->out, bytes, &peer->data));
+        TRY(send_to(comm, peer->data, tag_of(call, 0, 0), 0, bytes));
+    }
+    for (int p = 0; p < world; p++)
+        comm->parts[p] = (const float *)scratch_of(call, p, 0);
+    comm->parts[comm->base.rank] = call->out;
+    for (int i = 1; i < world; i++) {
+        struct gloo_peer *peer = &comm->peers[nth_peer(comm, i)];
+        TRY(gloo_wait_received(peer->scratch, deadline_ns));
+        TRY(gloo_wait_sent(peer->data, deadline_ns));
+    }
+    kernel_sum_ordered(call->count, call->out, comm->parts, world, call->scale);
+    return STATUS_OKAY;
+}
+
+static status_t gloo_all_reduce(struct gloo_comm *comm, const struct comm_call *call,
+                                int64_t deadline_ns)
+{
+    if (call->count <= SMALL_ELEMENTS) return all_reduce_small(comm, call, deadline_ns);
+    size_t world = (size_t)comm->base.world;
+    struct reduction r = {.call = call,
+                          .share = true,
+                          /* a multiple of 16 elements: slices start on cache lines */
+                          .each = ((call->count + world - 1) / world + 15) / 16 * 16,
+                          .deadline_ns = deadline_ns};
+    r.mine = slice_count(&r, comm->base.rank);
+    r.out = call->out + slice_start(&r, comm->base.rank);
+    return reduce(comm, &r, call->count);
+}
+
+static status_t gloo_broadcast(struct gloo_comm *comm, const struct comm_call *call,
+                               int64_t deadline_ns)
+{
+    bool root = comm->base.rank == call->root;
+    for (int i = 1; i < comm->base.world; i++) {
+        int p = nth_peer(comm, i);
+        struct gloo_buffer **data = &comm->peers[p].data;
+        if (!root && p != call->root) continue;
+        TRY(gloo_buffer_new(comm->link, p, call->out, call->count, data));
+        if (root)
+            TRY(send_to(comm, *data, tag_of(call, 0, 0), 0, call->count));
+        else
+            TRY(gloo_receive(*data, tag_of(call, 0, 0), 0, call->count));
+    }
+    for (int i = 1; i < comm->base.world && root; i++)
+        TRY(gloo_wait_sent(comm->peers[nth_peer(comm, i)].data, deadline_ns));
+    return root ? STATUS_OKAY : gloo_wait_received(comm->peers[call->root].data, deadline_ns);
+}
+
+static status_t gloo_gather(struct gloo_comm *comm, const struct comm_call *call,
+                            int64_t deadline_ns)
+{
+    size_t bytes = call->count * sizeof(float);
+    if (comm->base.rank != call->root) {
+        struct gloo_buffer **data = &comm->peers[call->root].data;
+        TRY(gloo_buffer_new(comm->link, call->root, (void *)call->in, bytes, data));
+        TRY(send_to(comm, *data, tag_of(call, 0, 0), 0, bytes));
+        return gloo_wait_sent(*data, deadline_ns);
+    }
+    for (int i = 1; i < comm->base.world; i++) {
+        int p = nth_peer(comm, i);
+        struct gloo_buffer **result = &comm->peers[p].result;
+        TRY(gloo_buffer_new(comm->link, p, call->out + call->count * (size_t)p, bytes, result));
+        TRY(gloo_receive(*result, tag_of(call, 0, 0), 0, bytes));
+    }
+    float *own = call->out + call->count * (size_t)call->root;
+    if (own != call->in) memcpy(own, call->in, bytes);
+    for (int i = 1; i < comm->base.world; i++)
+        TRY(gloo_wait_received(comm->peers[nth_peer(comm, i)].result, deadline_ns));
+    return STATUS_OKAY;
+}
+
+static status_t gloo_barrier(struct gloo_comm *comm, const struct comm_call *call,
+                             int64_t deadline_ns)
+{
+    for (int i = 1; i < comm->base.world; i++) {
+        int p = nth_peer(comm, i);
+        struct gloo_peer *peer = &comm->peers[p];
+        TRY(gloo_buffer_new(comm->link, p, &comm->tokens[p], 1, &peer->result));
+        TRY(gloo_receive(peer->result, tag_of(call, 0, 0), 0, 1));
+        TRY(gloo_buffer_new(comm->link, p, &comm->token, 1, &peer->data));
+        TRY(gloo_send(peer->data, tag_of(call, 0, 0), 0, 1));
+    }
+    for (int i = 1; i < comm->base.world; i++) {
+        TRY(gloo_wait_received(comm->peers[nth_peer(comm, i)].result, deadline_ns));
+        TRY(gloo_wait_sent(comm->peers[nth_peer(comm, i)].data, deadline_ns));
+    }
+    return STATUS_OKAY;
+}
+
+static status_t gloo_run(struct comm *base, const struct comm_call *call)
+{
+    struct gloo_comm *comm = gloo_comm(base);
+    int64_t deadline_ns = clock_monotonic_ns() + base->timeout_ms * 1000000;
+    status_t status = STATUS_OKAY;
+    switch (call->kind) {
+    case COMM_ALL_GATHER:
+        status = gloo_all_gather(comm, call, deadline_ns);
+        break;
+    case COMM_REDUCE_SCATTER:
+        status = gloo_reduce_scatter(comm, call, deadline_ns);
+        break;
+    case COMM_ALL_REDUCE:
+        status = gloo_all_reduce(comm, call, deadline_ns);
+        break;
+    case COMM_BROADCAST:
+        status = gloo_broadcast(comm, call, deadline_ns);
+        break;
+    case COMM_GATHER:
+        status = gloo_gather(comm, call, deadline_ns);
+        break;
+    case COMM_BARRIER:
+        status = gloo_barrier(comm, call, deadline_ns);
+        break;
+    }
+    /* Unfinished transfers may hold on to memory until their connection is closed. */
+    if (status != NULL) gloo_link_quit(comm->link);
+    for (int p = 0; p < base->world; p++) {
+        gloo_buffer_free(comm->peers[p].data);
+        gloo_buffer_free(comm->peers[p].result);
+        gloo_buffer_free(comm->peers[p].scratch);
+        comm->peers[p] = (struct gloo_peer){0};
+    }
+    return status;
+}
+
+static void gloo_quit(struct comm *comm, const char *why)
+{
+    (void)why;
+    if (gloo_comm(comm)->link != NULL) gloo_link_quit(gloo_comm(comm)->link);
+}
+
+static void gloo_free(struct comm *base)
+{
+    struct gloo_comm *comm = gloo_comm(base);
+    gloo_link_free(comm->link);
+    free(comm->tokens);
+    free(comm->parts);
+    free(comm->peers);
+    comm_deinit(base);
+    free(comm);
+}
+
+status_t comm_gloo_new(int rank, int world, const char *address, const char *prefix,
+                       const struct rendezvous *store, int64_t timeout_ms, struct comm **result)
+{
+    static const struct comm_table table = {.run = gloo_run, .quit = gloo_quit, .free = gloo_free};
+    if (world < 1 || rank < 0 || rank >= world)
+        return status_new(STATUS_INVALID_ARGUMENT, "rank %d of %d", rank, world);
+    if (timeout_ms < 1)
+        return status_new(STATUS_INVALID_ARGUMENT, "a group's timeout must be positive");
+    struct gloo_link *link = NULL;
+    if (world > 1)
+        TRY(gloo_link_new(rank, world, address, prefix, store, timeout_ms, &link));
+    struct gloo_comm *comm = mem_alloc(sizeof *comm);
+    comm_init(&comm->base, &table, rank, world, timeout_ms);
+    comm->link = link;
+    comm->peers = mem_alloc_array((size_t)world, sizeof *comm->peers);
+    comm->parts = mem_alloc_array((size_t)world, sizeof *comm->parts);
+    comm->tokens = mem_alloc((size_t)world);
+    *result = &comm->base;
+    return STATUS_OKAY;
+}

@@ -1,0 +1,260 @@
+/*
+ * The local communicator: ranks are threads of one process that read each other's memory. Every
+ * collective is a few phases between barriers; a rank leaves a phase only when all have arrived. A
+ * rank that fails waits until nobody reads its memory any more before it returns.
+ *
+ * The group is shared by its ranks and goes with the last of them. One thread at a time runs a rank's
+ * collectives; comm_local_quit may come from any.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "kernels/kernels.h"
+#include "runtime/comm_table.h"
+
+struct local_rank {
+    const struct comm_call *call; /* the collective it is in; valid once it arrived */
+    bool arrived;                 /* at the barrier */
+    bool busy; /* between the barriers of a collective: may be reading its peers' memory */
+    char *lost; /* why it takes no further part; NULL while it does */
+};
+
+struct local_group {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    int world, members;
+    int arrived;
+    uint64_t generation; /* barriers passed */
+    struct local_rank ranks[];
+};
+
+struct local_comm {
+    struct comm base;
+    struct local_group *group;
+    const float **parts; /* (world): scratch for kernel_sum_ordered */
+};
+
+static struct local_comm *local_comm(struct comm *comm)
+{
+    return (struct local_comm *)comm;
+}
+
+/* The peer's part, read only between barriers. */
+static const struct comm_call *peer_call(const struct local_comm *comm, int rank)
+{
+    return comm->group->ranks[rank].call;
+}
+
+static status_t wrong_peer(const struct local_group *group, const struct comm_call *mine)
+{
+    for (int r = 0; r < group->world; r++) {
+        const struct local_rank *peer = &group->ranks[r];
+        if (peer->lost != NULL && !peer->arrived)
+            return status_new(STATUS_UNAVAILABLE, "lost rank %d: %s", r, peer->lost);
+        if (peer->arrived && (peer->call->kind != mine->kind || peer->call->count != mine->count ||
+                              peer->call->root != mine->root))
+            return status_new(STATUS_INTERNAL, "rank %d is in %s number %" PRIu64 " (%zu)", r,
+                              comm_kind_name(peer->call->kind), peer->call->sequence,
+                              peer->call->count);
+    }
+    return STATUS_OKAY;
+}
+
+static status_t expired(const struct local_group *group, int64_t timeout_ms)
+{
+    struct buf missing = {0};
+    for (int r = 0; r < group->world; r++)
+        if (!group->ranks[r].arrived)
+            buf_printf(&missing, "%s%d", missing.length > 0 ? ", " : "", r);
+    status_t status =
+        status_new(STATUS_DEADLINE_EXCEEDED, "waited %" PRId64 " ms for rank %s", timeout_ms,
+                   buf_text(&missing));
+    buf_deinit(&missing);
+    return status;
+}
+
+/* Nobody may be reading this rank's memory when it leaves a collective in the middle. */
+static void wait_for_readers(struct local_group *group, int self)
+{
+    for (int r = 0; r < group->world; r++)
+        while (r != self && group->ranks[r].busy)
+            pthread_cond_wait(&group->changed, &group->lock);
+}
+
+/* `more`: another barrier of the same collective follows. */
+static status_t barrier(struct local_comm *comm, const struct comm_call *call, bool more,
+                        int64_t deadline_ns)
+{
+    struct local_group *group = comm->group;
+    struct local_rank *self = &group->ranks[comm->base.rank];
+    struct timespec deadline = {.tv_sec = deadline_ns / 1000000000,
+                                .tv_nsec = deadline_ns % 1000000000};
+    status_t status = STATUS_OKAY;
+    pthread_mutex_lock(&group->lock);
+    uint64_t generation = group->generation;
+    self->call = call;
+    self->arrived = true;
+    self->busy = false;
+    group->arrived++;
+    pthread_cond_broadcast(&group->changed);
+    if (group->arrived == group->world && self->lost == NULL) {
+        status = wrong_peer(group, call);
+        if (status == NULL) {
+            for (int r = 0; r < group->world; r++) {
+                group->ranks[r].arrived = false;
+                group->ranks[r].busy = more;
+            }
+            group->arrived = 0;
+            group->generation++;
+        }
+    }
+    bool late = false;
+    while (status == NULL && group->generation == generation) {
+        if (self->lost != NULL)
+            status = status_new(STATUS_ABORTED, "%s", self->lost);
+        else if ((status = wrong_peer(group, call)) == NULL && late)
+            status = expired(group, comm->base.timeout_ms);
+        else if (status == NULL)
+            late = pthread_cond_timedwait(&group->changed, &group->lock, &deadline) == ETIMEDOUT;
+    }
+    if (status != NULL) {
+        if (self->lost == NULL) self->lost = mem_strdup(status_message(status));
+        self->arrived = false;
+        group->arrived--;
+        pthread_cond_broadcast(&group->changed);
+        wait_for_readers(group, comm->base.rank);
+    }
+    pthread_mutex_unlock(&group->lock);
+    return status;
+}
+
+/* out[0 .. n) = the sum over ranks of their `in` from `start` on. */
+static void sum_parts(struct local_comm *comm, const struct comm_call *call, size_t start, size_t n,
+                      float *out)
+{
+    for (int r = 0; r < comm->base.world; r++)
+        comm->parts[r] = peer_call(comm, r)->in + start;
+    kernel_sum_ordered(n, out, comm->parts, comm->base.world, call->scale);
+}
+
+static void copy(void *to, const void *from, size_t bytes)
+{
+    if (to != from && bytes > 0) memcpy(to, from, bytes);
+}
+
+/* The slice of an all_reduce that `rank` sums. */
+static void slice_of(const struct comm_call *call, int world, int rank, size_t *start, size_t *count)
+{
+    size_t each = (call->count + (size_t)world - 1) / (size_t)world;
+    *start = each * (size_t)rank < call->count ? each * (size_t)rank : call->count;
+    *count = call->count - *start < each ? call->count - *start : each;
+}
+
+static status_t local_run(struct comm *base, const struct comm_call *call)
+{
+    struct local_comm *comm = local_comm(base);
+    int rank = base->rank, world = base->world;
+    size_t n = call->count, start, count;
+    int64_t deadline_ns = clock_monotonic_ns() + base->timeout_ms * 1000000;
+
+    TRY(barrier(comm, call, call->kind != COMM_BARRIER, deadline_ns));
+    uint64_t sent = 0;
+    switch (call->kind) {
+    case COMM_ALL_GATHER:
+        for (int r = 0; r < world; r++)
+            copy(call->out + n * (size_t)r, peer_call(comm, r)->in, n * sizeof(float));
+        sent = (uint64_t)(world - 1) * n * sizeof(float);
+        break;
+    case COMM_REDUCE_SCATTER:
+        /* Peers read only their own parts of `in`, so `out` may lie in this rank's. */
+        sum_parts(comm, call, n * (size_t)rank, n, call->out);
+        sent = (uint64_t)(world - 1) * n * sizeof(float);
+        break;
+    case COMM_ALL_REDUCE:
+        slice_of(call, world, rank, &start, &count);
+        sum_parts(comm, call, start, count, call->out + start);
+        TRY(barrier(comm, call, true, deadline_ns));
+        for (int r = 0; r < world; r++) {
+            slice_of(call, world, r, &start, &count);
+            copy(call->out + start, peer_call(comm, r)->in + start, count * sizeof(float));
+            if (r == rank)
+                sent = ((uint64_t)n - count + (uint64_t)(world - 1) * count) * sizeof(float);
+        }
+        break;
+    case COMM_BROADCAST:
+        copy(call->out, peer_call(comm, call->root)->in, n);
+        sent = rank == call->root ? (uint64_t)(world - 1) * n : 0;
+        break;
+    case COMM_GATHER:
+        for (int r = 0; r < world && rank == call->root; r++)
+            copy(call->out + n * (size_t)r, peer_call(comm, r)->in, n * sizeof(float));
+        sent = rank != call->root ? n * sizeof(float) : 0;
+        break;
+    case COMM_BARRIER:
+        return STATUS_OKAY;
+    }
+    TRY(barrier(comm, call, false, deadline_ns));
+    atomic_fetch_add(&base->bytes_sent, sent);
+    return STATUS_OKAY;
+}
+
+static void local_quit(struct comm *comm, const char *why)
+{
+    struct local_group *group = local_comm(comm)->group;
+    pthread_mutex_lock(&group->lock);
+    struct local_rank *self = &group->ranks[comm->rank];
+    if (self->lost == NULL) self->lost = mem_strdup(why);
+    pthread_cond_broadcast(&group->changed);
+    pthread_mutex_unlock(&group->lock);
+}
+
+static void local_free(struct comm *comm)
+{
+    struct local_group *group = local_comm(comm)->group;
+    local_quit(comm, "it left the group");
+    pthread_mutex_lock(&group->lock);
+    bool last = --group->members == 0;
+    pthread_mutex_unlock(&group->lock);
+    if (last) {
+        for (int r = 0; r < group->world; r++)
+            free(group->ranks[r].lost);
+        pthread_cond_destroy(&group->changed);
+        pthread_mutex_destroy(&group->lock);
+        free(group);
+    }
+    free(local_comm(comm)->parts);
+    comm_deinit(comm);
+    free(comm);
+}
+
+status_t comm_local_new(int world, int64_t timeout_ms, struct comm **comms)
+{
+    static const struct comm_table table = {
+        .run = local_run, .quit = local_quit, .free = local_free};
+    if (world < 1 || world > 1024)
+        return status_new(STATUS_INVALID_ARGUMENT, "a local group of %d; expected 1 to 1024",
+                          world);
+    struct local_group *group =
+        mem_alloc(sizeof *group + (size_t)world * sizeof group->ranks[0]);
+    group->world = world;
+    group->members = world;
+    pthread_mutex_init(&group->lock, NULL);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&group->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
+    for (int r = 0; r < world; r++) {
+        struct local_comm *comm = mem_alloc(sizeof *comm);
+        comm_init(&comm->base, &table, r, world, timeout_ms);
+        comm->group = group;
+        comm->parts = mem_alloc_array((size_t)world, sizeof *comm->parts);
+        comms[r] = &comm->base;
+    }
+    return STATUS_OKAY;
+}

@@ -1,0 +1,74 @@
+/*
+ * What a kind of communicator implements. comm.c numbers, logs and enqueues the collectives, makes the
+ * first failure stick, and calls this table on the lane's thread. Internal to daemon/runtime.
+ */
+#ifndef FSDPD_RUNTIME_COMM_TABLE_H
+#define FSDPD_RUNTIME_COMM_TABLE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/buf.h"
+#include "runtime/comm.h"
+
+enum comm_kind {
+    COMM_ALL_GATHER,
+    COMM_REDUCE_SCATTER,
+    COMM_ALL_REDUCE,
+    COMM_BROADCAST, /* `count` is bytes */
+    COMM_GATHER,
+    COMM_BARRIER,
+};
+
+struct comm_call {
+    struct comm *comm;
+    enum comm_kind kind;
+    uint64_t sequence; /* from 1; the same on every rank */
+    const float *in;
+    float *out;
+    size_t count;
+    float scale;
+    char *workspace;
+    int root;
+    struct comm_call *next_free, *next_made;
+};
+
+struct comm_table {
+    /* Carries out one collective with the peers; `count` is positive unless it is a barrier. */
+    status_t (*run)(struct comm *comm, const struct comm_call *call);
+    /* This rank takes no further part: its own waiting collective returns soon with any error, peers
+     * see a lost peer. From any thread, more than once. */
+    void (*quit)(struct comm *comm, const char *why);
+    void (*free)(struct comm *comm);
+};
+
+struct comm {
+    const struct comm_table *table;
+    int rank, world;
+    int64_t timeout_ms;
+    _Atomic uint64_t bytes_sent;
+
+    pthread_mutex_t lock; /* guards what follows */
+    uint64_t sequence;    /* of the last collective enqueued */
+    struct comm_call *made, *unused; /* every call that was ever made; those that are not queued */
+    bool aborted;
+    status_t failure; /* the first one; every later collective fails with it */
+    bool logging;
+    struct buf log;
+};
+
+void comm_init(struct comm *comm, const struct comm_table *table, int rank, int world,
+               int64_t timeout_ms);
+void comm_deinit(struct comm *comm);
+
+const char *comm_kind_name(enum comm_kind kind);
+
+/* Whether comm_abort was called. */
+bool comm_is_aborted(struct comm *comm);
+
+enum {
+    /* A reduction's scratch: for every rank two pieces of this many elements. */
+    COMM_CHUNK_ELEMENTS = 32 * 1024,
+};
+
+#endif

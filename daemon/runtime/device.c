@@ -1,0 +1,266 @@
+/*
+ * Devices: opening one by name, the books of its memory, lowering a graph, and the dispatch of lanes
+ * and events to the device's table of functions. The books may be used from any thread.
+ */
+#include "runtime/device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/text.h"
+#include "runtime/device_table.h"
+
+status_t device_open(const char *name, int threads, struct device **device)
+{
+    if (threads < 0 || threads > 4096)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "device %s: %d threads; expected 0 (one) to 4096", name, threads);
+    if (strcmp(name, "cpu") == 0) return device_cpu_open(threads > 0 ? threads : 1, device);
+    if (strcmp(name, "null") == 0) return device_null_open(device);
+    if (strncmp(name, "cuda", 4) == 0 && (name[4] == '\0' || name[4] == ':'))
+        return status_new(STATUS_UNIMPLEMENTED,
+                          "device %s: this build of fsdpd has no CUDA backend; use cpu", name);
+    return status_new(STATUS_INVALID_ARGUMENT, "device \"%s\": expected cpu or cuda:N", name);
+}
+
+void device_init(struct device *device, const struct device_table *table, const char *name,
+                 int threads)
+{
+    device->table = table;
+    device->name = mem_strdup(name);
+    device->threads = threads;
+    pthread_mutex_init(&device->lock, NULL);
+}
+
+static void unmap(struct device *device, struct device_allocation allocation)
+{
+    device->table->unmap(device, allocation.memory, allocation.bytes > 0 ? allocation.bytes : 1);
+}
+
+void device_deinit(struct device *device)
+{
+    for (int i = 0; i < device->allocation_count; i++)
+        unmap(device, device->allocations[i]);
+    free(device->allocations);
+    pthread_mutex_destroy(&device->lock);
+    free(device->name);
+}
+
+void device_close(struct device *device)
+{
+    if (device != NULL) device->table->close(device);
+}
+
+const char *device_name(const struct device *device)
+{
+    return device->name;
+}
+
+uint64_t device_memory_bytes(const struct device *device)
+{
+    return device->table->memory_bytes(device);
+}
+
+uint64_t device_allocated_bytes(const struct device *device)
+{
+    pthread_mutex_t *lock = &((struct device *)device)->lock;
+    pthread_mutex_lock(lock);
+    uint64_t bytes = device->allocated;
+    pthread_mutex_unlock(lock);
+    return bytes;
+}
+
+uint64_t device_peak_bytes(const struct device *device)
+{
+    pthread_mutex_t *lock = &((struct device *)device)->lock;
+    pthread_mutex_lock(lock);
+    uint64_t bytes = device->peak;
+    pthread_mutex_unlock(lock);
+    return bytes;
+}
+
+status_t device_allocate(struct device *device, uint64_t bytes, void **memory)
+{
+    void *mapped;
+    /* An empty allocation still gets an address of its own. */
+    TRY(device->table->map(device, bytes > 0 ? bytes : 1, &mapped));
+    pthread_mutex_lock(&device->lock);
+    MEM_GROW(device->allocations, device->allocation_count, device->allocation_capacity);
+    device->allocations[device->allocation_count++] =
+        (struct device_allocation){.memory = mapped, .bytes = bytes};
+    device->allocated += bytes;
+    if (device->allocated > device->peak) device->peak = device->allocated;
+    pthread_mutex_unlock(&device->lock);
+    *memory = mapped;
+    return STATUS_OKAY;
+}
+
+void device_release(struct device *device, void *memory)
+{
+    if (memory == NULL) return;
+    struct device_allocation found = {0};
+    pthread_mutex_lock(&device->lock);
+    for (int i = 0; i < device->allocation_count && found.memory == NULL; i++) {
+        if (device->allocations[i].memory != memory) continue;
+        found = device->allocations[i];
+        device->allocations[i] = device->allocations[--device->allocation_count];
+        device->allocated -= found.bytes;
+    }
+    pthread_mutex_unlock(&device->lock);
+    if (found.memory == NULL) abort(); /* not ours, or released twice: a bug that must not go on */
+    unmap(device, found);
+}
+
+uint64_t device_touched_bytes(struct device *device, void *memory)
+{
+    uint64_t bytes = 0;
+    pthread_mutex_lock(&device->lock);
+    for (int i = 0; i < device->allocation_count; i++)
+        if (device->allocations[i].memory == memory) bytes = device->allocations[i].bytes;
+    pthread_mutex_unlock(&device->lock);
+    return bytes > 0 ? device->table->touched(device, memory, bytes) : 0;
+}
+
+char *device_log(const struct device *device)
+{
+    return strcmp(device->name, "null") == 0 ? device_null_log(device) : NULL;
+}
+
+/* Whether the elements lie in plain order, whatever the layout is called. */
+static bool is_plain(const struct tensor_type *type)
+{
+    if (type->layout == LAYOUT_PLAIN || type->dim_count != 4) return true;
+    return type->dims[1] == 1 || type->dims[2] * type->dims[3] == 1;
+}
+
+/* A reshape that moves nothing. One that accumulates adds to what is there: that is arithmetic. */
+static bool is_view(const struct op_desc *desc)
+{
+    const struct tensor_type *x = &desc->inputs[0], *y = &desc->outputs[0];
+    if (desc->kind != OP_RESHAPE || desc->accumulate[0]) return false;
+    return (is_plain(x) && is_plain(y)) || (x->layout == y->layout && tensor_same_shape(x, y));
+}
+
+static bool is_in_place(const struct op_desc *desc)
+{
+    const struct tensor_type *x = &desc->inputs[0], *y = &desc->outputs[0];
+    return op_info_get(desc->kind)->element_wise && desc->input_present[0] &&
+           desc->output_present[0] && !desc->accumulate[0] && x->dtype == y->dtype &&
+           x->layout == y->layout && tensor_same_shape(x, y);
+}
+
+status_t device_lower(struct device *device, struct graph *graph, struct device_graph **lowered)
+{
+    if (device->table->choose_layouts != NULL) device->table->choose_layouts(graph);
+    struct device_graph *result = mem_alloc(sizeof *result);
+    size_t count = (size_t)graph->op_count;
+    result->device = device;
+    result->graph = graph;
+    result->op_count = graph->op_count;
+    result->workspace_bytes = mem_alloc_array(count, sizeof *result->workspace_bytes);
+    result->view = mem_alloc_array(count, sizeof *result->view);
+    result->in_place = mem_alloc_array(count, sizeof *result->in_place);
+    result->prepared = mem_alloc_array(count, sizeof *result->prepared);
+    result->lowering = (struct lowering){.workspace_bytes = result->workspace_bytes,
+                                         .view = result->view,
+                                         .in_place = result->in_place};
+    for (int op = 0; op < graph->op_count; op++) {
+        struct op_desc desc;
+        graph_describe_op(graph, op, &desc);
+        result->view[op] = is_view(&desc);
+        result->in_place[op] = !result->view[op] && is_in_place(&desc);
+        if (result->view[op]) continue;
+        status_t status = device->table->prepare(device, &desc, &result->prepared[op],
+                                                 &result->workspace_bytes[op]);
+        if (status != NULL) {
+            device_graph_free(result);
+            return status_wrap(status, "device %s cannot run op %d, %s (%s)", device->name, op,
+                               graph->ops[op].name, op_info_get(desc.kind)->name);
+        }
+    }
+    *lowered = result;
+    return STATUS_OKAY;
+}
+
+void device_graph_free(struct device_graph *lowered)
+{
+    if (lowered == NULL) return;
+    for (int op = 0; op < lowered->op_count; op++)
+        if (lowered->prepared[op] != NULL) lowered->device->table->unprepare(lowered->prepared[op]);
+    free(lowered->prepared);
+    free(lowered->in_place);
+    free(lowered->view);
+    free(lowered->workspace_bytes);
+    free(lowered);
+}
+
+const struct lowering *device_graph_lowering(const struct device_graph *lowered)
+{
+    return &lowered->lowering;
+}
+
+status_t lane_open(struct device *device, enum lane kind, struct lane_queue **lane)
+{
+    return device->table->lane_open(device, kind, lane);
+}
+
+void lane_close(struct lane_queue *lane)
+{
+    if (lane != NULL) lane->device->table->lane_close(lane);
+}
+
+status_t event_new(struct device *device, struct event **event)
+{
+    return device->table->event_new(device, event);
+}
+
+void event_free(struct event *event)
+{
+    if (event != NULL) event->device->table->event_free(event);
+}
+
+void lane_record(struct lane_queue *lane, struct event *event)
+{
+    lane->device->table->record(lane, event);
+}
+
+void lane_wait_event(struct lane_queue *lane, struct event *event)
+{
+    lane->device->table->wait_event(lane, event);
+}
+
+status_t lane_call(struct lane_queue *lane, status_t (*function)(void *argument), void *argument)
+{
+    if (lane->device->table->call == NULL)
+        return status_new(STATUS_UNIMPLEMENTED, "device %s: its lanes cannot run host functions",
+                          lane->device->name);
+    return lane->device->table->call(lane, function, argument);
+}
+
+status_t lane_copy(struct lane_queue *lane, void *to, const void *from, uint64_t bytes)
+{
+    return lane->device->table->copy(lane, to, from, bytes);
+}
+
+status_t lane_launch(struct lane_queue *lane, struct device_graph *graph, int op,
+                     const struct kernel_call *call)
+{
+    return lane->device->table->launch(lane, graph, op, call);
+}
+
+status_t lane_optimize(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
+                       float *param, const float *grad, float *const *slots)
+{
+    return lane->device->table->optimize(lane, step, n, param, grad, slots);
+}
+
+status_t lane_wait(struct lane_queue *lane, int64_t timeout_ms)
+{
+    return lane->device->table->wait(lane, timeout_ms);
+}
+
+int64_t lane_busy_ns(const struct lane_queue *lane)
+{
+    return lane->device->table->busy_ns(lane);
+}

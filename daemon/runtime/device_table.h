@@ -1,0 +1,111 @@
+/*
+ * What a kind of device implements. device.c keeps the books (memory handed out, lowered graphs) and
+ * dispatches; a device module (cpu, null; later cuda, loaded at start) fills in this table and embeds
+ * the structs below as the first member of its own. Internal to daemon/runtime.
+ */
+#ifndef FSDPD_RUNTIME_DEVICE_TABLE_H
+#define FSDPD_RUNTIME_DEVICE_TABLE_H
+
+#include <pthread.h>
+
+#include "runtime/device.h"
+
+struct device_table {
+    /* Everything opened on the device is closed already. Frees `device`. */
+    void (*close)(struct device *device);
+    uint64_t (*memory_bytes)(const struct device *device);
+
+    /* `bytes` is positive. Zeroed, at least 64-byte aligned. */
+    status_t (*map)(struct device *device, uint64_t bytes, void **memory);
+    void (*unmap)(struct device *device, void *memory, uint64_t bytes);
+    /* Of those bytes, the ones in pages that were touched; 0 if that cannot be known. */
+    uint64_t (*touched)(struct device *device, void *memory, uint64_t bytes);
+
+    void (*choose_layouts)(struct graph *graph);
+    /* *prepared may stay NULL. */
+    status_t (*prepare)(struct device *device, const struct op_desc *desc, void **prepared,
+                        uint64_t *workspace_bytes);
+    void (*unprepare)(void *prepared); /* accepts NULL */
+
+    status_t (*lane_open)(struct device *device, enum lane kind, struct lane_queue **lane);
+    void (*lane_close)(struct lane_queue *lane);
+    status_t (*event_new)(struct device *device, struct event **event);
+    void (*event_free)(struct event *event);
+    void (*record)(struct lane_queue *lane, struct event *event);
+    void (*wait_event)(struct lane_queue *lane, struct event *event);
+    status_t (*call)(struct lane_queue *lane, status_t (*function)(void *argument), void *argument);
+    status_t (*copy)(struct lane_queue *lane, void *to, const void *from, uint64_t bytes);
+    status_t (*launch)(struct lane_queue *lane, struct device_graph *graph, int op,
+                       const struct kernel_call *call);
+    status_t (*optimize)(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
+                         float *param, const float *grad, float *const *slots);
+    status_t (*wait)(struct lane_queue *lane, int64_t timeout_ms);
+    int64_t (*busy_ns)(const struct lane_queue *lane);
+};
+
+struct device_allocation {
+    void *memory;
+    uint64_t bytes;
+};
+
+struct device {
+    const struct device_table *table;
+    char *name;
+    int threads;
+    pthread_mutex_t lock; /* guards what follows */
+    struct device_allocation *allocations;
+    int allocation_count, allocation_capacity;
+    uint64_t allocated, peak;
+};
+
+struct lane_queue {
+    struct device *device;
+    enum lane kind;
+};
+
+struct event {
+    struct device *device;
+};
+
+struct device_graph {
+    struct device *device;
+    struct graph *graph;
+    int op_count;
+    struct lowering lowering; /* points at the arrays below */
+    uint64_t *workspace_bytes;
+    bool *view, *in_place;
+    void **prepared; /* by op; NULL for views and for devices that prepare nothing */
+};
+
+/* Fills in the common part of a device module's own struct. */
+void device_init(struct device *device, const struct device_table *table, const char *name,
+                 int threads);
+void device_deinit(struct device *device);
+
+status_t device_cpu_open(int threads, struct device **device) FSDPD_MUST_USE;
+status_t device_null_open(struct device **device) FSDPD_MUST_USE;
+char *device_null_log(const struct device *device);
+
+/* The cpu's lanes and events (lane_cpu.c). */
+status_t lane_cpu_open(struct device *device, enum lane kind,
+                       struct lane_queue **lane) FSDPD_MUST_USE;
+void lane_cpu_close(struct lane_queue *lane);
+status_t lane_cpu_event_new(struct device *device, struct event **event) FSDPD_MUST_USE;
+void lane_cpu_event_free(struct event *event);
+void lane_cpu_record(struct lane_queue *lane, struct event *event);
+void lane_cpu_wait_event(struct lane_queue *lane, struct event *event);
+status_t lane_cpu_call(struct lane_queue *lane, status_t (*function)(void *argument),
+                       void *argument) FSDPD_MUST_USE;
+status_t lane_cpu_copy(struct lane_queue *lane, void *to, const void *from,
+                       uint64_t bytes) FSDPD_MUST_USE;
+status_t lane_cpu_launch(struct lane_queue *lane, struct device_graph *graph, int op,
+                         const struct kernel_call *call) FSDPD_MUST_USE;
+status_t lane_cpu_optimize(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
+                           float *param, const float *grad, float *const *slots) FSDPD_MUST_USE;
+status_t lane_cpu_wait(struct lane_queue *lane, int64_t timeout_ms) FSDPD_MUST_USE;
+int64_t lane_cpu_busy_ns(const struct lane_queue *lane);
+
+/* What this host can still hand out: MemAvailable, or less where a control group says so. */
+uint64_t host_memory_available(void);
+
+#endif

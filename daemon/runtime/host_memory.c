@@ -1,0 +1,78 @@
+/*
+ * How much memory this host can still give to a worker: the kernel's estimate for new workloads, cut
+ * to what is left under the limits of the control groups that this process is in. Reads /proc and
+ * /sys only.
+ */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "runtime/device_table.h"
+
+/* The number in a one-line file; false for "max", a missing file or anything else. */
+static bool read_number(const char *directory, const char *name, uint64_t *value)
+{
+    char *path = file_path_join(directory, name);
+    struct buf text = {0};
+    status_t status = file_read(path, 4096, &text);
+    free(path);
+    char *end = NULL;
+    uint64_t number = status == NULL ? strtoull(buf_text(&text), &end, 10) : 0;
+    bool good = status == NULL && end != buf_text(&text);
+    status_free(status);
+    buf_deinit(&text);
+    if (good) *value = number;
+    return good;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* What is left in the (version 2) control group of this process and in all groups around it. */
+static uint64_t control_group_available(void)
+{
+    uint64_t available = UINT64_MAX;
+    struct buf text = {0};
+    status_t status = file_read("/proc/self/cgroup", 64 * 1024, &text);
+    const char *line = status == NULL ? strstr(buf_text(&text), "0::/") : NULL;
+    status_free(status);
+    if (line != NULL) {
+        char *path = mem_strndup(line + 3, strcspn(line + 3, "\n"));
+        for (;;) {
+            char *directory = mem_printf("/sys/fs/cgroup%s", path);
+            uint64_t limit, used;
+            if (read_number(directory, "memory.max", &limit) &&
+                read_number(directory, "memory.current", &used))
+                available = least(available, limit > used ? limit - used : 0);
+            free(directory);
+            char *slash = strrchr(path, '/');
+            if (slash == NULL || path[1] == '\0') break;
+            slash[slash == path ? 1 : 0] = '\0';
+        }
+        free(path);
+    }
+    buf_deinit(&text);
+    return available;
+}
+
+uint64_t host_memory_available(void)
+{
+    uint64_t available = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+    FILE *file = fopen("/proc/meminfo", "re");
+    if (file != NULL) {
+        char line[256];
+        uint64_t kibibytes;
+        while (fgets(line, sizeof line, file) != NULL)
+            if (sscanf(line, "MemAvailable: %" SCNu64 " kB", &kibibytes) == 1)
+                available = kibibytes * 1024;
+        fclose(file);
+    }
+    return least(available, control_group_available());
+}

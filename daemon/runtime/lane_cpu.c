@@ -1,0 +1,379 @@
+/*
+ * The cpu's lanes: one thread each, fed through a ring of fixed size, and events, which count their
+ * recordings. Lanes are fed by the executor's thread; each lane's thread takes one piece of work at a
+ * time. All signals are blocked on lane threads: they belong to the process's main loop.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "kernels/kernels.h"
+#include "runtime/device_table.h"
+
+enum { RING_SIZE = 1024 };
+
+#define MAX_TIMEOUT_MS ((int64_t)1000 * 86400 * 365)
+
+enum work_kind { WORK_CALL, WORK_COPY, WORK_LAUNCH, WORK_OPTIMIZE, WORK_RECORD, WORK_WAIT };
+
+enum { MAX_OPTIMIZER_SLOTS = 2 };
+
+struct work {
+    enum work_kind kind;
+    union {
+        struct {
+            status_t (*function)(void *argument);
+            void *argument;
+        } call;
+        struct {
+            void *to;
+            const void *from;
+            uint64_t bytes;
+        } copy;
+        struct {
+            struct device_graph *graph;
+            int op;
+            struct kernel_call call;
+        } launch;
+        struct {
+            struct optimizer_step step;
+            size_t n;
+            float *param;
+            const float *grad;
+            float *slots[MAX_OPTIMIZER_SLOTS];
+        } optimize;
+        struct {
+            struct cpu_event *event;
+            uint64_t recording; /* which one to fire, or to wait for */
+        } event;
+    };
+};
+
+struct cpu_event {
+    struct event base;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    uint64_t recorded; /* recordings enqueued; used by the enqueueing thread only */
+    _Atomic uint64_t fired;
+};
+
+struct cpu_lane {
+    struct lane_queue base;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t filled;  /* the ring has work, or the lane closes */
+    pthread_cond_t room;    /* the ring is no longer full */
+    pthread_cond_t idle;    /* nothing is queued and nothing runs */
+    struct work ring[RING_SIZE];
+    unsigned head, count; /* head: the oldest */
+    bool running;         /* a piece of work is out of the ring and not done */
+    status_t error;       /* first one since the last lane_wait */
+    struct cpu_event *waiting; /* the event that the lane's thread waits for */
+    atomic_bool closing;
+    _Atomic int64_t busy_ns;
+};
+
+static struct cpu_lane *cpu_lane(const struct lane_queue *lane)
+{
+    return (struct cpu_lane *)lane;
+}
+
+static void condition_init(pthread_cond_t *condition)
+{
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(condition, &attributes);
+    pthread_condattr_destroy(&attributes);
+}
+
+static void event_fire(struct cpu_event *event, uint64_t recording)
+{
+    pthread_mutex_lock(&event->lock);
+    if (recording > atomic_load_explicit(&event->fired, memory_order_relaxed))
+        atomic_store_explicit(&event->fired, recording, memory_order_release);
+    pthread_cond_broadcast(&event->changed);
+    pthread_mutex_unlock(&event->lock);
+}
+
+static bool event_has_fired(struct cpu_event *event, uint64_t recording)
+{
+    return atomic_load_explicit(&event->fired, memory_order_acquire) >= recording;
+}
+
+static void event_await(struct cpu_lane *lane, struct cpu_event *event, uint64_t recording)
+{
+    if (event_has_fired(event, recording)) return;
+    pthread_mutex_lock(&lane->lock);
+    lane->waiting = event;
+    pthread_mutex_unlock(&lane->lock);
+
+    pthread_mutex_lock(&event->lock);
+    while (!event_has_fired(event, recording) && !atomic_load(&lane->closing))
+        pthread_cond_wait(&event->changed, &event->lock);
+    pthread_mutex_unlock(&event->lock);
+
+    pthread_mutex_lock(&lane->lock);
+    lane->waiting = NULL;
+    pthread_mutex_unlock(&lane->lock);
+}
+
+static void optimize(const struct work *work)
+{
+    const struct optimizer_step *step = &work->optimize.step;
+    if (step->kind == OPTIMIZER_ADADELTA) {
+        struct adadelta_args args = {.lr = (float)step->lr,
+                                     .rho = (float)step->rho,
+                                     .eps = (float)step->eps,
+                                     .weight_decay = (float)step->weight_decay,
+                                     .one_minus_rho = (float)(1.0 - step->rho)};
+        kernel_adadelta(work->optimize.n, work->optimize.param, work->optimize.grad,
+                        work->optimize.slots[0], work->optimize.slots[1], &args);
+    } else {
+        struct sgd_args args = {.lr = (float)step->lr,
+                                .momentum = (float)step->momentum,
+                                .one_minus_dampening = (float)(1.0 - step->dampening),
+                                .weight_decay = (float)step->weight_decay,
+                                .nesterov = step->nesterov,
+                                .first_step = step->first};
+        kernel_sgd(work->optimize.n, work->optimize.param, work->optimize.grad,
+                   work->optimize.slots[0], &args);
+    }
+}
+
+static status_t work_run(struct work *work)
+{
+    switch (work->kind) {
+    case WORK_CALL:
+        return work->call.function(work->call.argument);
+    case WORK_COPY:
+        memcpy(work->copy.to, work->copy.from, work->copy.bytes);
+        return STATUS_OKAY;
+    case WORK_LAUNCH: {
+        struct device_graph *graph = work->launch.graph;
+        int op = work->launch.op;
+        if (graph->prepared[op] == NULL) return STATUS_OKAY; /* a view */
+        status_t status = kernel_run(graph->prepared[op], &work->launch.call);
+        return status_wrap(status, "op %d, %s", op, graph->graph->ops[op].name);
+    }
+    case WORK_OPTIMIZE:
+        optimize(work);
+        return STATUS_OKAY;
+    case WORK_RECORD:
+    case WORK_WAIT:
+        break;
+    }
+    return STATUS_OKAY;
+}
+
+static void *lane_main(void *argument)
+{
+    struct cpu_lane *lane = argument;
+    kernels_set_threads(lane->base.device->threads);
+    pthread_mutex_lock(&lane->lock);
+    for (;;) {
+        while (lane->count == 0 && !atomic_load(&lane->closing))
+            pthread_cond_wait(&lane->filled, &lane->lock);
+        if (atomic_load(&lane->closing)) break;
+        struct work work = lane->ring[lane->head];
+        lane->head = (lane->head + 1) % RING_SIZE;
+        lane->count--;
+        lane->running = true;
+        bool skip = lane->error != NULL;
+        if (lane->count == RING_SIZE - 1) pthread_cond_broadcast(&lane->room);
+        pthread_mutex_unlock(&lane->lock);
+
+        status_t status = STATUS_OKAY;
+        if (work.kind == WORK_RECORD) {
+            event_fire(work.event.event, work.event.recording);
+        } else if (work.kind == WORK_WAIT) {
+            event_await(lane, work.event.event, work.event.recording);
+        } else if (!skip) {
+            int64_t start = clock_monotonic_ns();
+            status = work_run(&work);
+            atomic_fetch_add(&lane->busy_ns, clock_monotonic_ns() - start);
+        }
+
+        pthread_mutex_lock(&lane->lock);
+        lane->running = false;
+        if (status != NULL) lane->error = status_first(lane->error, status);
+        if (lane->count == 0) pthread_cond_broadcast(&lane->idle);
+    }
+    /* What is dropped must not leave other lanes waiting. */
+    for (; lane->count > 0; lane->count--, lane->head = (lane->head + 1) % RING_SIZE) {
+        struct work *work = &lane->ring[lane->head];
+        if (work->kind == WORK_RECORD) event_fire(work->event.event, work->event.recording);
+    }
+    pthread_mutex_unlock(&lane->lock);
+    return NULL;
+}
+
+static const char *const lane_thread_names[LANE_COUNT] = {"lane-compute", "lane-comm", "lane-copy"};
+
+status_t lane_cpu_open(struct device *device, enum lane kind, struct lane_queue **lane)
+{
+    struct cpu_lane *result = mem_alloc(sizeof *result);
+    result->base.device = device;
+    result->base.kind = kind;
+    pthread_mutex_init(&result->lock, NULL);
+    condition_init(&result->filled);
+    condition_init(&result->room);
+    condition_init(&result->idle);
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int error = pthread_create(&result->thread, NULL, lane_main, result);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (error != 0) {
+        pthread_cond_destroy(&result->idle);
+        pthread_cond_destroy(&result->room);
+        pthread_cond_destroy(&result->filled);
+        pthread_mutex_destroy(&result->lock);
+        free(result);
+        return status_from_errno(error, "cannot start the thread of the %s lane",
+                                 lane_thread_names[kind] + strlen("lane-"));
+    }
+    pthread_setname_np(result->thread, lane_thread_names[kind]);
+    *lane = &result->base;
+    return STATUS_OKAY;
+}
+
+void lane_cpu_close(struct lane_queue *base)
+{
+    struct cpu_lane *lane = cpu_lane(base);
+    pthread_mutex_lock(&lane->lock);
+    atomic_store(&lane->closing, true);
+    struct cpu_event *waiting = lane->waiting;
+    pthread_cond_broadcast(&lane->filled);
+    pthread_mutex_unlock(&lane->lock);
+    if (waiting != NULL) {
+        pthread_mutex_lock(&waiting->lock);
+        pthread_cond_broadcast(&waiting->changed);
+        pthread_mutex_unlock(&waiting->lock);
+    }
+    pthread_join(lane->thread, NULL);
+    status_free(lane->error);
+    pthread_cond_destroy(&lane->idle);
+    pthread_cond_destroy(&lane->room);
+    pthread_cond_destroy(&lane->filled);
+    pthread_mutex_destroy(&lane->lock);
+    free(lane);
+}
+
+status_t lane_cpu_event_new(struct device *device, struct event **event)
+{
+    struct cpu_event *result = mem_alloc(sizeof *result);
+    result->base.device = device;
+    pthread_mutex_init(&result->lock, NULL);
+    condition_init(&result->changed);
+    *event = &result->base;
+    return STATUS_OKAY;
+}
+
+void lane_cpu_event_free(struct event *base)
+{
+    struct cpu_event *event = (struct cpu_event *)base;
+    /* The lane that fired it may still be inside event_fire. */
+    pthread_mutex_lock(&event->lock);
+    pthread_mutex_unlock(&event->lock);
+    pthread_cond_destroy(&event->changed);
+    pthread_mutex_destroy(&event->lock);
+    free(event);
+}
+
+static void enqueue(struct lane_queue *base, const struct work *work)
+{
+    struct cpu_lane *lane = cpu_lane(base);
+    pthread_mutex_lock(&lane->lock);
+    /* Everything that queued work waits for was enqueued before it, so room comes. */
+    while (lane->count == RING_SIZE)
+        pthread_cond_wait(&lane->room, &lane->lock);
+    lane->ring[(lane->head + lane->count++) % RING_SIZE] = *work;
+    pthread_cond_signal(&lane->filled);
+    pthread_mutex_unlock(&lane->lock);
+}
+
+void lane_cpu_record(struct lane_queue *lane, struct event *base)
+{
+    struct cpu_event *event = (struct cpu_event *)base;
+    struct work work = {.kind = WORK_RECORD, .event = {event, ++event->recorded}};
+    enqueue(lane, &work);
+}
+
+void lane_cpu_wait_event(struct lane_queue *lane, struct event *base)
+{
+    struct cpu_event *event = (struct cpu_event *)base;
+    if (event_has_fired(event, event->recorded)) return;
+    struct work work = {.kind = WORK_WAIT, .event = {event, event->recorded}};
+    enqueue(lane, &work);
+}
+
+status_t lane_cpu_call(struct lane_queue *lane, status_t (*function)(void *argument),
+                       void *argument)
+{
+    struct work work = {.kind = WORK_CALL, .call = {function, argument}};
+    enqueue(lane, &work);
+    return STATUS_OKAY;
+}
+
+status_t lane_cpu_copy(struct lane_queue *lane, void *to, const void *from, uint64_t bytes)
+{
+    struct work work = {.kind = WORK_COPY, .copy = {to, from, bytes}};
+    if (bytes > 0) enqueue(lane, &work);
+    return STATUS_OKAY;
+}
+
+status_t lane_cpu_launch(struct lane_queue *lane, struct device_graph *graph, int op,
+                         const struct kernel_call *call)
+{
+    struct work work = {.kind = WORK_LAUNCH, .launch = {graph, op, *call}};
+    if (graph->prepared[op] != NULL) enqueue(lane, &work);
+    return STATUS_OKAY;
+}
+
+status_t lane_cpu_optimize(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
+                           float *param, const float *grad, float *const *slots)
+{
+    struct work work = {.kind = WORK_OPTIMIZE,
+                        .optimize = {.step = *step, .n = n, .param = param, .grad = grad}};
+    int slot_count = step->kind == OPTIMIZER_ADADELTA ? 2 : step->momentum != 0 ? 1 : 0;
+    for (int i = 0; i < slot_count; i++)
+        work.optimize.slots[i] = slots[i];
+    if (n > 0) enqueue(lane, &work);
+    return STATUS_OKAY;
+}
+
+status_t lane_cpu_wait(struct lane_queue *base, int64_t timeout_ms)
+{
+    struct cpu_lane *lane = cpu_lane(base);
+    if (timeout_ms > MAX_TIMEOUT_MS) timeout_ms = MAX_TIMEOUT_MS;
+    int64_t deadline_ns = clock_monotonic_ns() + timeout_ms * 1000000;
+    struct timespec deadline = {.tv_sec = deadline_ns / 1000000000,
+                                .tv_nsec = deadline_ns % 1000000000};
+    bool expired = false;
+    pthread_mutex_lock(&lane->lock);
+    while ((lane->count > 0 || lane->running) && !expired)
+        expired = pthread_cond_timedwait(&lane->idle, &lane->lock, &deadline) == ETIMEDOUT;
+    status_t status = STATUS_OKAY;
+    if (lane->count > 0 || lane->running) {
+        status = status_new(STATUS_DEADLINE_EXCEEDED,
+                            "the %s lane did not finish within %" PRId64 " ms",
+                            lane_thread_names[base->kind] + strlen("lane-"), timeout_ms);
+    } else {
+        status = lane->error;
+        lane->error = NULL;
+    }
+    pthread_mutex_unlock(&lane->lock);
+    return status;
+}
+
+int64_t lane_cpu_busy_ns(const struct lane_queue *lane)
+{
+    return atomic_load(&cpu_lane(lane)->busy_ns);
+}
