@@ -117,8 +117,7 @@ static void run_alone(const struct comm_call *call)
                            call->scale);
         break;
     case COMM_BROADCAST:
-    case COMM_BARRIER:
-        break;
+    case COMM_BARRIER: break;
     }
 }
 
@@ -189,9 +188,9 @@ static status_t enqueue(struct comm *comm, struct lane_queue *lane, struct comm_
 status_t comm_all_gather(struct comm *comm, struct lane_queue *lane, const float *in, float *out,
                          size_t elements)
 {
-    return enqueue(comm, lane,
-                   (struct comm_call){
-                       .kind = COMM_ALL_GATHER, .in = in, .out = out, .count = elements});
+    return enqueue(
+        comm, lane,
+        (struct comm_call){.kind = COMM_ALL_GATHER, .in = in, .out = out, .count = elements});
 }
 
 status_t comm_reduce_scatter(struct comm *comm, struct lane_queue *lane, const float *in,
@@ -241,10 +240,9 @@ status_t comm_gather(struct comm *comm, struct lane_queue *lane, const float *in
                      size_t elements, int root)
 {
     TRY(check_root(comm, "gather", root));
-    return enqueue(
-        comm, lane,
-        (struct comm_call){
-            .kind = COMM_GATHER, .in = in, .out = out, .count = elements, .root = root});
+    return enqueue(comm, lane,
+                   (struct comm_call){
+                       .kind = COMM_GATHER, .in = in, .out = out, .count = elements, .root = root});
 }
 
 status_t comm_barrier(struct comm *comm, struct lane_queue *lane)

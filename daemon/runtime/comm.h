@@ -1,8 +1,9 @@
 /*
- * Communicators: collectives over a group of ranks. Each collective is enqueued on a lane; all ranks
- * must enqueue the same ones in the same order. Each has a sequence number, a deadline (the group's
- * timeout) and can be aborted. A failed collective's error names the collective, its number and, as
- * far as it can be known, the peer: UNAVAILABLE for a lost peer, DEADLINE_EXCEEDED, ABORTED.
+ * Communicators: collectives over a group of ranks. Each collective is enqueued on a lane; all
+ * ranks must enqueue the same ones in the same order. Each has a sequence number, a deadline (the
+ * group's timeout) and can be aborted. A failed collective's error names the collective, its number
+ * and, as far as it can be known, the peer: UNAVAILABLE for a lost peer, DEADLINE_EXCEEDED,
+ * ABORTED.
  *
  * Reductions add in rank order, 0 first, whatever the communicator: the result has the same bits on
  * every rank and for every communicator. Counts are f32 elements. Empty (0) is allowed.
@@ -18,12 +19,13 @@
 
 struct comm;
 
-/* A group of `world` local ranks; give one handle to each thread. The group goes with its last one. */
+/* A group of `world` local ranks; give one handle to each thread. The group goes with its last one.
+ */
 status_t comm_local_new(int world, int64_t timeout_ms, struct comm **comms) FSDPD_MUST_USE;
 
 /*
- * Joins a Gloo group; blocks until all ranks have joined or the timeout. `prefix` names the group in
- * the store; `address` is the host name or address that peers reach this process under.
+ * Joins a Gloo group; blocks until all ranks have joined or the timeout. `prefix` names the group
+ * in the store; `address` is the host name or address that peers reach this process under.
  */
 status_t comm_gloo_new(int rank, int world, const char *address, const char *prefix,
                        const struct rendezvous *store, int64_t timeout_ms,
@@ -34,7 +36,8 @@ void comm_free(struct comm *comm); /* accepts NULL; no collective may be queued 
 int comm_rank(const struct comm *comm);
 int comm_world(const struct comm *comm);
 
-/* Scratch that a reduction over `elements` needs, from the plan: bounded by a constant times world. */
+/* Scratch that a reduction over `elements` needs, from the plan: bounded by a constant times world.
+ */
 uint64_t comm_workspace_bytes(int world);
 
 /* out: world * elements, rank r's part at r * elements; `in` may be its own part of `out`. */
@@ -42,8 +45,9 @@ status_t comm_all_gather(struct comm *comm, struct lane_queue *lane, const float
                          size_t elements) FSDPD_MUST_USE;
 /* in: world * elements; out: this rank's part of the sum over ranks, times `scale`. `out` may lie
  * inside `in` at this rank's part, nowhere else. */
-status_t comm_reduce_scatter(struct comm *comm, struct lane_queue *lane, const float *in, float *out,
-                             size_t elements, float scale, void *workspace) FSDPD_MUST_USE;
+status_t comm_reduce_scatter(struct comm *comm, struct lane_queue *lane, const float *in,
+                             float *out, size_t elements, float scale,
+                             void *workspace) FSDPD_MUST_USE;
 /* In place, any count. */
 status_t comm_all_reduce(struct comm *comm, struct lane_queue *lane, float *data, size_t elements,
                          float scale, void *workspace) FSDPD_MUST_USE;

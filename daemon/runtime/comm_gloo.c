@@ -16,8 +16,8 @@
 #include "runtime/gloo_link.h"
 
 enum {
-    WINDOW = 16,            /* chunks offered to a peer at a time */
-    SMALL_ELEMENTS = 2048,  /* an all_reduce up to this size is one exchange of everything */
+    WINDOW = 16,           /* chunks offered to a peer at a time */
+    SMALL_ELEMENTS = 2048, /* an all_reduce up to this size is one exchange of everything */
     CHUNK_BYTES = COMM_CHUNK_ELEMENTS * sizeof(float),
 };
 
@@ -110,16 +110,16 @@ static status_t gloo_all_gather(struct gloo_comm *comm, const struct comm_call *
 }
 
 /*
- * A reduction: rank r adds up slice r of everybody's `in`. In a reduce_scatter the sum is for itself;
- * in an all_reduce (`share`) every chunk goes to all peers as soon as it is there, into their
- * `call->out`, whose old contents this rank had before.
+ * A reduction: rank r adds up slice r of everybody's `in`. In a reduce_scatter the sum is for
+ * itself; in an all_reduce (`share`) every chunk goes to all peers as soon as it is there, into
+ * their `call->out`, whose old contents this rank had before.
  */
 struct reduction {
     const struct comm_call *call;
     bool share;
-    size_t each;  /* elements of a whole slice */
-    size_t mine;  /* of this rank's slice */
-    float *out;   /* where this rank's sum goes */
+    size_t each; /* elements of a whole slice */
+    size_t mine; /* of this rank's slice */
+    float *out;  /* where this rank's sum goes */
     int64_t deadline_ns;
 };
 
@@ -202,8 +202,7 @@ static status_t reduce(struct gloo_comm *comm, const struct reduction *r, size_t
         TRY(gloo_buffer_new(comm->link, p, scratch_of(call, p, 0), 2 * CHUNK_BYTES,
                             &comm->peers[p].scratch));
     }
-    for (size_t chunk = 0; chunk < 2; chunk++)
-        TRY(expect_chunk(comm, r, chunk));
+    for (size_t chunk = 0; chunk < 2; chunk++) TRY(expect_chunk(comm, r, chunk));
     for (size_t chunk = 0; chunk < WINDOW && chunk < chunks; chunk++)
         TRY(offer_chunk(comm, r, chunk));
     for (size_t chunk = 0; chunk < chunks; chunk++) {
@@ -218,10 +217,8 @@ static status_t reduce(struct gloo_comm *comm, const struct reduction *r, size_t
         int p = nth_peer(comm, i);
         size_t received = r->share ? chunks_of(slice_count(r, p)) : 0;
         size_t sent = chunks_of(slice_count(r, p)) + (r->share ? chunks_of(r->mine) : 0);
-        while (received-- > 0)
-            TRY(gloo_wait_received(comm->peers[p].data, r->deadline_ns));
-        while (sent-- > 0)
-            TRY(gloo_wait_sent(comm->peers[p].data, r->deadline_ns));
+        while (received-- > 0) TRY(gloo_wait_received(comm->peers[p].data, r->deadline_ns));
+        while (sent-- > 0) TRY(gloo_wait_sent(comm->peers[p].data, r->deadline_ns));
     }
     return STATUS_OKAY;
 }
@@ -251,8 +248,7 @@ static status_t all_reduce_small(struct gloo_comm *comm, const struct comm_call 
         TRY(gloo_buffer_new(comm->link, p, call->out, bytes, &peer->data));
         TRY(send_to(comm, peer->data, tag_of(call, 0, 0), 0, bytes));
     }
-    for (int p = 0; p < world; p++)
-        comm->parts[p] = (const float *)scratch_of(call, p, 0);
+    for (int p = 0; p < world; p++) comm->parts[p] = (const float *)scratch_of(call, p, 0);
     comm->parts[comm->base.rank] = call->out;
     for (int i = 1; i < world; i++) {
         struct gloo_peer *peer = &comm->peers[nth_peer(comm, i)];
@@ -287,10 +283,8 @@ static status_t gloo_broadcast(struct gloo_comm *comm, const struct comm_call *c
         struct gloo_buffer **data = &comm->peers[p].data;
         if (!root && p != call->root) continue;
         TRY(gloo_buffer_new(comm->link, p, call->out, call->count, data));
-        if (root)
-            TRY(send_to(comm, *data, tag_of(call, 0, 0), 0, call->count));
-        else
-            TRY(gloo_receive(*data, tag_of(call, 0, 0), 0, call->count));
+        if (root) TRY(send_to(comm, *data, tag_of(call, 0, 0), 0, call->count));
+        else TRY(gloo_receive(*data, tag_of(call, 0, 0), 0, call->count));
     }
     for (int i = 1; i < comm->base.world && root; i++)
         TRY(gloo_wait_sent(comm->peers[nth_peer(comm, i)].data, deadline_ns));
@@ -344,24 +338,12 @@ static status_t gloo_run(struct comm *base, const struct comm_call *call)
     int64_t deadline_ns = clock_monotonic_ns() + base->timeout_ms * 1000000;
     status_t status = STATUS_OKAY;
     switch (call->kind) {
-    case COMM_ALL_GATHER:
-        status = gloo_all_gather(comm, call, deadline_ns);
-        break;
-    case COMM_REDUCE_SCATTER:
-        status = gloo_reduce_scatter(comm, call, deadline_ns);
-        break;
-    case COMM_ALL_REDUCE:
-        status = gloo_all_reduce(comm, call, deadline_ns);
-        break;
-    case COMM_BROADCAST:
-        status = gloo_broadcast(comm, call, deadline_ns);
-        break;
-    case COMM_GATHER:
-        status = gloo_gather(comm, call, deadline_ns);
-        break;
-    case COMM_BARRIER:
-        status = gloo_barrier(comm, call, deadline_ns);
-        break;
+    case COMM_ALL_GATHER: status = gloo_all_gather(comm, call, deadline_ns); break;
+    case COMM_REDUCE_SCATTER: status = gloo_reduce_scatter(comm, call, deadline_ns); break;
+    case COMM_ALL_REDUCE: status = gloo_all_reduce(comm, call, deadline_ns); break;
+    case COMM_BROADCAST: status = gloo_broadcast(comm, call, deadline_ns); break;
+    case COMM_GATHER: status = gloo_gather(comm, call, deadline_ns); break;
+    case COMM_BARRIER: status = gloo_barrier(comm, call, deadline_ns); break;
     }
     /* Unfinished transfers may hold on to memory until their connection is closed. */
     if (status != NULL) gloo_link_quit(comm->link);
@@ -400,8 +382,7 @@ status_t comm_gloo_new(int rank, int world, const char *address, const char *pre
     if (timeout_ms < 1)
         return status_new(STATUS_INVALID_ARGUMENT, "a group's timeout must be positive");
     struct gloo_link *link = NULL;
-    if (world > 1)
-        TRY(gloo_link_new(rank, world, address, prefix, store, timeout_ms, &link));
+    if (world > 1) TRY(gloo_link_new(rank, world, address, prefix, store, timeout_ms, &link));
     struct gloo_comm *comm = mem_alloc(sizeof *comm);
     comm_init(&comm->base, &table, rank, world, timeout_ms);
     comm->link = link;

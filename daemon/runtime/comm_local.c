@@ -3,8 +3,8 @@
  * collective is a few phases between barriers; a rank leaves a phase only when all have arrived. A
  * rank that fails waits until nobody reads its memory any more before it returns.
  *
- * The group is shared by its ranks and goes with the last of them. One thread at a time runs a rank's
- * collectives; comm_local_quit may come from any.
+ * The group is shared by its ranks and goes with the last of them. One thread at a time runs a
+ * rank's collectives; comm_local_quit may come from any.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -20,7 +20,7 @@
 struct local_rank {
     const struct comm_call *call; /* the collective it is in; valid once it arrived */
     bool arrived;                 /* at the barrier */
-    bool busy; /* between the barriers of a collective: may be reading its peers' memory */
+    bool busy;  /* between the barriers of a collective: may be reading its peers' memory */
     char *lost; /* why it takes no further part; NULL while it does */
 };
 
@@ -71,9 +71,8 @@ static status_t expired(const struct local_group *group, int64_t timeout_ms)
     for (int r = 0; r < group->world; r++)
         if (!group->ranks[r].arrived)
             buf_printf(&missing, "%s%d", missing.length > 0 ? ", " : "", r);
-    status_t status =
-        status_new(STATUS_DEADLINE_EXCEEDED, "waited %" PRId64 " ms for rank %s", timeout_ms,
-                   buf_text(&missing));
+    status_t status = status_new(STATUS_DEADLINE_EXCEEDED, "waited %" PRId64 " ms for rank %s",
+                                 timeout_ms, buf_text(&missing));
     buf_deinit(&missing);
     return status;
 }
@@ -82,8 +81,7 @@ static status_t expired(const struct local_group *group, int64_t timeout_ms)
 static void wait_for_readers(struct local_group *group, int self)
 {
     for (int r = 0; r < group->world; r++)
-        while (r != self && group->ranks[r].busy)
-            pthread_cond_wait(&group->changed, &group->lock);
+        while (r != self && group->ranks[r].busy) pthread_cond_wait(&group->changed, &group->lock);
 }
 
 /* `more`: another barrier of the same collective follows. */
@@ -115,8 +113,7 @@ static status_t barrier(struct local_comm *comm, const struct comm_call *call, b
     }
     bool late = false;
     while (status == NULL && group->generation == generation) {
-        if (self->lost != NULL)
-            status = status_new(STATUS_ABORTED, "%s", self->lost);
+        if (self->lost != NULL) status = status_new(STATUS_ABORTED, "%s", self->lost);
         else if ((status = wrong_peer(group, call)) == NULL && late)
             status = expired(group, comm->base.timeout_ms);
         else if (status == NULL)
@@ -137,8 +134,7 @@ static status_t barrier(struct local_comm *comm, const struct comm_call *call, b
 static void sum_parts(struct local_comm *comm, const struct comm_call *call, size_t start, size_t n,
                       float *out)
 {
-    for (int r = 0; r < comm->base.world; r++)
-        comm->parts[r] = peer_call(comm, r)->in + start;
+    for (int r = 0; r < comm->base.world; r++) comm->parts[r] = peer_call(comm, r)->in + start;
     kernel_sum_ordered(n, out, comm->parts, comm->base.world, call->scale);
 }
 
@@ -148,7 +144,8 @@ static void copy(void *to, const void *from, size_t bytes)
 }
 
 /* The slice of an all_reduce that `rank` sums. */
-static void slice_of(const struct comm_call *call, int world, int rank, size_t *start, size_t *count)
+static void slice_of(const struct comm_call *call, int world, int rank, size_t *start,
+                     size_t *count)
 {
     size_t each = (call->count + (size_t)world - 1) / (size_t)world;
     *start = each * (size_t)rank < call->count ? each * (size_t)rank : call->count;
@@ -195,8 +192,7 @@ static status_t local_run(struct comm *base, const struct comm_call *call)
             copy(call->out + n * (size_t)r, peer_call(comm, r)->in, n * sizeof(float));
         sent = rank != call->root ? n * sizeof(float) : 0;
         break;
-    case COMM_BARRIER:
-        return STATUS_OKAY;
+    case COMM_BARRIER: return STATUS_OKAY;
     }
     TRY(barrier(comm, call, false, deadline_ns));
     atomic_fetch_add(&base->bytes_sent, sent);
@@ -221,8 +217,7 @@ static void local_free(struct comm *comm)
     bool last = --group->members == 0;
     pthread_mutex_unlock(&group->lock);
     if (last) {
-        for (int r = 0; r < group->world; r++)
-            free(group->ranks[r].lost);
+        for (int r = 0; r < group->world; r++) free(group->ranks[r].lost);
         pthread_cond_destroy(&group->changed);
         pthread_mutex_destroy(&group->lock);
         free(group);
@@ -234,13 +229,13 @@ static void local_free(struct comm *comm)
 
 status_t comm_local_new(int world, int64_t timeout_ms, struct comm **comms)
 {
-    static const struct comm_table table = {
-        .run = local_run, .quit = local_quit, .free = local_free};
+    static const struct comm_table table = {.run = local_run,
+                                            .quit = local_quit,
+                                            .free = local_free};
     if (world < 1 || world > 1024)
         return status_new(STATUS_INVALID_ARGUMENT, "a local group of %d; expected 1 to 1024",
                           world);
-    struct local_group *group =
-        mem_alloc(sizeof *group + (size_t)world * sizeof group->ranks[0]);
+    struct local_group *group = mem_alloc(sizeof *group + (size_t)world * sizeof group->ranks[0]);
     group->world = world;
     group->members = world;
     pthread_mutex_init(&group->lock, NULL);

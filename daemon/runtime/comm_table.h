@@ -1,6 +1,6 @@
 /*
- * What a kind of communicator implements. comm.c numbers, logs and enqueues the collectives, makes the
- * first failure stick, and calls this table on the lane's thread. Internal to daemon/runtime.
+ * What a kind of communicator implements. comm.c numbers, logs and enqueues the collectives, makes
+ * the first failure stick, and calls this table on the lane's thread. Internal to daemon/runtime.
  */
 #ifndef FSDPD_RUNTIME_COMM_TABLE_H
 #define FSDPD_RUNTIME_COMM_TABLE_H
@@ -36,8 +36,8 @@ struct comm_call {
 struct comm_table {
     /* Carries out one collective with the peers; `count` is positive unless it is a barrier. */
     status_t (*run)(struct comm *comm, const struct comm_call *call);
-    /* This rank takes no further part: its own waiting collective returns soon with any error, peers
-     * see a lost peer. From any thread, more than once. */
+    /* This rank takes no further part: its own waiting collective returns soon with any error,
+     * peers see a lost peer. From any thread, more than once. */
     void (*quit)(struct comm *comm, const char *why);
     void (*free)(struct comm *comm);
 };
@@ -48,8 +48,8 @@ struct comm {
     int64_t timeout_ms;
     _Atomic uint64_t bytes_sent;
 
-    pthread_mutex_t lock; /* guards what follows */
-    uint64_t sequence;    /* of the last collective enqueued */
+    pthread_mutex_t lock;            /* guards what follows */
+    uint64_t sequence;               /* of the last collective enqueued */
     struct comm_call *made, *unused; /* every call that was ever made; those that are not queued */
     bool aborted;
     status_t failure; /* the first one; every later collective fails with it */

@@ -1,6 +1,6 @@
 /*
- * Devices: opening one by name, the books of its memory, lowering a graph, and the dispatch of lanes
- * and events to the device's table of functions. The books may be used from any thread.
+ * Devices: opening one by name, the books of its memory, lowering a graph, and the dispatch of
+ * lanes and events to the device's table of functions. The books may be used from any thread.
  */
 #include "runtime/device.h"
 
@@ -40,8 +40,7 @@ static void unmap(struct device *device, struct device_allocation allocation)
 
 void device_deinit(struct device *device)
 {
-    for (int i = 0; i < device->allocation_count; i++)
-        unmap(device, device->allocations[i]);
+    for (int i = 0; i < device->allocation_count; i++) unmap(device, device->allocations[i]);
     free(device->allocations);
     pthread_mutex_destroy(&device->lock);
     free(device->name);

@@ -4,8 +4,8 @@
  *
  * A lane is one in-order queue of work: a thread on the cpu, a stream on cuda. Work is enqueued and
  * ordered with events; enqueueing does not wait for the work (only for room, if the lane's bounded
- * queue is full). An error on a lane is sticky: what was queued after it is skipped, events after it
- * still fire, and lane_wait reports the first error. One thread at a time enqueues on a lane.
+ * queue is full). An error on a lane is sticky: what was queued after it is skipped, events after
+ * it still fire, and lane_wait reports the first error. One thread at a time enqueues on a lane.
  */
 #ifndef FSDPD_RUNTIME_DEVICE_H
 #define FSDPD_RUNTIME_DEVICE_H
@@ -27,7 +27,8 @@ struct optimizer_step {
     bool first; /* no step was taken yet */
 };
 
-/* Device `name`: "cpu", "null" ("cuda:0": UNIMPLEMENTED in this build). `threads` per cpu op; 0: 1. */
+/* Device `name`: "cpu", "null" ("cuda:0": UNIMPLEMENTED in this build). `threads` per cpu op; 0: 1.
+ */
 status_t device_open(const char *name, int threads, struct device **device) FSDPD_MUST_USE;
 void device_close(struct device *device); /* accepts NULL */
 
@@ -50,8 +51,8 @@ uint64_t device_touched_bytes(struct device *device, void *memory);
 char *device_log(const struct device *device);
 
 /*
- * Chooses layouts (changing the types in `graph`) and prepares every op. The lowering that plan_build
- * wants comes with it and lives as long as the device_graph. Errors name the op.
+ * Chooses layouts (changing the types in `graph`) and prepares every op. The lowering that
+ * plan_build wants comes with it and lives as long as the device_graph. Errors name the op.
  */
 status_t device_lower(struct device *device, struct graph *graph,
                       struct device_graph **lowered) FSDPD_MUST_USE;
@@ -71,8 +72,8 @@ void lane_record(struct lane_queue *lane, struct event *event);
 /* What is enqueued on `lane` from now on waits for the event's last recording. */
 void lane_wait_event(struct lane_queue *lane, struct event *event);
 
-/* Enqueues a call on the lane; only lanes that are threads (the cpu's) can: UNIMPLEMENTED otherwise.
- * This is how host communicators run. `argument` must stay valid until it ran. */
+/* Enqueues a call on the lane; only lanes that are threads (the cpu's) can: UNIMPLEMENTED
+ * otherwise. This is how host communicators run. `argument` must stay valid until it ran. */
 status_t lane_call(struct lane_queue *lane, status_t (*function)(void *argument),
                    void *argument) FSDPD_MUST_USE;
 status_t lane_copy(struct lane_queue *lane, void *to, const void *from,

@@ -61,8 +61,7 @@ static uint64_t cpu_touched(struct device *device, void *memory, uint64_t bytes)
     unsigned char *resident = mem_alloc(pages);
     uint64_t touched = 0;
     if (mincore(memory, pages * page, resident) == 0)
-        for (size_t i = 0; i < pages; i++)
-            touched += resident[i] & 1;
+        for (size_t i = 0; i < pages; i++) touched += resident[i] & 1;
     free(resident);
     return touched * page < bytes ? touched * page : bytes;
 }

@@ -46,8 +46,8 @@ static status_t null_map(struct device *device, uint64_t bytes, void **memory)
 {
     void *mapped = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (mapped == MAP_FAILED)
-        return status_new(STATUS_RESOURCE_EXHAUSTED, "device %s: no address space for %" PRIu64 " bytes",
-                          device->name, bytes);
+        return status_new(STATUS_RESOURCE_EXHAUSTED,
+                          "device %s: no address space for %" PRIu64 " bytes", device->name, bytes);
     *memory = mapped;
     return STATUS_OKAY;
 }

@@ -11,8 +11,8 @@
 
 struct executor;
 
-/* `comm` may be NULL for world 1. The graphs are the plan's, lowered by this device; everything given
- * must outlive the executor. Shards start as zeros. */
+/* `comm` may be NULL for world 1. The graphs are the plan's, lowered by this device; everything
+ * given must outlive the executor. Shards start as zeros. */
 status_t executor_new(struct device *device, struct comm *comm, const struct plan *plan,
                       struct device_graph *train, struct device_graph *evaluate, uint64_t seed,
                       int64_t timeout_ms, struct executor **executor) FSDPD_MUST_USE;
@@ -23,11 +23,11 @@ status_t executor_set_parameter(struct executor *executor, int parameter,
                                 const float *values) FSDPD_MUST_USE;
 
 struct step_input {
-    const void *input;     /* (batch, ...) f32, the plan's batch size */
-    const int32_t *target; /* (batch); negative: a row that does not count */
-    int64_t samples;       /* rows that count */
-    float signal;          /* this rank's part of PLAN_STAT_SIGNAL */
-    uint64_t step;         /* keys dropout; from 0 */
+    const void *input;               /* (batch, ...) f32, the plan's batch size */
+    const int32_t *target;           /* (batch); negative: a row that does not count */
+    int64_t samples;                 /* rows that count */
+    float signal;                    /* this rank's part of PLAN_STAT_SIGNAL */
+    uint64_t step;                   /* keys dropout; from 0 */
     struct optimizer_step optimizer; /* train only */
 };
 
@@ -36,7 +36,8 @@ struct step_result {
     int64_t step_ns;
     int64_t compute_ns; /* busy time of the compute lane */
     int64_t comm_ns;    /* busy time of the comm lane */
-    int64_t exposed_comm_ns; /* step time during which only communication ran: step - compute, >= 0 */
+    int64_t
+        exposed_comm_ns; /* step time during which only communication ran: step - compute, >= 0 */
 };
 
 status_t executor_train_step(struct executor *executor, const struct step_input *input,

@@ -2,8 +2,9 @@
  * The C++ between comm_gloo.c and Gloo. Nothing throws past this file.
  *
  * Gloo tells only the transfers that are queued of a lost connection, not the one whose bytes are
- * just arriving or leaving. So every link has a watcher: a thread that waits on a transfer from every
- * peer that never comes, hears of each lost connection through it, and wakes the waiting thread.
+ * just arriving or leaving. So every link has a watcher: a thread that waits on a transfer from
+ * every peer that never comes, hears of each lost connection through it, and wakes the waiting
+ * thread.
  *
  * The link owns the Gloo context, whose own thread moves the bytes; buffers are the caller's.
  */
@@ -98,8 +99,7 @@ class prefixed_store : public gloo::rendezvous::Store
 
     void wait(const std::vector<std::string> &keys) override
     {
-        for (const auto &key : keys)
-            get(key);
+        for (const auto &key : keys) get(key);
     }
 
     void wait(const std::vector<std::string> &keys, const milliseconds &) override
@@ -124,8 +124,8 @@ class prefixed_store : public gloo::rendezvous::Store
     std::map<std::string, std::vector<char>> values_;
 };
 
-/* Blocks all signals for as long as it lives: threads started meanwhile leave them to the main loop,
- * and a closed connection is an error code instead of SIGPIPE. */
+/* Blocks all signals for as long as it lives: threads started meanwhile leave them to the main
+ * loop, and a closed connection is an error code instead of SIGPIPE. */
 class signals_blocked
 {
   public:

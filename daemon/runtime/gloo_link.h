@@ -1,8 +1,8 @@
 /*
  * Messages between the processes of a group over Gloo's TCP transport: the narrow strip of C++ that
- * comm_gloo.c stands on. A buffer is memory that is exchanged with one peer; transfers of one buffer
- * in one direction finish in the order in which they were started. Internal to daemon/runtime; plain C
- * and C++.
+ * comm_gloo.c stands on. A buffer is memory that is exchanged with one peer; transfers of one
+ * buffer in one direction finish in the order in which they were started. Internal to
+ * daemon/runtime; plain C and C++.
  *
  * One thread at a time sends, receives and waits; gloo_link_quit may come from any.
  */
@@ -40,7 +40,8 @@ status_t gloo_receive(struct gloo_buffer *buffer, uint64_t tag, size_t offset,
 status_t gloo_wait_sent(struct gloo_buffer *buffer, int64_t deadline_ns) FSDPD_MUST_USE;
 status_t gloo_wait_received(struct gloo_buffer *buffer, int64_t deadline_ns) FSDPD_MUST_USE;
 
-/* Closes the connections: waits in progress and to come fail with ABORTED, peers see a lost peer. */
+/* Closes the connections: waits in progress and to come fail with ABORTED, peers see a lost peer.
+ */
 void gloo_link_quit(struct gloo_link *link);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 /*
- * How much memory this host can still give to a worker: the kernel's estimate for new workloads, cut
- * to what is left under the limits of the control groups that this process is in. Reads /proc and
- * /sys only.
+ * How much memory this host can still give to a worker: the kernel's estimate for new workloads,
+ * cut to what is left under the limits of the control groups that this process is in. Reads /proc
+ * and /sys only.
  */
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /*
  * The cpu's lanes: one thread each, fed through a ring of fixed size, and events, which count their
- * recordings. Lanes are fed by the executor's thread; each lane's thread takes one piece of work at a
- * time. All signals are blocked on lane threads: they belong to the process's main loop.
+ * recordings. Lanes are fed by the executor's thread; each lane's thread takes one piece of work at
+ * a time. All signals are blocked on lane threads: they belong to the process's main loop.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -67,13 +67,13 @@ struct cpu_lane {
     struct lane_queue base;
     pthread_t thread;
     pthread_mutex_t lock;
-    pthread_cond_t filled;  /* the ring has work, or the lane closes */
-    pthread_cond_t room;    /* the ring is no longer full */
-    pthread_cond_t idle;    /* nothing is queued and nothing runs */
+    pthread_cond_t filled; /* the ring has work, or the lane closes */
+    pthread_cond_t room;   /* the ring is no longer full */
+    pthread_cond_t idle;   /* nothing is queued and nothing runs */
     struct work ring[RING_SIZE];
-    unsigned head, count; /* head: the oldest */
-    bool running;         /* a piece of work is out of the ring and not done */
-    status_t error;       /* first one since the last lane_wait */
+    unsigned head, count;      /* head: the oldest */
+    bool running;              /* a piece of work is out of the ring and not done */
+    status_t error;            /* first one since the last lane_wait */
     struct cpu_event *waiting; /* the event that the lane's thread waits for */
     atomic_bool closing;
     _Atomic int64_t busy_ns;
@@ -150,11 +150,8 @@ static void optimize(const struct work *work)
 static status_t work_run(struct work *work)
 {
     switch (work->kind) {
-    case WORK_CALL:
-        return work->call.function(work->call.argument);
-    case WORK_COPY:
-        memcpy(work->copy.to, work->copy.from, work->copy.bytes);
-        return STATUS_OKAY;
+    case WORK_CALL: return work->call.function(work->call.argument);
+    case WORK_COPY: memcpy(work->copy.to, work->copy.from, work->copy.bytes); return STATUS_OKAY;
     case WORK_LAUNCH: {
         struct device_graph *graph = work->launch.graph;
         int op = work->launch.op;
@@ -162,12 +159,9 @@ static status_t work_run(struct work *work)
         status_t status = kernel_run(graph->prepared[op], &work->launch.call);
         return status_wrap(status, "op %d, %s", op, graph->graph->ops[op].name);
     }
-    case WORK_OPTIMIZE:
-        optimize(work);
-        return STATUS_OKAY;
+    case WORK_OPTIMIZE: optimize(work); return STATUS_OKAY;
     case WORK_RECORD:
-    case WORK_WAIT:
-        break;
+    case WORK_WAIT: break;
     }
     return STATUS_OKAY;
 }
@@ -175,7 +169,6 @@ static status_t work_run(struct work *work)
 static void *lane_main(void *argument)
 {
     struct cpu_lane *lane = argument;
-    kernels_set_threads(lane->base.device->threads);
     pthread_mutex_lock(&lane->lock);
     for (;;) {
         while (lane->count == 0 && !atomic_load(&lane->closing))
@@ -292,8 +285,7 @@ static void enqueue(struct lane_queue *base, const struct work *work)
     struct cpu_lane *lane = cpu_lane(base);
     pthread_mutex_lock(&lane->lock);
     /* Everything that queued work waits for was enqueued before it, so room comes. */
-    while (lane->count == RING_SIZE)
-        pthread_cond_wait(&lane->room, &lane->lock);
+    while (lane->count == RING_SIZE) pthread_cond_wait(&lane->room, &lane->lock);
     lane->ring[(lane->head + lane->count++) % RING_SIZE] = *work;
     pthread_cond_signal(&lane->filled);
     pthread_mutex_unlock(&lane->lock);
@@ -343,8 +335,7 @@ status_t lane_cpu_optimize(struct lane_queue *lane, const struct optimizer_step 
     struct work work = {.kind = WORK_OPTIMIZE,
                         .optimize = {.step = *step, .n = n, .param = param, .grad = grad}};
     int slot_count = step->kind == OPTIMIZER_ADADELTA ? 2 : step->momentum != 0 ? 1 : 0;
-    for (int i = 0; i < slot_count; i++)
-        work.optimize.slots[i] = slots[i];
+    for (int i = 0; i < slot_count; i++) work.optimize.slots[i] = slots[i];
     if (n > 0) enqueue(lane, &work);
     return STATUS_OKAY;
 }
@@ -362,9 +353,9 @@ status_t lane_cpu_wait(struct lane_queue *base, int64_t timeout_ms)
         expired = pthread_cond_timedwait(&lane->idle, &lane->lock, &deadline) == ETIMEDOUT;
     status_t status = STATUS_OKAY;
     if (lane->count > 0 || lane->running) {
-        status = status_new(STATUS_DEADLINE_EXCEEDED,
-                            "the %s lane did not finish within %" PRId64 " ms",
-                            lane_thread_names[base->kind] + strlen("lane-"), timeout_ms);
+        status =
+            status_new(STATUS_DEADLINE_EXCEEDED, "the %s lane did not finish within %" PRId64 " ms",
+                       lane_thread_names[base->kind] + strlen("lane-"), timeout_ms);
     } else {
         status = lane->error;
         lane->error = NULL;

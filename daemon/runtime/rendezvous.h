@@ -1,6 +1,6 @@
 /*
- * Where the ranks of a group find each other: small values under names, kept by somebody all of them
- * can reach (the coordinator; in tests a directory). Plain C and C++.
+ * Where the ranks of a group find each other: small values under names, kept by somebody all of
+ * them can reach (the coordinator; in tests a directory). Plain C and C++.
  */
 #ifndef FSDPD_RUNTIME_RENDEZVOUS_H
 #define FSDPD_RUNTIME_RENDEZVOUS_H
