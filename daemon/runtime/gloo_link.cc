@@ -10,6 +10,7 @@
  */
 #include "runtime/gloo_link.h"
 
+#include <netdb.h>
 #include <pthread.h>
 #include <signal.h>
 
@@ -186,7 +187,7 @@ struct gloo_link {
         if (waiting != nullptr && waiting->peer == peer) wake_waiting();
     }
 
-    status_t error_of(int peer, int64_t deadline_ns, const char *what)
+    status_t error_of(int peer, const char *what)
     {
         std::lock_guard<std::mutex> guard(lock);
         if (quit) return status_new(STATUS_ABORTED, "this rank closed its connections");
@@ -195,8 +196,6 @@ struct gloo_link {
         if (lost[peer])
             return status_new(STATUS_UNAVAILABLE, "lost rank %d: %s (then rank %d too)", first_lost,
                               first_reason.c_str(), peer);
-        if (deadline_ns > 0 && now_ns() >= deadline_ns)
-            return status_new(STATUS_DEADLINE_EXCEEDED, "rank %d did not answer in time", peer);
         return status_new(STATUS_UNAVAILABLE, "rank %d: %s", peer, what);
     }
 
@@ -241,9 +240,20 @@ struct gloo_link {
 namespace
 {
 
+/* Gloo 0.5 crashes on a name that does not resolve. */
+void check_resolves(const char *address)
+{
+    struct addrinfo hints = {}, *found = nullptr;
+    hints.ai_socktype = SOCK_STREAM;
+    int error = getaddrinfo(address, nullptr, &hints, &found);
+    if (error != 0) throw std::runtime_error(gai_strerror(error));
+    freeaddrinfo(found);
+}
+
 std::shared_ptr<gloo::rendezvous::Context> join(int rank, int world, const char *address,
                                                 gloo::rendezvous::Store &store, int64_t timeout_ms)
 {
+    check_resolves(address);
     gloo::transport::tcp::attr attributes;
     attributes.hostname = address;
     auto device = gloo::transport::tcp::CreateDevice(attributes);
@@ -280,11 +290,15 @@ status_t wait_transfer(struct gloo_buffer *buffer, int64_t deadline_ns, wait_fun
             std::lock_guard<std::mutex> guard(link->lock);
             link->waiting = nullptr;
         }
-        if (failed && now_ns() < deadline_ns) link->mark_lost(buffer->peer, problem);
+        /* Running out of time makes Gloo close all connections: not the peers' doing. */
+        if (failed && !hopeless && now_ns() >= deadline_ns)
+            return status_new(STATUS_DEADLINE_EXCEEDED, "rank %d did not answer in time",
+                              buffer->peer);
+        if (failed) link->mark_lost(buffer->peer, problem);
         if (failed) break;
         if (done) return STATUS_OKAY;
     }
-    return link->error_of(buffer->peer, deadline_ns, problem.c_str());
+    return link->error_of(buffer->peer, problem.c_str());
 }
 
 template <typename start_function>
@@ -295,7 +309,7 @@ status_t start_transfer(struct gloo_buffer *buffer, start_function start)
         return STATUS_OKAY;
     } catch (const std::exception &error) {
         buffer->link->mark_lost(buffer->peer, plain_message(error));
-        return buffer->link->error_of(buffer->peer, 0, error.what());
+        return buffer->link->error_of(buffer->peer, error.what());
     }
 }
 

@@ -8,7 +8,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
 #include "base/status.h"
+}
+#else
+#include "base/status.h"
+#endif
 
 /* Functions may be called from any thread. */
 struct rendezvous {

@@ -1,0 +1,490 @@
+/*
+ * Communicators: every collective on both kinds, sums with the same bits everywhere, and what
+ * happens when a peer is late, leaves or dies.
+ */
+#include <check.h>
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "../engine/group.h"
+#include "base/clock.h"
+#include "base/mem.h"
+
+static const struct shape {
+    enum group_kind kind;
+    int world;
+} shapes[] = {{GROUP_LOCAL, 1}, {GROUP_LOCAL, 2}, {GROUP_LOCAL, 3}, {GROUP_LOCAL, 8},
+              {GROUP_GLOO, 1},  {GROUP_GLOO, 2},  {GROUP_GLOO, 3},  {GROUP_GLOO, 8}};
+enum { SHAPE_COUNT = sizeof shapes / sizeof shapes[0] };
+
+/* Counts around the sizes at which the implementation changes its mind. */
+static const size_t counts[] = {0, 1, 7, 1000, 2048, 2049, 32768, 32769, 100003};
+enum { COUNT_COUNT = sizeof counts / sizeof counts[0] };
+
+/* Element `i` of what rank `r` holds: sizes differ so much that the order of a sum shows. */
+static float element(int r, size_t i)
+{
+    uint32_t x = (uint32_t)(i * 2654435761u) ^ ((uint32_t)r * 40503u + 17u);
+    x ^= x >> 13;
+    x *= 2246822519u;
+    x ^= x >> 16;
+    return ldexpf((float)(int32_t)x / 2147483648.0f, (int)(x % 24) - 12);
+}
+
+static float sum_of(int world, size_t i, float scale)
+{
+    float sum = element(0, i);
+    for (int r = 1; r < world; r++) sum += element(r, i);
+    return sum * scale;
+}
+
+static float *elements_new(int rank, size_t count)
+{
+    float *values = mem_alloc_array(count + 1, sizeof *values);
+    for (size_t i = 0; i < count; i++) values[i] = element(rank, i);
+    return values;
+}
+
+static status_t expect(const char *what, int rank, size_t i, float found, float expected)
+{
+    if (memcmp(&found, &expected, sizeof found) == 0) return STATUS_OKAY;
+    return status_new(STATUS_INTERNAL, "%s on rank %d: element %zu is %a, not %a", what, rank, i,
+                      (double)found, (double)expected);
+}
+
+struct fixture {
+    struct device *device;
+    struct lane_queue *lane;
+    void *workspace;
+};
+
+static status_t fixture_init(struct fixture *f, struct comm *comm)
+{
+    TRY(device_open("cpu", 1, &f->device));
+    TRY(device_allocate(f->device, comm_workspace_bytes(comm_world(comm)), &f->workspace));
+    return lane_open(f->device, LANE_COMM, &f->lane);
+}
+
+static void fixture_deinit(struct fixture *f)
+{
+    lane_close(f->lane);
+    device_release(f->device, f->workspace);
+    device_close(f->device);
+}
+
+static status_t check_all_gather(struct fixture *f, struct comm *comm, size_t n, bool in_place)
+{
+    int rank = comm_rank(comm), world = comm_world(comm);
+    float *in = elements_new(rank, n), *out = mem_alloc_array(n * (size_t)world + 1, sizeof *out);
+    if (in_place) memcpy(out + n * (size_t)rank, in, n * sizeof *in);
+    TRY(comm_all_gather(comm, f->lane, in_place ? out + n * (size_t)rank : in, out, n));
+    TRY(lane_wait(f->lane, 30000));
+    for (int r = 0; r < world; r++)
+        for (size_t i = 0; i < n; i++)
+            TRY(expect("all_gather", rank, i, out[n * (size_t)r + i], element(r, i)));
+    free(in);
+    free(out);
+    return STATUS_OKAY;
+}
+
+static status_t check_reduce_scatter(struct fixture *f, struct comm *comm, size_t n, bool in_place)
+{
+    int rank = comm_rank(comm), world = comm_world(comm);
+    float scale = 1.0f / (float)world;
+    float *in = elements_new(rank, n * (size_t)world), *out = mem_alloc_array(n + 1, sizeof *out);
+    float *target = in_place ? in + n * (size_t)rank : out;
+    TRY(comm_reduce_scatter(comm, f->lane, in, target, n, scale, f->workspace));
+    TRY(lane_wait(f->lane, 30000));
+    for (size_t i = 0; i < n; i++)
+        TRY(expect("reduce_scatter", rank, i, target[i],
+                   sum_of(world, n * (size_t)rank + i, scale)));
+    for (size_t i = 0; i < n * (size_t)world; i++)
+        if (target != in + n * (size_t)rank || i / n != (size_t)rank)
+            TRY(expect("reduce_scatter's input", rank, i, in[i], element(rank, i)));
+    free(in);
+    free(out);
+    return STATUS_OKAY;
+}
+
+static status_t check_all_reduce(struct fixture *f, struct comm *comm, size_t n)
+{
+    int rank = comm_rank(comm), world = comm_world(comm);
+    float *data = elements_new(rank, n);
+    TRY(comm_all_reduce(comm, f->lane, data, n, 0.5f, f->workspace));
+    TRY(lane_wait(f->lane, 30000));
+    for (size_t i = 0; i < n; i++)
+        TRY(expect("all_reduce", rank, i, data[i], sum_of(world, i, 0.5f)));
+    free(data);
+    return STATUS_OKAY;
+}
+
+static status_t check_rooted(struct fixture *f, struct comm *comm, size_t n, int root)
+{
+    int rank = comm_rank(comm), world = comm_world(comm);
+    float *data = elements_new(rank, n);
+    float *out = rank == root ? mem_alloc_array(n * (size_t)world + 1, sizeof *out) : NULL;
+    TRY(comm_gather(comm, f->lane, data, out, n, root));
+    TRY(comm_broadcast(comm, f->lane, data, n * sizeof *data, root));
+    TRY(lane_wait(f->lane, 30000));
+    for (int r = 0; r < world && rank == root; r++)
+        for (size_t i = 0; i < n; i++)
+            TRY(expect("gather", rank, i, out[n * (size_t)r + i], element(r, i)));
+    for (size_t i = 0; i < n; i++) TRY(expect("broadcast", rank, i, data[i], element(root, i)));
+    free(data);
+    free(out);
+    return STATUS_OKAY;
+}
+
+static status_t every_collective(struct comm *comm, void *argument)
+{
+    (void)argument;
+    struct fixture f;
+    TRY(fixture_init(&f, comm));
+    for (int c = 0; c < COUNT_COUNT; c++) {
+        TRY(check_all_gather(&f, comm, counts[c], false));
+        TRY(check_all_gather(&f, comm, counts[c], true));
+        TRY(check_reduce_scatter(&f, comm, counts[c], false));
+        TRY(check_reduce_scatter(&f, comm, counts[c], true));
+        TRY(check_all_reduce(&f, comm, counts[c]));
+        TRY(check_rooted(&f, comm, counts[c], c % comm_world(comm)));
+        TRY(comm_barrier(comm, f.lane));
+    }
+    TRY(lane_wait(f.lane, 30000));
+    fixture_deinit(&f);
+    return STATUS_OKAY;
+}
+
+START_TEST(test_every_collective)
+{
+    group_check(shapes[_i].kind, shapes[_i].world, every_collective, NULL);
+}
+END_TEST
+
+/* A reduce_scatter large enough for the window of offered chunks to move. */
+static status_t large(struct comm *comm, void *argument)
+{
+    (void)argument;
+    struct fixture f;
+    TRY(fixture_init(&f, comm));
+    TRY(check_reduce_scatter(&f, comm, 20 * 32768 + 5, false));
+    TRY(check_all_reduce(&f, comm, 40 * 32768 + 5));
+    TRY(check_all_gather(&f, comm, 700001, false));
+    fixture_deinit(&f);
+    return STATUS_OKAY;
+}
+
+START_TEST(test_large)
+{
+    group_check(_i == 0 ? GROUP_LOCAL : GROUP_GLOO, 2, large, NULL);
+}
+END_TEST
+
+/* Many collectives are queued before any is waited for; then everybody leaves at once. */
+static status_t queue_and_leave(struct comm *comm, void *argument)
+{
+    (void)argument;
+    struct fixture f;
+    TRY(fixture_init(&f, comm));
+    comm_log_enable(comm);
+    int rank = comm_rank(comm), world = comm_world(comm);
+    float *a = mem_alloc_array(6, sizeof *a), *b = mem_alloc_array(6 * (size_t)world, sizeof *b);
+    for (int i = 0; i < 200; i++) {
+        a[0] = (float)rank;
+        TRY(comm_all_gather(comm, f.lane, a, b, 6));
+        TRY(comm_reduce_scatter(comm, f.lane, b, a, 6, 1.0f, f.workspace));
+    }
+    TRY(comm_barrier(comm, f.lane));
+    TRY(lane_wait(f.lane, 30000));
+    char *log = comm_log(comm);
+    status_t status = STATUS_OKAY;
+    const char *start = "all_gather(6) reduce_scatter(6) all_gather(6) ";
+    if (strncmp(log, start, strlen(start)) != 0 || strlen(log) != 200 * 32 + strlen("barrier(0)"))
+        status = status_new(STATUS_INTERNAL, "log: %.100s", log);
+    uint64_t sent = 400ull * 6 * sizeof(float) * (uint64_t)(world - 1);
+    if (status == NULL && comm_bytes_sent(comm) != sent)
+        status = status_new(STATUS_INTERNAL, "sent %" PRIu64 ", not %" PRIu64,
+                            comm_bytes_sent(comm), sent);
+    free(log);
+    free(a);
+    free(b);
+    fixture_deinit(&f);
+    return status;
+}
+
+START_TEST(test_queue_and_leave)
+{
+    for (int round = 0; round < 5; round++)
+        group_check(shapes[_i].kind, shapes[_i].world, queue_and_leave, NULL);
+}
+END_TEST
+
+/* Rank 1 comes late: the others' deadline passes. */
+static status_t one_is_late(struct comm *comm, void *argument)
+{
+    (void)argument;
+    struct fixture f;
+    TRY(fixture_init(&f, comm));
+    float data[64] = {0};
+    if (comm_rank(comm) == 1) clock_sleep_ms(900);
+    TRY(comm_all_reduce(comm, f.lane, data, 64, 1.0f, f.workspace));
+    status_t status = lane_wait(f.lane, 30000);
+    fixture_deinit(&f);
+    return status;
+}
+
+START_TEST(test_deadline)
+{
+    struct group_result results[GROUP_MAX];
+    group_run(_i == 0 ? GROUP_LOCAL : GROUP_GLOO, 3, 300, one_is_late, NULL, results);
+    ck_assert_msg(results[0].code == STATUS_DEADLINE_EXCEEDED ||
+                      results[2].code == STATUS_DEADLINE_EXCEEDED,
+                  "%s, %s", results[0].message, results[2].message);
+    int first = results[0].code == STATUS_DEADLINE_EXCEEDED ? 0 : 2;
+    ck_assert_msg(strstr(results[first].message, "all_reduce number 1 (64 elements) on rank"), "%s",
+                  results[first].message);
+    ck_assert_msg(strstr(results[first].message, "rank 1"), "%s", results[first].message);
+    for (int r = 0; r < 3; r++) {
+        ck_assert_int_ne(results[r].code, STATUS_OK);
+        ck_assert_double_lt(results[r].seconds, 2.0);
+    }
+}
+END_TEST
+
+struct aborter {
+    struct comm *comm;
+    int64_t delay_ms;
+};
+
+static void *abort_soon(void *argument)
+{
+    struct aborter *aborter = argument;
+    clock_sleep_ms(aborter->delay_ms);
+    comm_abort(aborter->comm, "the job was cancelled");
+    return NULL;
+}
+
+/* Rank 1 never arrives; rank 0 is aborted while it waits. */
+static status_t abort_while_waiting(struct comm *comm, void *argument)
+{
+    (void)argument;
+    struct fixture f;
+    TRY(fixture_init(&f, comm));
+    float *data = mem_alloc_array(100000, sizeof *data);
+    if (comm_rank(comm) == 1) {
+        clock_sleep_ms(600);
+    } else {
+        struct aborter aborter = {comm, 100};
+        pthread_t thread;
+        pthread_create(&thread, NULL, abort_soon, &aborter);
+        TRY(comm_all_reduce(comm, f.lane, data, 100000, 1.0f, f.workspace));
+        status_t status = lane_wait(f.lane, 30000);
+        pthread_join(thread, NULL);
+        fixture_deinit(&f);
+        free(data);
+        return status;
+    }
+    TRY(comm_all_reduce(comm, f.lane, data, 100000, 1.0f, f.workspace));
+    status_t status = lane_wait(f.lane, 30000);
+    fixture_deinit(&f);
+    free(data);
+    return status;
+}
+
+START_TEST(test_abort)
+{
+    struct group_result results[GROUP_MAX];
+    group_run(_i == 0 ? GROUP_LOCAL : GROUP_GLOO, 2, 20000, abort_while_waiting, NULL, results);
+    ck_assert_msg(results[0].code == STATUS_ABORTED, "%s", results[0].message);
+    ck_assert_msg(strstr(results[0].message, "the job was cancelled"), "%s", results[0].message);
+    ck_assert_double_lt(results[0].seconds, 1.0);
+    ck_assert_msg(results[1].code == STATUS_UNAVAILABLE, "%s", results[1].message);
+    ck_assert_msg(strstr(results[1].message, "rank 0"), "%s", results[1].message);
+    ck_assert_double_lt(results[1].seconds, 2.0);
+}
+END_TEST
+
+/* An abort before, between and instead of collectives also holds for those to come. */
+static status_t abort_first(struct comm *comm, void *argument)
+{
+    (void)argument;
+    struct fixture f;
+    TRY(fixture_init(&f, comm));
+    comm_abort(comm, "never mind");
+    TRY(comm_barrier(comm, f.lane));
+    status_t status = lane_wait(f.lane, 30000);
+    if (status_code(status) == STATUS_ABORTED) {
+        status_free(status);
+        TRY(comm_barrier(comm, f.lane));
+        status = lane_wait(f.lane, 30000);
+    }
+    fixture_deinit(&f);
+    return status;
+}
+
+START_TEST(test_abort_first)
+{
+    struct group_result results[GROUP_MAX];
+    group_run(shapes[_i].kind, shapes[_i].world, 20000, abort_first, NULL, results);
+    for (int r = 0; r < shapes[_i].world; r++) {
+        ck_assert_msg(results[r].code == STATUS_ABORTED, "%s", results[r].message);
+        ck_assert_double_lt(results[r].seconds, 1.0);
+    }
+}
+END_TEST
+
+static void *kill_soon(void *argument)
+{
+    usleep((useconds_t) * (int *)argument * 1000);
+    raise(SIGKILL);
+    return NULL;
+}
+
+/* Rank 1 is killed at some moment of a stream of large collectives. */
+static status_t one_is_killed(struct comm *comm, void *argument)
+{
+    struct fixture f;
+    TRY(fixture_init(&f, comm));
+    size_t n = 600000;
+    float *data = mem_alloc_array(n * (size_t)comm_world(comm), sizeof *data);
+    float *part = mem_alloc_array(n, sizeof *part);
+    if (comm_rank(comm) == 1) {
+        pthread_t thread;
+        pthread_create(&thread, NULL, kill_soon, argument);
+    }
+    status_t status = STATUS_OKAY;
+    for (int i = 0; i < 10000 && status == NULL; i++) {
+        TRY(comm_all_gather(comm, f.lane, part, data, n));
+        TRY(comm_reduce_scatter(comm, f.lane, data, part, n, 0.5f, f.workspace));
+        TRY(comm_all_reduce(comm, f.lane, data, n, 0.5f, f.workspace));
+        status = lane_wait(f.lane, 30000);
+    }
+    fixture_deinit(&f);
+    free(data);
+    free(part);
+    return status;
+}
+
+START_TEST(test_killed_peer)
+{
+    int world = 2 + _i % 2, delay_ms = 20 + 7 * _i;
+    struct group_result results[GROUP_MAX];
+    group_run(GROUP_GLOO, world, 30000, one_is_killed, &delay_ms, results);
+    ck_assert(results[1].killed);
+    for (int r = 0; r < world; r++) {
+        if (r == 1) continue;
+        ck_assert(!results[r].killed);
+        ck_assert_msg(results[r].code == STATUS_UNAVAILABLE, "%s: %s",
+                      status_code_name(results[r].code), results[r].message);
+        ck_assert_double_lt(results[r].seconds, 3.0);
+        if (world == 2)
+            ck_assert_msg(strstr(results[r].message, "rank 1"), "%s", results[r].message);
+    }
+}
+END_TEST
+
+/* Ranks that were let go by the last collective may leave while others still finish it. */
+static status_t leave_early(struct comm *comm, void *argument)
+{
+    (void)argument;
+    struct fixture f;
+    TRY(fixture_init(&f, comm));
+    int rank = comm_rank(comm), world = comm_world(comm);
+    float value = (float)rank, all[GROUP_MAX];
+    TRY(comm_gather(comm, f.lane, &value, rank == 0 ? all : NULL, 1, 0));
+    TRY(comm_broadcast(comm, f.lane, &value, sizeof value, world - 1));
+    status_t status = lane_wait(f.lane, 30000);
+    if (status == NULL && value != (float)(world - 1))
+        status = status_new(STATUS_INTERNAL, "broadcast gave %g", (double)value);
+    fixture_deinit(&f);
+    return status;
+}
+
+START_TEST(test_leave_early)
+{
+    for (int round = 0; round < 20; round++) group_check(GROUP_GLOO, 4, leave_early, NULL);
+}
+END_TEST
+
+START_TEST(test_nobody_joins)
+{
+    char *directory = group_make_directory();
+    struct rendezvous store = group_file_store(directory);
+    struct comm *comm = NULL;
+    int64_t start = clock_monotonic_ns();
+    status_t status = comm_gloo_new(0, 2, "127.0.0.1", "lonely", &store, 200, &comm);
+    ck_assert_msg(status_code(status) == STATUS_DEADLINE_EXCEEDED, "%s", status_message(status));
+    ck_assert_ptr_nonnull(strstr(status_message(status), "lonely"));
+    ck_assert_int_lt(clock_monotonic_ns() - start, 3000000000);
+    ck_assert_ptr_null(comm);
+    status_free(status);
+    status = comm_gloo_new(0, 2, "no.such.host.invalid", "lonely", &store, 200, &comm);
+    ck_assert_msg(status_code(status) == STATUS_UNAVAILABLE ||
+                      status_code(status) == STATUS_DEADLINE_EXCEEDED,
+                  "%s", status_message(status));
+    ck_assert_ptr_nonnull(strstr(status_message(status), "no.such.host.invalid"));
+    status_free(status);
+    /* 192.0.2.0/24 is nobody's. */
+    status = comm_gloo_new(0, 2, "192.0.2.1", "lonely", &store, 200, &comm);
+    ck_assert_msg(status_code(status) == STATUS_UNAVAILABLE, "%s", status_message(status));
+    ck_assert_ptr_nonnull(strstr(status_message(status), "192.0.2.1"));
+    status_free(status);
+    group_remove_directory(directory);
+    free(directory);
+}
+END_TEST
+
+/* The local communicator notices ranks that do not do the same. */
+static status_t disagree(struct comm *comm, void *argument)
+{
+    (void)argument;
+    struct fixture f;
+    TRY(fixture_init(&f, comm));
+    float in[8] = {0}, out[16] = {0};
+    TRY(comm_all_gather(comm, f.lane, in, out, comm_rank(comm) == 0 ? 8 : 7));
+    status_t status = lane_wait(f.lane, 30000);
+    fixture_deinit(&f);
+    return status;
+}
+
+START_TEST(test_disagree)
+{
+    struct group_result results[GROUP_MAX];
+    group_run(GROUP_LOCAL, 2, 5000, disagree, NULL, results);
+    for (int r = 0; r < 2; r++) ck_assert_int_ne(results[r].code, STATUS_OK);
+    int named = results[0].code == STATUS_INTERNAL ? 0 : 1;
+    ck_assert_msg(strstr(results[named].message, "all_gather number 1"), "%s",
+                  results[named].message);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("comm");
+    TCase *works = tcase_create("works");
+    tcase_set_timeout(works, 60);
+    tcase_add_loop_test(works, test_every_collective, 0, SHAPE_COUNT);
+    tcase_add_loop_test(works, test_large, 0, 2);
+    tcase_add_loop_test(works, test_queue_and_leave, 0, SHAPE_COUNT);
+    tcase_add_test(works, test_leave_early);
+    suite_add_tcase(suite, works);
+    TCase *fails = tcase_create("fails");
+    tcase_set_timeout(fails, 60);
+    tcase_add_loop_test(fails, test_deadline, 0, 2);
+    tcase_add_loop_test(fails, test_abort, 0, 2);
+    tcase_add_loop_test(fails, test_abort_first, 0, SHAPE_COUNT);
+    tcase_add_loop_test(fails, test_killed_peer, 0, 6);
+    tcase_add_test(fails, test_nobody_joins);
+    tcase_add_test(fails, test_disagree);
+    suite_add_tcase(suite, fails);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

@@ -1,0 +1,330 @@
+/* Devices: memory and its books, lanes, events, sticky errors, and what the null device writes
+ * down. */
+#include "runtime/device.h"
+
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "kernels/kernels.h"
+
+static struct device *open_device(const char *name)
+{
+    struct device *device;
+    status_t status = device_open(name, 1, &device);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    return device;
+}
+
+static struct lane_queue *open_lane(struct device *device, enum lane kind)
+{
+    struct lane_queue *lane;
+    ck_assert_ptr_null(lane_open(device, kind, &lane));
+    return lane;
+}
+
+static struct event *new_event(struct device *device)
+{
+    struct event *event;
+    ck_assert_ptr_null(event_new(device, &event));
+    return event;
+}
+
+static void check_error(status_t status, enum status_code code, const char *words)
+{
+    ck_assert_msg(status_code(status) == code, "%s: %s", status_code_name(status_code(status)),
+                  status_message(status));
+    ck_assert_msg(strstr(status_message(status), words) != NULL, "%s", status_message(status));
+    status_free(status);
+}
+
+START_TEST(test_open)
+{
+    struct device *device = NULL;
+    check_error(device_open("cuda:0", 0, &device), STATUS_UNIMPLEMENTED, "cuda:0");
+    check_error(device_open("tpu", 0, &device), STATUS_INVALID_ARGUMENT, "\"tpu\"");
+    check_error(device_open("cudax", 0, &device), STATUS_INVALID_ARGUMENT, "\"cudax\"");
+    check_error(device_open("cpu", -1, &device), STATUS_INVALID_ARGUMENT, "-1 threads");
+    ck_assert_ptr_null(device);
+    device = open_device("cpu");
+    ck_assert_str_eq(device_name(device), "cpu");
+    ck_assert_uint_gt(device_memory_bytes(device), 1 << 20);
+    ck_assert_ptr_null(device_log(device));
+    device_close(device);
+    device_close(NULL);
+}
+END_TEST
+
+START_TEST(test_memory)
+{
+    struct device *device = open_device("cpu");
+    void *a, *b, *c;
+    ck_assert_ptr_null(device_allocate(device, 1000, &a));
+    ck_assert_ptr_null(device_allocate(device, 1 << 20, &b));
+    ck_assert_ptr_null(device_allocate(device, 0, &c));
+    ck_assert_uint_eq((uintptr_t)a % 64, 0);
+    ck_assert_uint_eq((uintptr_t)b % 64, 0);
+    ck_assert_ptr_nonnull(c);
+    for (int i = 0; i < 1000; i++) ck_assert_int_eq(((char *)a)[i], 0);
+    ck_assert_uint_eq(device_allocated_bytes(device), 1000 + (1 << 20));
+    device_release(device, b);
+    ck_assert_uint_eq(device_allocated_bytes(device), 1000);
+    ck_assert_uint_eq(device_peak_bytes(device), 1000 + (1 << 20));
+    device_release(device, NULL);
+    b = c;
+    check_error(device_allocate(device, (uint64_t)1 << 60, &b), STATUS_RESOURCE_EXHAUSTED, "cpu");
+    ck_assert_ptr_eq(b, c);
+    ck_assert_uint_eq(device_allocated_bytes(device), 1000);
+    device_release(device, c);
+    device_close(device); /* releases what is left */
+}
+END_TEST
+
+START_TEST(test_touched)
+{
+    struct device *device = open_device("cpu");
+    void *memory;
+    ck_assert_ptr_null(device_allocate(device, 64 << 20, &memory));
+    ck_assert_uint_eq(device_touched_bytes(device, memory), 0);
+    memset((char *)memory + (8 << 20), 1, 4 << 20);
+    uint64_t touched = device_touched_bytes(device, memory);
+    ck_assert_uint_ge(touched, 4 << 20);
+    ck_assert_uint_lt(touched, 16 << 20); /* the system may use large pages */
+    ck_assert_uint_eq(device_touched_bytes(device, device), 0);
+    device_close(device);
+}
+END_TEST
+
+struct trace {
+    int *values;
+    int *count;
+    int value;
+    int sleep_ms;
+    const char *error;
+};
+
+static status_t append(void *argument)
+{
+    struct trace *trace = argument;
+    if (trace->sleep_ms > 0) clock_sleep_ms(trace->sleep_ms);
+    trace->values[(*trace->count)++] = trace->value;
+    return trace->error != NULL ? status_new(STATUS_DATA_LOSS, "%s", trace->error) : STATUS_OKAY;
+}
+
+/* More calls than the queue has room for, in order. */
+START_TEST(test_lane_order)
+{
+    enum { CALLS = 5000 };
+    struct device *device = open_device("cpu");
+    struct lane_queue *lane = open_lane(device, LANE_COMPUTE);
+    int *values = mem_alloc_array(CALLS, sizeof *values), count = 0;
+    struct trace *traces = mem_alloc_array(CALLS, sizeof *traces);
+    for (int i = 0; i < CALLS; i++) {
+        traces[i] = (struct trace){.values = values, .count = &count, .value = i};
+        ck_assert_ptr_null(lane_call(lane, append, &traces[i]));
+    }
+    ck_assert_ptr_null(lane_wait(lane, 10000));
+    ck_assert_int_eq(count, CALLS);
+    for (int i = 0; i < CALLS; i++) ck_assert_int_eq(values[i], i);
+    free(values);
+    free(traces);
+    lane_close(lane);
+    device_close(device);
+}
+END_TEST
+
+/*
+ * Three lanes take turns on one array that nothing but events guards: each turn runs on some lane
+ * after the event of the turn before. (Run under a thread sanitizer, this finds missing ordering.)
+ */
+START_TEST(test_events_order_lanes)
+{
+    enum { TURNS = 6000 };
+    struct device *device = open_device("cpu");
+    struct lane_queue *lanes[LANE_COUNT];
+    struct event *events[LANE_COUNT];
+    for (int l = 0; l < LANE_COUNT; l++) {
+        lanes[l] = open_lane(device, (enum lane)l);
+        events[l] = new_event(device);
+    }
+    int *values = mem_alloc_array(TURNS, sizeof *values), count = 0;
+    struct trace *traces = mem_alloc_array(TURNS, sizeof *traces);
+    int previous = -1;
+    unsigned random = 12345;
+    for (int i = 0; i < TURNS; i++) {
+        random = random * 1664525u + 1013904223u;
+        int lane = (int)(random >> 16) % LANE_COUNT;
+        if (previous >= 0 && previous != lane) lane_wait_event(lanes[lane], events[previous]);
+        traces[i] = (struct trace){.values = values, .count = &count, .value = i};
+        ck_assert_ptr_null(lane_call(lanes[lane], append, &traces[i]));
+        lane_record(lanes[lane], events[lane]);
+        previous = lane;
+    }
+    for (int l = 0; l < LANE_COUNT; l++) ck_assert_ptr_null(lane_wait(lanes[l], 20000));
+    ck_assert_int_eq(count, TURNS);
+    for (int i = 0; i < TURNS; i++) ck_assert_int_eq(values[i], i);
+    for (int l = 0; l < LANE_COUNT; l++) {
+        lane_close(lanes[l]);
+        event_free(events[l]);
+    }
+    free(values);
+    free(traces);
+    device_close(device);
+}
+END_TEST
+
+START_TEST(test_sticky_error)
+{
+    struct device *device = open_device("cpu");
+    struct lane_queue *a = open_lane(device, LANE_COMPUTE), *b = open_lane(device, LANE_COPY);
+    struct event *event = new_event(device);
+    int values[8], count = 0, other_values[8], other_count = 0;
+    struct trace fine = {values, &count, 1, 0, NULL};
+    struct trace bad = {values, &count, 2, 0, "first"};
+    struct trace worse = {values, &count, 3, 0, "second"};
+    struct trace other = {other_values, &other_count, 4, 0, NULL};
+    ck_assert_ptr_null(lane_call(a, append, &fine));
+    ck_assert_ptr_null(lane_call(a, append, &bad));
+    ck_assert_ptr_null(lane_call(a, append, &worse));
+    lane_record(a, event);
+    lane_wait_event(b, event);
+    ck_assert_ptr_null(lane_call(b, append, &other));
+    ck_assert_ptr_null(lane_wait(b, 5000));
+    ck_assert_int_eq(other_count, 1);
+    check_error(lane_wait(a, 5000), STATUS_DATA_LOSS, "first");
+    ck_assert_int_eq(count, 2);
+    ck_assert_ptr_null(lane_wait(a, 5000)); /* told once */
+    ck_assert_ptr_null(lane_call(a, append, &fine));
+    ck_assert_ptr_null(lane_wait(a, 5000));
+    ck_assert_int_eq(count, 3);
+    lane_close(a);
+    lane_close(b);
+    event_free(event);
+    device_close(device);
+}
+END_TEST
+
+START_TEST(test_wait_deadline)
+{
+    struct device *device = open_device("cpu");
+    struct lane_queue *lane = open_lane(device, LANE_COMM);
+    int values[2], count = 0;
+    struct trace slow = {values, &count, 1, 200, NULL};
+    ck_assert_ptr_null(lane_call(lane, append, &slow));
+    check_error(lane_wait(lane, 20), STATUS_DEADLINE_EXCEEDED, "comm lane");
+    ck_assert_ptr_null(lane_wait(lane, 10000));
+    ck_assert_int_eq(count, 1);
+    ck_assert_int_ge(lane_busy_ns(lane), 190000000);
+    lane_close(lane);
+    device_close(device);
+}
+END_TEST
+
+/* A lane that waits for another's event can be closed, and so can the other, with work queued. */
+START_TEST(test_close_with_work)
+{
+    struct device *device = open_device("cpu");
+    struct lane_queue *a = open_lane(device, LANE_COMPUTE), *b = open_lane(device, LANE_COPY);
+    struct event *event = new_event(device);
+    int values[4], count = 0, other_values[4], other_count = 0;
+    struct trace slow = {values, &count, 1, 200, NULL};
+    struct trace dropped = {values, &count, 2, 0, NULL};
+    struct trace other = {other_values, &other_count, 3, 0, NULL};
+    ck_assert_ptr_null(lane_call(a, append, &slow));
+    ck_assert_ptr_null(lane_call(a, append, &dropped));
+    lane_record(a, event);
+    lane_wait_event(b, event);
+    ck_assert_ptr_null(lane_call(b, append, &other));
+    int64_t start = clock_monotonic_ns();
+    clock_sleep_ms(20);
+    if (_i == 0) {
+        lane_close(b); /* does not wait for a */
+        ck_assert_int_lt(clock_monotonic_ns() - start, 150000000);
+        lane_close(a);
+        ck_assert_int_eq(other_count, 0);
+    } else {
+        lane_close(a); /* fires the event that it drops */
+        ck_assert_ptr_null(lane_wait(b, 5000));
+        ck_assert_int_eq(other_count, 1);
+        lane_close(b);
+    }
+    ck_assert_int_eq(count, 1);
+    event_free(event);
+    lane_close(NULL);
+    event_free(NULL);
+    device_close(device);
+}
+END_TEST
+
+START_TEST(test_copy_and_optimize)
+{
+    struct device *device = open_device("cpu");
+    struct lane_queue *lane = open_lane(device, LANE_COMPUTE);
+    float param[5] = {1, 2, 3, 4, 5}, grad[5] = {1, 1, 1, 1, 1}, copy[5] = {0};
+    float *slots[1] = {NULL};
+    struct optimizer_step step = {.kind = OPTIMIZER_SGD, .lr = 0.5};
+    ck_assert_ptr_null(lane_optimize(lane, &step, 5, param, grad, slots));
+    ck_assert_ptr_null(lane_copy(lane, copy, param, sizeof copy));
+    ck_assert_ptr_null(lane_wait(lane, 5000));
+    for (int i = 0; i < 5; i++) ck_assert_float_eq(copy[i], (float)i + 0.5f);
+    lane_close(lane);
+    device_close(device);
+}
+END_TEST
+
+START_TEST(test_null)
+{
+    struct device *device = open_device("null");
+    struct lane_queue *lane = open_lane(device, LANE_COMM), *copy = open_lane(device, LANE_COPY);
+    struct event *event = new_event(device);
+    void *memory;
+    char here[64];
+    struct optimizer_step step = {.kind = OPTIMIZER_ADADELTA};
+    ck_assert_ptr_null(device_allocate(device, (uint64_t)1 << 40, &memory));
+    ck_assert_ptr_null(lane_copy(copy, (char *)memory + 128, here, sizeof here));
+    lane_record(copy, event);
+    lane_wait_event(lane, event);
+    float *floats = memory;
+    ck_assert_ptr_null(lane_optimize(lane, &step, 10, floats, floats + 16, NULL));
+    check_error(lane_call(lane, append, NULL), STATUS_UNIMPLEMENTED, "null");
+    ck_assert_ptr_null(lane_wait(lane, 0));
+    char *log = device_log(device);
+    ck_assert_str_eq(log, "copy: copy 64 host -> m0+128\n"
+                          "copy: record e0\n"
+                          "comm: wait e0\n"
+                          "comm: optimize adadelta 10 m0+0 by m0+64\n");
+    free(log);
+    ck_assert_uint_eq(device_peak_bytes(device), (uint64_t)1 << 40);
+    lane_close(lane);
+    lane_close(copy);
+    event_free(event);
+    device_close(device);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("device");
+    TCase *memory = tcase_create("memory");
+    tcase_add_test(memory, test_open);
+    tcase_add_test(memory, test_memory);
+    tcase_add_test(memory, test_touched);
+    suite_add_tcase(suite, memory);
+    TCase *lanes = tcase_create("lanes");
+    tcase_set_timeout(lanes, 30);
+    tcase_add_test(lanes, test_lane_order);
+    tcase_add_test(lanes, test_events_order_lanes);
+    tcase_add_test(lanes, test_sticky_error);
+    tcase_add_test(lanes, test_wait_deadline);
+    tcase_add_loop_test(lanes, test_close_with_work, 0, 2);
+    tcase_add_test(lanes, test_copy_and_optimize);
+    tcase_add_test(lanes, test_null);
+    suite_add_tcase(suite, lanes);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
