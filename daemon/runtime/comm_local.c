@@ -95,7 +95,7 @@ static status_t barrier(struct local_comm *comm, const struct comm_call *call, b
     status_t status = STATUS_OKAY;
     pthread_mutex_lock(&group->lock);
     uint64_t generation = group->generation;
-    self->call = call;
+    if (self->call != call) self->call = call; /* peers may still be reading it */
     self->arrived = true;
     self->busy = false;
     group->arrived++;

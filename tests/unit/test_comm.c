@@ -194,10 +194,9 @@ static status_t queue_and_leave(struct comm *comm, void *argument)
     struct fixture f;
     TRY(fixture_init(&f, comm));
     comm_log_enable(comm);
-    int rank = comm_rank(comm), world = comm_world(comm);
+    int world = comm_world(comm);
     float *a = mem_alloc_array(6, sizeof *a), *b = mem_alloc_array(6 * (size_t)world, sizeof *b);
     for (int i = 0; i < QUEUED; i++) {
-        a[0] = (float)rank;
         TRY(comm_all_gather(comm, f.lane, a, b, 6));
         TRY(comm_reduce_scatter(comm, f.lane, b, a, 6, 1.0f, f.workspace));
     }
