@@ -1,1 +1,3 @@
-# examples
+# Installed beside what jobs refer to: the tutorial's network as a model file.
+mnist_exampledir = $(pkgdatadir)/examples/mnist
+dist_mnist_example_DATA = %D%/mnist/net.yaml

@@ -1,13 +1,13 @@
 /*
  * The arithmetic of one step as a graph: static single assignment over typed tensors. Ops are in an
  * order in which they can be run; backward ops follow all forward ops. Building infers and checks
- * every shape, fuses what every device can fuse (activation into convolution and linear, log_softmax
- * with nll_loss), and for training appends the gradients.
+ * every shape, fuses what every device can fuse (activation into convolution and linear,
+ * log_softmax with nll_loss), and for training appends the gradients.
  *
  * The gradient is of the loss as the model file states it (a sum or a mean over this rank's batch).
  * The first op that writes a parameter's gradient overwrites it, later ones (a module that is used
- * twice, a tied parameter) accumulate; a tied parameter's gradient is that of the one it is tied to.
- * Frozen parameters get none, and nothing is computed for them.
+ * twice, a tied parameter) accumulate; a tied parameter's gradient is that of the one it is tied
+ * to. Frozen parameters get none, and nothing is computed for them.
  *
  * Gradient rules: one function per op in gradients.c.
  */
@@ -42,7 +42,7 @@ struct graph_op {
     int inputs[OP_MAX_INPUTS];   /* values; -1 where absent */
     int outputs[OP_MAX_OUTPUTS]; /* values; -1 where absent */
     bool accumulate[OP_MAX_OUTPUTS];
-    int module;    /* innermost module that the op belongs to; 0 for the model's own lines */
+    int module; /* innermost module that the op belongs to; 0 for the model's own lines */
     bool backward;
     char *name; /* for dumps, traces and errors: "conv1", "max_pool2d", "conv1.backward_data" */
 };
@@ -72,16 +72,23 @@ void graph_free(struct graph *graph); /* accepts NULL */
 /*
  * Chooses layouts for a device that prefers channels last: every four-dimensional activation and
  * gradient all of whose ops can take it becomes LAYOUT_CHANNELS_LAST. A RESHAPE between a
- * channels-last and a plain value is then a real copy. Inputs and parameters stay plain, except that
- * an input with one channel may be called either.
+ * channels-last and a plain value is then a real copy. Inputs and parameters stay plain, except
+ * that an input with one channel may be called either.
  */
 void graph_use_channels_last(struct graph *graph);
 
 /* The op with its operands' types, as kernels take it. */
 void graph_describe_op(const struct graph *graph, int op, struct op_desc *desc);
 
-/* One line per op, for golden tests: "%5 = conv2d(%0, conv1.weight, conv1.bias) relu (64, 32, 26, 26)".
- * Caller frees. */
+/*
+ * For people and golden tests, one line per op: outputs, kind, inputs, attributes that are not the
+ * usual ones, the outputs' shapes, and after "#" the op's name. Values are numbers, parameters and
+ * their gradients names; a gradient that is added to what is there has a "+" before it. "backward:"
+ * stands between forward and backward ops. Caller frees.
+ *
+ *     %10 = conv2d(%0, conv1.weight, conv1.bias) relu (64, 32, 26, 26)  # conv1
+ *     d(fc2.weight), +d(fc2.bias) = linear_backward_weights(%16, %20) (10, 128), (10,)  # fc2.back...
+ */
 char *graph_dump(const struct graph *graph);
 
 #endif

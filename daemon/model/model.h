@@ -2,9 +2,10 @@
  * A model: the module tree and its parameters, read from a model file (docs/model-file.md), and the
  * forward program from which graphs are built (graph.h). Nothing here holds weights.
  *
- * Modules are numbered in registration order, parents before children: module 0 is the model itself,
- * with path "". Parameters are numbered in PyTorch's state_dict order: depth first, a module's own
- * parameters before its children's, weight before bias. A model is immutable once read.
+ * Modules are numbered in registration order, parents before children: module 0 is the model
+ * itself, with path "". Parameters are numbered in PyTorch's state_dict order: depth first, a
+ * module's own parameters before its children's, weight before bias. A model is immutable once
+ * read.
  */
 #ifndef FSDPD_MODEL_MODEL_H
 #define FSDPD_MODEL_MODEL_H
@@ -35,7 +36,8 @@ struct module {
     char *path;  /* "layers.0.conv"; "" for the model */
     char *name;  /* "conv": last part of the path */
     char *type;  /* "Conv2d"; a block's name; the model's name for module 0 */
-    char *print; /* what PyTorch prints in the parentheses: "1, 32, kernel_size=(3, 3), stride=(1, 1)" */
+    char *print; /* what PyTorch prints in the parentheses: "1, 32, kernel_size=(3, 3), stride=(1,
+                    1)" */
     int parent;  /* -1 for module 0 */
     int *children;
     int child_count;

@@ -1,0 +1,151 @@
+/* Binding of calls to signatures; see arguments.h. Pure. */
+#include "model/arguments.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "yaml/yaml.h"
+
+static int find_name(const char *const *names, int count, const char *name)
+{
+    for (int i = 0; i < count; i++)
+        if (strcmp(names[i], name) == 0) return i;
+    return -1;
+}
+
+static status_t unknown_keyword(const char *call, const char *keyword, const char *const *names,
+                                int count)
+{
+    char found[72];
+    const char *nearest = text_nearest(keyword, names, (size_t)count);
+    return status_new(STATUS_INVALID_ARGUMENT, "%s() has no argument '%s'%s%s%s", call,
+                      yamldoc_excerpt(keyword, found), nearest ? "; did you mean '" : "",
+                      nearest ? nearest : "", nearest ? "'?" : "");
+}
+
+status_t arguments_place(const struct expression *call, const char *name, const char *const *names,
+                         int count, const struct expression **slots)
+{
+    for (int i = 0; i < count; i++) slots[i] = NULL;
+    for (int i = 0; i < call->item_count; i++) {
+        int slot = i;
+        if (call->keywords[i]) {
+            slot = find_name(names, count, call->keywords[i]);
+            if (slot < 0) return unknown_keyword(name, call->keywords[i], names, count);
+        }
+        if (slot >= count)
+            return status_new(STATUS_INVALID_ARGUMENT, "%s() takes %s%d argument%s, found %d", name,
+                              count ? "at most " : "", count, count == 1 ? "" : "s",
+                              call->item_count);
+        if (slots[slot])
+            return status_new(STATUS_INVALID_ARGUMENT, "%s(): argument '%s' is given twice", name,
+                              names[slot]);
+        slots[slot] = call->items[i];
+    }
+    return NULL;
+}
+
+static bool is_integer_in(const struct constant *value, int64_t minimum)
+{
+    return value->kind == CONSTANT_INTEGER && value->integer >= minimum &&
+           value->integer <= INT32_MAX;
+}
+
+static bool is_pair_in(const struct constant *value, int64_t minimum)
+{
+    if (value->kind == CONSTANT_INTEGER) return is_integer_in(value, minimum);
+    return value->kind == CONSTANT_PAIR && value->integer >= minimum && value->second >= minimum &&
+           value->integer <= INT32_MAX && value->second <= INT32_MAX;
+}
+
+static bool is_probability(const struct constant *value)
+{
+    if (value->kind == CONSTANT_INTEGER) return value->integer == 0;
+    return value->kind == CONSTANT_REAL && value->real >= 0 && value->real < 1;
+}
+
+static const char *check_value(enum argument_kind kind, const struct constant *value)
+{
+    switch (kind) {
+    case ARGUMENT_TENSOR: return NULL;
+    case ARGUMENT_SIZE: return is_integer_in(value, 1) ? NULL : "a positive integer below 2^31";
+    case ARGUMENT_INTEGER: return is_integer_in(value, INT32_MIN) ? NULL : "an integer";
+    case ARGUMENT_WINDOW:
+        return is_pair_in(value, 1) ? NULL : "a positive integer or a pair of them";
+    case ARGUMENT_STRIDE:
+        if (value->kind == CONSTANT_NONE) return NULL;
+        return is_pair_in(value, 1) ? NULL : "a positive integer, a pair of them, or None";
+    case ARGUMENT_PADDING:
+        return is_pair_in(value, 0) ? NULL : "an integer of at least 0 or a pair of them";
+    case ARGUMENT_PROBABILITY: return is_probability(value) ? NULL : "a number from 0 to below 1";
+    case ARGUMENT_BOOLEAN: return value->kind == CONSTANT_BOOLEAN ? NULL : "True or False";
+    case ARGUMENT_REDUCTION:
+        if (value->kind == CONSTANT_TEXT &&
+            (strcmp(value->text, "sum") == 0 || strcmp(value->text, "mean") == 0))
+            return NULL;
+        return "\"sum\" or \"mean\"";
+    }
+    return NULL;
+}
+
+static status_t bind_argument(const struct argument *argument, const char *call,
+                              const struct expression *given, const struct environment *environment,
+                              struct constant *value)
+{
+    status_t status = constant_evaluate(given, environment, value);
+    if (status) return status_wrap(status, "%s(): argument '%s'", call, argument->name);
+    const char *expected = check_value(argument->kind, value);
+    if (!expected) return NULL;
+    char found[64], excerpt[72];
+    constant_format(value, found);
+    return status_new(STATUS_INVALID_ARGUMENT, "%s(): argument '%s': expected %s, found %s", call,
+                      argument->name, expected, yamldoc_excerpt(found, excerpt));
+}
+
+status_t arguments_bind(const struct expression *call, const struct signature *signature,
+                        const struct environment *environment, struct bound *bound)
+{
+    const char *names[ARGUMENTS_MAX];
+    const struct expression *slots[ARGUMENTS_MAX];
+    for (int i = 0; i < signature->count; i++) names[i] = signature->arguments[i].name;
+    TRY(arguments_place(call, signature->name, names, signature->count, slots));
+
+    struct bound made = {.signature = signature};
+    for (int i = 0; i < signature->count; i++) {
+        const struct argument *argument = &signature->arguments[i];
+        if (!slots[i] && argument->required)
+            return status_new(STATUS_INVALID_ARGUMENT, "%s(): argument '%s' is missing",
+                              signature->name, argument->name);
+        if (argument->kind == ARGUMENT_TENSOR) made.tensors[i] = slots[i];
+        else if (!slots[i]) made.values[i] = argument->standard;
+        else TRY(bind_argument(argument, signature->name, slots[i], environment, &made.values[i]));
+    }
+    *bound = made;
+    return NULL;
+}
+
+const struct constant *bound_get(const struct bound *bound, const char *name)
+{
+    for (int i = 0; i < bound->signature->count; i++)
+        if (strcmp(bound->signature->arguments[i].name, name) == 0) return &bound->values[i];
+    abort(); /* the caller's table is wrong */
+}
+
+int64_t bound_integer(const struct bound *bound, const char *name)
+{
+    return bound_get(bound, name)->integer;
+}
+
+bool bound_boolean(const struct bound *bound, const char *name)
+{
+    return bound_get(bound, name)->integer != 0;
+}
+
+void bound_pair(const struct bound *bound, const char *name, int64_t pair[2])
+{
+    const struct constant *value = bound_get(bound, name);
+    pair[0] = value->integer;
+    pair[1] = value->kind == CONSTANT_PAIR ? value->second : value->integer;
+}

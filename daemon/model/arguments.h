@@ -1,0 +1,91 @@
+/*
+ * Calls against signatures: which argument goes where, and its value if it is a constant. Constants
+ * are numbers, booleans, texts, None and pairs; in a block, its own arguments too, with arithmetic
+ * on them. Messages begin with the call ("Conv2d(): ..."), without a place in the file.
+ */
+#ifndef FSDPD_MODEL_ARGUMENTS_H
+#define FSDPD_MODEL_ARGUMENTS_H
+
+#include "model/expression.h"
+
+enum constant_kind {
+    CONSTANT_NONE,
+    CONSTANT_BOOLEAN, /* in `integer` */
+    CONSTANT_INTEGER,
+    CONSTANT_REAL,
+    CONSTANT_TEXT,
+    CONSTANT_PAIR, /* integer, second */
+};
+
+struct constant {
+    enum constant_kind kind;
+    int64_t integer, second;
+    double real;
+    const char *text; /* borrowed from the expression it was read from */
+};
+
+/* A block's arguments: names and values. */
+struct environment {
+    const char *const *names;
+    const struct constant *values;
+    int count;
+};
+
+status_t constant_evaluate(const struct expression *expression,
+                           const struct environment *environment,
+                           struct constant *constant) FSDPD_MUST_USE;
+
+enum argument_kind {
+    ARGUMENT_TENSOR,      /* left as an expression */
+    ARGUMENT_SIZE,        /* a positive integer below 2^31 */
+    ARGUMENT_INTEGER,     /* any integer of 32 bits */
+    ARGUMENT_WINDOW,      /* a positive integer or a pair of them */
+    ARGUMENT_STRIDE,      /* the same, or None */
+    ARGUMENT_PADDING,     /* an integer from 0, or a pair of them */
+    ARGUMENT_PROBABILITY, /* from 0 to below 1 */
+    ARGUMENT_BOOLEAN,
+    ARGUMENT_REDUCTION, /* "sum" or "mean" */
+};
+
+enum { ARGUMENTS_MAX = 10 };
+
+struct argument {
+    const char *name;
+    enum argument_kind kind;
+    bool required;
+    struct constant standard; /* unless required */
+};
+
+struct signature {
+    const char *name; /* "Conv2d" */
+    int count;
+    struct argument arguments[ARGUMENTS_MAX];
+};
+
+/* A call's arguments in the signature's order. */
+struct bound {
+    const struct signature *signature;
+    struct constant values[ARGUMENTS_MAX];
+    const struct expression *tensors[ARGUMENTS_MAX]; /* borrowed; NULL unless ARGUMENT_TENSOR */
+};
+
+/* Fills `slots` (by argument; NULL where the call gives none) from a call's arguments. */
+status_t arguments_place(const struct expression *call, const char *name, const char *const *names,
+                         int count, const struct expression **slots) FSDPD_MUST_USE;
+
+status_t arguments_bind(const struct expression *call, const struct signature *signature,
+                        const struct environment *environment, struct bound *bound) FSDPD_MUST_USE;
+
+/* The value of an argument that the signature has. */
+const struct constant *bound_get(const struct bound *bound, const char *name);
+int64_t bound_integer(const struct bound *bound, const char *name);
+bool bound_boolean(const struct bound *bound, const char *name);
+
+/* An integer as a pair of equals. */
+void bound_pair(const struct bound *bound, const char *name, int64_t pair[2]);
+
+/* As Python prints it: "3", "(2, 2)", "0.25", "True"; `text` holds at least 64 bytes; returns it.
+ */
+char *constant_format(const struct constant *constant, char text[static 64]);
+
+#endif

@@ -1,0 +1,275 @@
+/*
+ * Reverse-mode differentiation: walks the forward ops from the loss back and appends what computes
+ * the gradients of all trainable parameters that reach it. One rule per op. Nothing is computed
+ * that no trainable parameter needs: not the gradient of the input, nor of what lies before frozen
+ * parts.
+ *
+ * A layer's backward is ordered: activation, then its parameters' gradient, then its input's. So a
+ * unit's gradient is complete, and can be reduced on the other lane, as early as possible; the
+ * price is that the incoming gradient lives for one more op.
+ *
+ * A value that several ops read has its gradient summed by ADD; a parameter that several ops read
+ * accumulates in place.
+ */
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "model/graph_builder.h"
+#include "model/program.h"
+
+struct backward {
+    struct graph_builder *builder;
+    bool *needed;            /* by forward value: a trainable parameter is behind it */
+    int *gradient;           /* by forward value: its gradient so far, or -1 */
+    int *parameter_gradient; /* by parameter: its gradient, or -1 before the first */
+    int forward_values;
+};
+
+/* A copy of the op that is differentiated: the graph's array moves while ops are added. */
+typedef struct graph_op forward_op;
+
+static struct graph_op *add_op(struct backward *backward, enum op_kind kind, const forward_op *of,
+                               const char *suffix)
+{
+    struct graph_op *op = builder_add_op(backward->builder, kind, &of->attrs, of->module,
+                                         mem_printf("%s.%s", of->name, suffix));
+    op->backward = true;
+    return op;
+}
+
+/* A new gradient of `value` as output `slot` of the last op. */
+static int add_gradient_value(struct backward *backward, int value, int slot)
+{
+    struct graph *graph = backward->builder->graph;
+    struct tensor_type type = graph->values[value].type;
+    int made = builder_add_value(backward->builder, VALUE_GRADIENT, &type,
+                                 mem_printf("d(%s)", graph->values[value].name));
+    builder_set_output(backward->builder, slot, made);
+    return made;
+}
+
+/* Adds `gradient` to what `value` has. */
+static void contribute(struct backward *backward, int value, int gradient)
+{
+    int old = backward->gradient[value];
+    if (old < 0) {
+        backward->gradient[value] = gradient;
+        return;
+    }
+    const struct graph *graph = backward->builder->graph;
+    forward_op producer = graph->ops[graph->values[value].producer];
+    struct graph_op *sum = add_op(backward, OP_ADD, &producer, "sum_gradients");
+    sum->attrs = (union op_attrs){0};
+    sum->inputs[0] = old;
+    sum->inputs[1] = gradient;
+    backward->gradient[value] = add_gradient_value(backward, value, 0);
+}
+
+/* The gradient of the parameter `value` as output `slot` of the last op. */
+static void add_parameter_gradient(struct backward *backward, int value, int slot)
+{
+    struct graph *graph = backward->builder->graph;
+    int parameter = graph->values[value].parameter;
+    int *gradient = &backward->parameter_gradient[parameter];
+    if (*gradient >= 0) {
+        graph->ops[graph->op_count - 1].accumulate[slot] = true;
+    } else {
+        struct tensor_type type = graph->values[value].type;
+        *gradient = builder_add_value(backward->builder, VALUE_PARAMETER_GRADIENT, &type,
+                                      mem_printf("d(%s)", graph->values[value].name));
+        graph = backward->builder->graph;
+        graph->values[*gradient].parameter = parameter;
+    }
+    builder_set_output(backward->builder, slot, *gradient);
+}
+
+/* An op of one gradient in and one out: dx = kind(dy). */
+static struct graph_op *add_unary(struct backward *backward, enum op_kind kind,
+                                  const forward_op *op, const char *suffix, int dy)
+{
+    struct graph_op *made = add_op(backward, kind, op, suffix);
+    made->inputs[0] = dy;
+    return made;
+}
+
+/* Through the activation that a convolution or linear was fused with. */
+static int activation_gradient(struct backward *backward, const forward_op *op,
+                               enum op_activation activation, int dy)
+{
+    if (activation == ACTIVATION_NONE) return dy;
+    struct graph_op *made = add_unary(backward, OP_RELU_BACKWARD, op, "backward_relu", dy);
+    made->attrs = (union op_attrs){0};
+    made->inputs[1] = op->outputs[0];
+    return add_gradient_value(backward, op->outputs[0], 0);
+}
+
+static bool is_needed(const struct backward *backward, int value)
+{
+    return value >= 0 && backward->needed[value];
+}
+
+/* Both of convolution and linear; `op` has no activation any more. */
+static void layer_gradient(struct backward *backward, const forward_op *op, enum op_kind weights,
+                           enum op_kind data, int dy)
+{
+    int x = op->inputs[0], weight = op->inputs[1], bias = op->inputs[2];
+    if (is_needed(backward, weight) || is_needed(backward, bias)) {
+        struct graph_op *made = add_op(backward, weights, op, "backward_weights");
+        made->inputs[0] = x;
+        made->inputs[1] = dy;
+        /* The op always makes the weight's gradient; a frozen weight's goes nowhere. */
+        if (is_needed(backward, weight)) add_parameter_gradient(backward, weight, 0);
+        else add_gradient_value(backward, weight, 0);
+        if (is_needed(backward, bias)) add_parameter_gradient(backward, bias, 1);
+    }
+    if (is_needed(backward, x)) {
+        struct graph_op *made = add_unary(backward, data, op, "backward_data", dy);
+        made->inputs[1] = weight;
+        contribute(backward, x, add_gradient_value(backward, x, 0));
+    }
+}
+
+static void conv2d_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    forward_op plain = *op;
+    plain.attrs.conv.activation = ACTIVATION_NONE;
+    dy = activation_gradient(backward, op, op->attrs.conv.activation, dy);
+    layer_gradient(backward, &plain, OP_CONV2D_BACKWARD_WEIGHTS, OP_CONV2D_BACKWARD_DATA, dy);
+}
+
+static void linear_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    forward_op plain = *op;
+    plain.attrs.linear.activation = ACTIVATION_NONE;
+    dy = activation_gradient(backward, op, op->attrs.linear.activation, dy);
+    layer_gradient(backward, &plain, OP_LINEAR_BACKWARD_WEIGHTS, OP_LINEAR_BACKWARD_DATA, dy);
+}
+
+static void relu_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    add_unary(backward, OP_RELU_BACKWARD, op, "backward", dy)->inputs[1] = op->outputs[0];
+    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
+}
+
+/* The forward op now also says where its maxima were. */
+static int add_pool_indices(struct backward *backward, const forward_op *op)
+{
+    struct graph *graph = backward->builder->graph;
+    int producer = graph->values[op->outputs[0]].producer;
+    struct tensor_type type = graph->values[op->outputs[0]].type;
+    type.dtype = DTYPE_U8;
+    int indices = builder_add_value(backward->builder, VALUE_ACTIVATION, &type,
+                                    mem_printf("%s.indices", op->name));
+    backward->builder->graph->values[indices].producer = producer;
+    backward->builder->graph->ops[producer].outputs[1] = indices;
+    return indices;
+}
+
+static void max_pool2d_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    int indices = add_pool_indices(backward, op);
+    add_unary(backward, OP_MAX_POOL2D_BACKWARD, op, "backward", dy)->inputs[1] = indices;
+    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
+}
+
+static void dropout_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    add_unary(backward, OP_DROPOUT_BACKWARD, op, "backward", dy);
+    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
+}
+
+static void reshape_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    add_unary(backward, OP_RESHAPE, op, "backward", dy);
+    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
+}
+
+static void add_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    for (int i = 0; i < 2; i++)
+        if (is_needed(backward, op->inputs[i])) contribute(backward, op->inputs[i], dy);
+}
+
+static void log_softmax_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    add_unary(backward, OP_LOG_SOFTMAX_BACKWARD, op, "backward", dy)->inputs[1] = op->outputs[0];
+    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
+}
+
+/* The gradient of the loss itself is 1 and no value. */
+static void nll_loss_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    (void)dy;
+    add_unary(backward, OP_NLL_LOSS_BACKWARD, op, "backward", op->inputs[1]);
+    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
+}
+
+static void cross_entropy_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    (void)dy;
+    add_unary(backward, OP_CROSS_ENTROPY_BACKWARD, op, "backward", op->outputs[1])->inputs[1] =
+        op->inputs[1];
+    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
+}
+
+static void (*const rules[OP_KIND_COUNT])(struct backward *, const forward_op *, int) = {
+    [OP_CONV2D] = conv2d_gradient,     [OP_LINEAR] = linear_gradient,
+    [OP_RELU] = relu_gradient,         [OP_MAX_POOL2D] = max_pool2d_gradient,
+    [OP_DROPOUT] = dropout_gradient,   [OP_RESHAPE] = reshape_gradient,
+    [OP_ADD] = add_gradient,           [OP_LOG_SOFTMAX] = log_softmax_gradient,
+    [OP_NLL_LOSS] = nll_loss_gradient, [OP_CROSS_ENTROPY] = cross_entropy_gradient,
+};
+
+/* From the first op on: a value is needed if anything trainable goes into it. */
+static void mark_needed(struct backward *backward)
+{
+    const struct graph *graph = backward->builder->graph;
+    for (int i = 0; i < graph->value_count; i++) {
+        const struct graph_value *value = &graph->values[i];
+        if (value->kind == VALUE_PARAMETER)
+            backward->needed[i] = graph->model->parameters[value->parameter].trainable;
+    }
+    for (int i = 0; i < graph->op_count; i++) {
+        const struct graph_op *op = &graph->ops[i];
+        bool needed = false;
+        for (int k = 0; k < OP_MAX_INPUTS; k++) needed |= is_needed(backward, op->inputs[k]);
+        for (int k = 0; k < OP_MAX_OUTPUTS; k++)
+            if (op->outputs[k] >= 0) backward->needed[op->outputs[k]] = needed;
+    }
+}
+
+static void differentiate(struct backward *backward)
+{
+    const struct graph *graph = backward->builder->graph;
+    for (int i = graph->forward_op_count - 1; i >= 0; i--) {
+        forward_op op = graph->ops[i];
+        int y = op.outputs[0];
+        int dy = backward->gradient[y];
+        if (!backward->needed[y] || (y != graph->loss && dy < 0)) continue;
+        rules[op.kind](backward, &op, dy);
+    }
+}
+
+status_t graph_add_gradients(struct graph_builder *builder)
+{
+    struct graph *graph = builder->graph;
+    size_t values = (size_t)graph->value_count, parameters = (size_t)graph->model->parameter_count;
+    struct backward backward = {.builder = builder,
+                                .needed = mem_alloc_array(values, sizeof(bool)),
+                                .gradient = mem_alloc_array(values, sizeof(int)),
+                                .parameter_gradient = mem_alloc_array(parameters, sizeof(int))};
+    for (size_t i = 0; i < values; i++) backward.gradient[i] = -1;
+    for (size_t i = 0; i < parameters; i++) backward.parameter_gradient[i] = -1;
+    mark_needed(&backward);
+    status_t status = NULL;
+    if (backward.needed[graph->loss]) differentiate(&backward);
+    else
+        status = status_new(STATUS_INVALID_ARGUMENT,
+                            "%s: there is nothing to train: no trainable parameter reaches the "
+                            "loss",
+                            graph->model->program->file_name);
+    free(backward.needed);
+    free(backward.gradient);
+    free(backward.parameter_gradient);
+    return status;
+}

@@ -1,0 +1,38 @@
+/*
+ * Parts of graph_build, in the order in which it uses them: graph_build.c appends the forward ops,
+ * fuse.c merges neighbours, graph_compact drops what nothing needs, gradients.c appends the
+ * backward ops. Private to libmodel.
+ */
+#ifndef FSDPD_MODEL_GRAPH_BUILDER_H
+#define FSDPD_MODEL_GRAPH_BUILDER_H
+
+#include "model/graph.h"
+
+struct graph_builder {
+    struct graph *graph;
+    int value_capacity, op_capacity;
+};
+
+/* Takes `name`. Returns the value's number. */
+int builder_add_value(struct graph_builder *builder, enum value_kind kind,
+                      const struct tensor_type *type, char *name);
+
+/* An op with no operands yet. Takes `name`. The pointer is good until the next op is added. */
+struct graph_op *builder_add_op(struct graph_builder *builder, enum op_kind kind,
+                                const union op_attrs *attrs, int module, char *name);
+
+/* Makes `value` output `slot` of the last op; sets its producer if it has none. */
+void builder_set_output(struct graph_builder *builder, int slot, int value);
+
+/* Merges activations into convolutions and linears, and log_softmax with nll_loss. Marks the ops
+ * that are gone in `dead`, by op. */
+void graph_fuse(struct graph *graph, bool *dead);
+
+/* Drops dead ops, ops that neither the loss nor the count needs, and values that are left without a
+ * use; renumbers: input, target, parameters in order, then the rest in order of production. */
+void graph_compact(struct graph *graph, const bool *dead);
+
+/* INVALID_ARGUMENT if no trainable parameter reaches the loss. */
+status_t graph_add_gradients(struct graph_builder *builder) FSDPD_MUST_USE;
+
+#endif

@@ -1,0 +1,330 @@
+/* See layers.h. Two constant tables and the small functions that they name; pure. */
+#include "model/layers.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/text.h"
+
+#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+#define TENSOR(argument)                                                                           \
+    {                                                                                              \
+        argument, ARGUMENT_TENSOR, .required = true                                                \
+    }
+#define REQUIRED(argument, type)                                                                   \
+    {                                                                                              \
+        argument, ARGUMENT_##type, .required = true                                                \
+    }
+#define INTEGER(argument, type, value)                                                             \
+    {                                                                                              \
+        argument, ARGUMENT_##type, .standard = {.kind = CONSTANT_INTEGER, .integer = (value) }     \
+    }
+#define REAL(argument, type, value)                                                                \
+    {                                                                                              \
+        argument, ARGUMENT_##type, .standard = {.kind = CONSTANT_REAL, .real = (value) }           \
+    }
+#define BOOLEAN(argument, value)                                                                   \
+    {                                                                                              \
+        argument, ARGUMENT_BOOLEAN, .standard = {.kind = CONSTANT_BOOLEAN, .integer = (value) }    \
+    }
+#define NONE(argument, type)                                                                       \
+    {                                                                                              \
+        argument, ARGUMENT_##type, .standard = {.kind = CONSTANT_NONE }                            \
+    }
+
+/*
+ * The bounds of PyTorch's reset_parameters, in its order of double operations, so that the doubles
+ * are its own (He et al., "Delving deep into rectifiers", ICCV 2015, with a = sqrt(5)).
+ */
+static double weight_bound(int64_t fan_in)
+{
+    double a = sqrt(5.0);
+    double gain = sqrt(2.0 / (1 + a * a));
+    return sqrt(3.0) * (gain / sqrt((double)fan_in));
+}
+
+static int weight_and_bias(const struct tensor_type *weight, bool bias,
+                           struct layer_parameter parameters[LAYER_MAX_PARAMETERS])
+{
+    /* Products of what may be too large come out as -1 here and are refused by construct.c. */
+    int64_t fan_in = tensor_element_count(weight) / weight->dims[0];
+    parameters[0] = (struct layer_parameter){.name = "weight",
+                                             .type = *weight,
+                                             .init = INIT_UNIFORM,
+                                             .bound = weight_bound(fan_in)};
+    if (!bias) return 1;
+    parameters[1] = (struct layer_parameter){.name = "bias",
+                                             .type = tensor_type_make(DTYPE_F32, 1, weight->dims),
+                                             .init = INIT_UNIFORM,
+                                             .bound = 1 / sqrt((double)fan_in)};
+    return 2;
+}
+
+static int conv2d_parameters(const struct bound *bound,
+                             struct layer_parameter parameters[LAYER_MAX_PARAMETERS])
+{
+    int64_t kernel[2];
+    bound_pair(bound, "kernel_size", kernel);
+    int64_t dims[4] = {bound_integer(bound, "out_channels"),
+                       bound_integer(bound, "in_channels") / bound_integer(bound, "groups"),
+                       kernel[0], kernel[1]};
+    struct tensor_type weight = tensor_type_make(DTYPE_F32, 4, dims);
+    return weight_and_bias(&weight, bound_boolean(bound, "bias"), parameters);
+}
+
+static int linear_parameters(const struct bound *bound,
+                             struct layer_parameter parameters[LAYER_MAX_PARAMETERS])
+{
+    int64_t dims[2] = {bound_integer(bound, "out_features"), bound_integer(bound, "in_features")};
+    struct tensor_type weight = tensor_type_make(DTYPE_F32, 2, dims);
+    return weight_and_bias(&weight, bound_boolean(bound, "bias"), parameters);
+}
+
+static void print_argument(const struct bound *bound, const char *name, struct buf *text)
+{
+    char value[64];
+    buf_printf(text, "%s%s=%s", text->length ? ", " : "", name,
+               constant_format(bound_get(bound, name), value));
+}
+
+static void print_pair(const struct bound *bound, const char *name, struct buf *text)
+{
+    int64_t pair[2];
+    bound_pair(bound, name, pair);
+    buf_printf(text, ", %s=(%lld, %lld)", name, (long long)pair[0], (long long)pair[1]);
+}
+
+static bool pair_is(const struct bound *bound, const char *name, int64_t value)
+{
+    int64_t pair[2];
+    bound_pair(bound, name, pair);
+    return pair[0] == value && pair[1] == value;
+}
+
+static void conv2d_print(const struct bound *bound, struct buf *text)
+{
+    buf_printf(text, "%lld, %lld", (long long)bound_integer(bound, "in_channels"),
+               (long long)bound_integer(bound, "out_channels"));
+    print_pair(bound, "kernel_size", text);
+    print_pair(bound, "stride", text);
+    if (!pair_is(bound, "padding", 0)) print_pair(bound, "padding", text);
+    if (!pair_is(bound, "dilation", 1)) print_pair(bound, "dilation", text);
+    if (bound_integer(bound, "groups") != 1) print_argument(bound, "groups", text);
+    if (!bound_boolean(bound, "bias")) print_argument(bound, "bias", text);
+}
+
+static void linear_print(const struct bound *bound, struct buf *text)
+{
+    print_argument(bound, "in_features", text);
+    print_argument(bound, "out_features", text);
+    print_argument(bound, "bias", text);
+}
+
+static void dropout_print(const struct bound *bound, struct buf *text)
+{
+    print_argument(bound, "p", text);
+    print_argument(bound, "inplace", text);
+}
+
+static void relu_print(const struct bound *bound, struct buf *text)
+{
+    if (bound_boolean(bound, "inplace")) print_argument(bound, "inplace", text);
+}
+
+static void max_pool2d_print(const struct bound *bound, struct buf *text)
+{
+    print_argument(bound, "kernel_size", text);
+    bool none = bound_get(bound, "stride")->kind == CONSTANT_NONE;
+    char value[64];
+    buf_printf(text, ", stride=%s",
+               constant_format(bound_get(bound, none ? "kernel_size" : "stride"), value));
+    print_argument(bound, "padding", text);
+    print_argument(bound, "dilation", text);
+    print_argument(bound, "ceil_mode", text);
+}
+
+static void flatten_print(const struct bound *bound, struct buf *text)
+{
+    print_argument(bound, "start_dim", text);
+    print_argument(bound, "end_dim", text);
+}
+
+static void log_softmax_print(const struct bound *bound, struct buf *text)
+{
+    print_argument(bound, "dim", text);
+}
+
+static const struct layer_type modules[] = {
+    {.signature = {"Conv2d",
+                   8,
+                   {REQUIRED("in_channels", SIZE), REQUIRED("out_channels", SIZE),
+                    REQUIRED("kernel_size", WINDOW), INTEGER("stride", WINDOW, 1),
+                    INTEGER("padding", PADDING, 0), INTEGER("dilation", WINDOW, 1),
+                    INTEGER("groups", SIZE, 1), BOOLEAN("bias", true)}},
+     .kind = OP_CONV2D,
+     .print = conv2d_print,
+     .parameters = conv2d_parameters},
+    {.signature = {"Linear",
+                   3,
+                   {REQUIRED("in_features", SIZE), REQUIRED("out_features", SIZE),
+                    BOOLEAN("bias", true)}},
+     .kind = OP_LINEAR,
+     .print = linear_print,
+     .parameters = linear_parameters},
+    {.signature = {"Dropout", 2, {REAL("p", PROBABILITY, 0.5), BOOLEAN("inplace", false)}},
+     .kind = OP_DROPOUT,
+     .print = dropout_print},
+    {.signature = {"ReLU", 1, {BOOLEAN("inplace", false)}}, .kind = OP_RELU, .print = relu_print},
+    {.signature = {"MaxPool2d",
+                   6,
+                   {REQUIRED("kernel_size", WINDOW), NONE("stride", STRIDE),
+                    INTEGER("padding", PADDING, 0), INTEGER("dilation", WINDOW, 1),
+                    BOOLEAN("return_indices", false), BOOLEAN("ceil_mode", false)}},
+     .kind = OP_MAX_POOL2D,
+     .print = max_pool2d_print},
+    {.signature = {"Flatten",
+                   2,
+                   {INTEGER("start_dim", INTEGER, 1), INTEGER("end_dim", INTEGER, -1)}},
+     .kind = OP_RESHAPE,
+     .print = flatten_print},
+    {.signature = {"LogSoftmax", 1, {REQUIRED("dim", INTEGER)}},
+     .kind = OP_LOG_SOFTMAX,
+     .print = log_softmax_print},
+};
+
+static const struct layer_type functions[] = {
+    {.signature = {"relu", 2, {TENSOR("input"), BOOLEAN("inplace", false)}}, .kind = OP_RELU},
+    {.signature = {"max_pool2d",
+                   7,
+                   {TENSOR("input"), REQUIRED("kernel_size", WINDOW), NONE("stride", STRIDE),
+                    INTEGER("padding", PADDING, 0), INTEGER("dilation", WINDOW, 1),
+                    BOOLEAN("ceil_mode", false), BOOLEAN("return_indices", false)}},
+     .kind = OP_MAX_POOL2D},
+    {.signature = {"dropout",
+                   3,
+                   {TENSOR("input"), REAL("p", PROBABILITY, 0.5), BOOLEAN("inplace", false)}},
+     .kind = OP_DROPOUT},
+    {.signature = {"flatten",
+                   3,
+                   {TENSOR("input"), INTEGER("start_dim", INTEGER, 0),
+                    INTEGER("end_dim", INTEGER, -1)}},
+     .kind = OP_RESHAPE},
+    {.signature = {"log_softmax", 2, {TENSOR("input"), REQUIRED("dim", INTEGER)}},
+     .kind = OP_LOG_SOFTMAX},
+    {.signature = {"add", 2, {TENSOR("input"), TENSOR("other")}}, .kind = OP_ADD},
+    {.signature = {"nll_loss",
+                   3,
+                   {TENSOR("input"),
+                    TENSOR("target"),
+                    {"reduction", ARGUMENT_REDUCTION,
+                     .standard = {.kind = CONSTANT_TEXT, .text = "mean"}}}},
+     .kind = OP_NLL_LOSS},
+    {.signature = {"cross_entropy",
+                   3,
+                   {TENSOR("input"),
+                    TENSOR("target"),
+                    {"reduction", ARGUMENT_REDUCTION,
+                     .standard = {.kind = CONSTANT_TEXT, .text = "mean"}}}},
+     .kind = OP_CROSS_ENTROPY},
+};
+
+static const struct layer_type *find(const struct layer_type *types, size_t count, const char *name)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(types[i].signature.name, name) == 0) return &types[i];
+    return NULL;
+}
+
+const struct layer_type *layer_find_module(const char *name)
+{
+    return find(modules, COUNT_OF(modules), name);
+}
+
+const struct layer_type *layer_find_function(const char *name)
+{
+    return find(functions, COUNT_OF(functions), name);
+}
+
+static char *suggest(const struct layer_type *types, size_t type_count, const char *name,
+                     const char *const *others, size_t other_count)
+{
+    const char **names = mem_alloc_array(type_count + other_count, sizeof *names);
+    for (size_t i = 0; i < type_count; i++) names[i] = types[i].signature.name;
+    for (size_t i = 0; i < other_count; i++) names[type_count + i] = others[i];
+    const char *nearest = text_nearest(name, names, type_count + other_count);
+    free(names);
+    return nearest ? mem_printf("; did you mean '%s'?", nearest) : mem_strdup("");
+}
+
+char *layer_suggest_module(const char *name, const char *const *others, size_t count)
+{
+    return suggest(modules, COUNT_OF(modules), name, others, count);
+}
+
+char *layer_suggest_function(const char *name, const char *const *others, size_t count)
+{
+    return suggest(functions, COUNT_OF(functions), name, others, count);
+}
+
+static status_t make_conv2d(const struct bound *bound, struct layer *layer)
+{
+    int64_t groups = bound_integer(bound, "groups");
+    int64_t in = bound_integer(bound, "in_channels"), out = bound_integer(bound, "out_channels");
+    if (in % groups || out % groups)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "Conv2d(): groups=%lld does not divide %lld input and %lld output "
+                          "channels",
+                          (long long)groups, (long long)in, (long long)out);
+    bound_pair(bound, "stride", layer->attrs.conv.stride);
+    bound_pair(bound, "padding", layer->attrs.conv.padding);
+    bound_pair(bound, "dilation", layer->attrs.conv.dilation);
+    layer->attrs.conv.groups = groups;
+    return NULL;
+}
+
+static status_t make_max_pool2d(const struct bound *bound, struct layer *layer)
+{
+    const char *name = bound->signature->name;
+    if (!pair_is(bound, "dilation", 1))
+        return status_new(STATUS_INVALID_ARGUMENT, "%s(): only dilation=1 is supported", name);
+    if (bound_boolean(bound, "ceil_mode") || bound_boolean(bound, "return_indices"))
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s(): ceil_mode and return_indices are not supported", name);
+    bool none = bound_get(bound, "stride")->kind == CONSTANT_NONE;
+    bound_pair(bound, "kernel_size", layer->attrs.pool.kernel);
+    bound_pair(bound, none ? "kernel_size" : "stride", layer->attrs.pool.stride);
+    bound_pair(bound, "padding", layer->attrs.pool.padding);
+    return NULL;
+}
+
+static double as_probability(const struct constant *constant)
+{
+    return constant->kind == CONSTANT_INTEGER ? (double)constant->integer : constant->real;
+}
+
+status_t layer_make(const struct layer_type *type, const struct bound *bound, struct layer *layer)
+{
+    struct layer made = {.kind = type->kind};
+    switch (type->kind) {
+    case OP_CONV2D: TRY(make_conv2d(bound, &made)); break;
+    case OP_MAX_POOL2D: TRY(make_max_pool2d(bound, &made)); break;
+    case OP_DROPOUT: made.attrs.dropout.p = as_probability(bound_get(bound, "p")); break;
+    case OP_RESHAPE:
+        made.start_dim = (int)bound_integer(bound, "start_dim");
+        made.end_dim = (int)bound_integer(bound, "end_dim");
+        break;
+    case OP_LOG_SOFTMAX: made.dim = (int)bound_integer(bound, "dim"); break;
+    case OP_NLL_LOSS:
+    case OP_CROSS_ENTROPY:
+        made.attrs.loss.reduction = strcmp(bound_get(bound, "reduction")->text, "sum") == 0
+                                        ? REDUCTION_SUM
+                                        : REDUCTION_MEAN;
+        break;
+    default: break;
+    }
+    *layer = made;
+    return NULL;
+}

@@ -1,0 +1,121 @@
+/* model_parse: the top level of a model file, and the order of the stages; see reader.h. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "model/reader.h"
+
+status_t reader_wrap(const struct reader *reader, int line, status_t status)
+{
+    return status_wrap(status, "%s:%d", reader->file, line);
+}
+
+status_t reader_error(const struct reader *reader, int line, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    status_t status = status_new_v(STATUS_INVALID_ARGUMENT, format, args);
+    va_end(args);
+    return reader_wrap(reader, line, status);
+}
+
+status_t reader_count_name(struct reader *reader, int line, size_t length)
+{
+    reader->name_bytes += length;
+    if (reader->name_bytes <= MODEL_MAX_NAME_BYTES) return NULL;
+    return reader_error(reader, line, "all names together are longer than %d MiB",
+                        MODEL_MAX_NAME_BYTES >> 20);
+}
+
+const char *skip_python_prefix(const char *text)
+{
+    static const char *const prefixes[] = {
+        "torch.nn.functional.", "nn.functional.", "torch.nn.", "torch.", "nn.", "F.", "self."};
+    for (size_t i = 0; i < sizeof prefixes / sizeof prefixes[0]; i++)
+        if (strncmp(text, prefixes[i], strlen(prefixes[i])) == 0) return text + strlen(prefixes[i]);
+    return text;
+}
+
+static status_t read_input(struct reader *reader, const struct yamldoc_node *root)
+{
+    struct yamldoc_node *input = NULL;
+    TRY(yamldoc_require(root, "input", &input));
+    TRY(yamldoc_expect_sequence(input, "one sample's shape such as [1, 28, 28]"));
+    if (input->item_count < 1 || input->item_count >= TENSOR_MAX_DIMS)
+        return yamldoc_key_error(input, "expected 1 to %d dimensions, found %d",
+                                 TENSOR_MAX_DIMS - 1, input->item_count);
+    int64_t dims[TENSOR_MAX_DIMS] = {0};
+    for (int i = 0; i < input->item_count; i++)
+        TRY(yamldoc_read_i64(input->items[i], 1, INT32_MAX, &dims[i]));
+    struct tensor_type type = tensor_type_make(DTYPE_F32, input->item_count, dims);
+    if (tensor_element_count(&type) < 0)
+        return yamldoc_key_error(input, "one sample has more than 2^40 elements");
+    reader->model->input = type;
+    return NULL;
+}
+
+static status_t read_classes(struct reader *reader, const struct yamldoc_node *root)
+{
+    struct yamldoc_node *classes = NULL;
+    TRY(yamldoc_require(root, "classes", &classes));
+    return yamldoc_read_i64(classes, 1, INT32_MAX, &reader->model->class_count);
+}
+
+static status_t read_loss(struct reader *reader, const struct yamldoc_node *root)
+{
+    struct yamldoc_node *node = NULL;
+    const char *text = NULL;
+    TRY(yamldoc_require(root, "loss", &node));
+    TRY(yamldoc_read_text(node, "a call such as nll_loss(output, target)", &text));
+    reader->loss = mem_alloc(sizeof *reader->loss);
+    reader->loss->line = node->line;
+    return reader_wrap(reader, node->line,
+                       status_wrap(expression_parse(text, &reader->loss->value), "loss"));
+}
+
+static status_t read_model(struct reader *reader, const struct yamldoc_node *root)
+{
+    static const char *const keys[] = {"name",    "input", "classes", "blocks", "modules",
+                                       "forward", "loss",  "tie",     "freeze"};
+    TRY(yamldoc_expect_mapping(root, "a mapping with the keys name, input, classes, ..."));
+    TRY(yamldoc_check_keys(root, keys, sizeof keys / sizeof keys[0]));
+    TRY(read_input(reader, root));
+    TRY(read_classes(reader, root));
+    TRY(definitions_read(reader, root));
+    TRY(read_loss(reader, root));
+    TRY(model_construct(reader));
+    TRY(model_trace(reader));
+    TRY(model_tie(reader->model, yamldoc_get(root, "tie")));
+    return model_freeze(reader->model, yamldoc_get(root, "freeze"));
+}
+
+static void reader_deinit(struct reader *reader)
+{
+    for (int i = 0; i < reader->model->module_count && i < reader->state_capacity; i++) {
+        free(reader->states[i].arguments);
+        free(reader->states[i].function_uses);
+    }
+    free(reader->states);
+    for (int i = 0; i < reader->definition_count; i++) definition_deinit(&reader->definitions[i]);
+    free(reader->definitions);
+    statement_free(reader->loss);
+}
+
+status_t model_parse(const char *text, size_t length, const char *file_name, struct model **model)
+{
+    struct yamldoc *document = NULL;
+    TRY(yamldoc_parse(text, length, file_name, &document));
+    struct model *made = mem_alloc(sizeof *made);
+    made->program = mem_alloc(sizeof *made->program);
+    made->program->file_name = mem_strdup(file_name);
+    struct reader reader = {.file = file_name, .model = made};
+    status_t status = read_model(&reader, document->root);
+    reader_deinit(&reader);
+    yamldoc_free(document);
+    if (status) {
+        model_free(made);
+        return status;
+    }
+    *model = made;
+    return NULL;
+}

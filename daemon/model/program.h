@@ -1,0 +1,29 @@
+/*
+ * The forward section of a model file as a list of calls: names resolved, blocks expanded, loops
+ * unrolled, arguments read. Only shapes are missing; graph_build adds them. Value 0 is the input;
+ * value i + 1 is the result of call i. The last call is the loss.
+ */
+#ifndef FSDPD_MODEL_PROGRAM_H
+#define FSDPD_MODEL_PROGRAM_H
+
+#include "model/layers.h"
+
+struct program_call {
+    struct layer layer;
+    int inputs[2];    /* values; -1 where absent (the loss's target is not listed) */
+    int weight, bias; /* parameters; -1 where absent */
+    int module;       /* the leaf that is called, or the block whose forward has this line */
+    bool leaf;        /* a module's call, not a function's */
+    int line;         /* of the model file */
+    char *name;       /* unique: "conv1", "layers.0.relu", "relu_1" */
+};
+
+struct model_program {
+    char *file_name;
+    struct program_call *calls;
+    int call_count, call_capacity;
+};
+
+void program_free(struct model_program *program); /* accepts NULL */
+
+#endif

@@ -1,0 +1,31 @@
+/* The words of the model file's language, one at a time; used by expression.c only. */
+#ifndef FSDPD_MODEL_TOKENS_H
+#define FSDPD_MODEL_TOKENS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum token_kind {
+    TOKEN_END,
+    TOKEN_NAME,
+    TOKEN_INTEGER,
+    TOKEN_REAL,
+    TOKEN_TEXT,  /* the bytes between the quotes */
+    TOKEN_POINT, /* one of ( ) [ ] , . = : + - * / and the pairs // += */
+};
+
+struct token {
+    enum token_kind kind;
+    const char *start; /* into the text */
+    size_t length;
+    char point; /* of TOKEN_POINT: its character; 'f' for //, 'a' for += */
+    int64_t integer;
+    double real;
+};
+
+/* Reads the token at *cursor and moves *cursor behind it. `text` is the whole, for messages. */
+status_t token_next(const char *text, const char **cursor, struct token *token) FSDPD_MUST_USE;
+
+#endif

@@ -1,0 +1,399 @@
+/*
+ * Runs the forward sections symbolically: every line is evaluated once per time that it would run,
+ * and each arithmetic call is appended to the program. Work is bounded by MODEL_MAX_STEPS and
+ * MODEL_MAX_RECURSION, whatever the file says.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/text.h"
+#include "model/reader.h"
+
+struct variable {
+    const char *name;
+    int value;  /* -1 for a loop's variable */
+    int module; /* that a loop's variable stands for, else -1 */
+};
+
+/* One run of one forward section. */
+struct scope {
+    struct reader *reader;
+    int module;
+    int line;
+    int depth; /* of recursion, over all scopes */
+    struct variable *variables;
+    int variable_count, variable_capacity;
+};
+
+static status_t evaluate(struct scope *scope, const struct expression *expression, int *value);
+
+/* "<file>:<line>: " and, inside a block, "in layers.0: ". */
+static status_t scope_wrap(const struct scope *scope, status_t status)
+{
+    if (!status) return NULL;
+    const char *path = scope->reader->model->modules[scope->module].path;
+    if (*path) status = status_wrap(status, "in %s", path);
+    return reader_wrap(scope->reader, scope->line, status);
+}
+
+static status_t scope_error(const struct scope *scope, const char *format, ...) FSDPD_PRINTF(2, 3);
+
+static status_t scope_error(const struct scope *scope, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    status_t status = status_new_v(STATUS_INVALID_ARGUMENT, format, args);
+    va_end(args);
+    return scope_wrap(scope, status);
+}
+
+static struct environment scope_environment(const struct scope *scope)
+{
+    const struct module_state *state = &scope->reader->states[scope->module];
+    const struct definition *definition = state->definition;
+    return (struct environment){.names = (const char *const *)definition->arguments,
+                                .values = state->arguments,
+                                .count = definition->argument_count};
+}
+
+static struct variable *find_variable(const struct scope *scope, const char *name, size_t length)
+{
+    for (int i = 0; i < scope->variable_count; i++) {
+        const char *candidate = scope->variables[i].name;
+        if (strncmp(candidate, name, length) == 0 && !candidate[length])
+            return &scope->variables[i];
+    }
+    return NULL;
+}
+
+static status_t assign(struct scope *scope, const char *name, int value, int module)
+{
+    struct variable *variable = find_variable(scope, name, strlen(name));
+    if (!variable) {
+        if (scope->variable_count >= MODEL_MAX_VARIABLES)
+            return scope_error(scope, "more than %d names", MODEL_MAX_VARIABLES);
+        MEM_GROW(scope->variables, scope->variable_count, scope->variable_capacity);
+        variable = &scope->variables[scope->variable_count++];
+    }
+    *variable = (struct variable){.name = name, .value = value, .module = module};
+    return NULL;
+}
+
+static int find_child(const struct model *model, int module, const char *name, size_t length)
+{
+    const struct module *parent = &model->modules[module];
+    for (int i = 0; i < parent->child_count; i++) {
+        const char *candidate = model->modules[parent->children[i]].name;
+        if (strncmp(candidate, name, length) == 0 && !candidate[length]) return parent->children[i];
+    }
+    return -1;
+}
+
+/*
+ * The module that "conv1", "layers.0.conv" or a loop's variable means here; *module is -1 if the
+ * first part means none. A later part that is missing is an error.
+ */
+static status_t resolve_module(const struct scope *scope, const char *path, int *module)
+{
+    const struct model *model = scope->reader->model;
+    size_t length = strcspn(path, ".");
+    scope->reader->steps += model->modules[scope->module].child_count / 100; /* a linear search */
+    const struct variable *variable = find_variable(scope, path, length);
+    int found = variable && variable->module >= 0 ? variable->module
+                                                  : find_child(model, scope->module, path, length);
+    while (found >= 0 && path[length]) {
+        path += length + 1;
+        length = strcspn(path, ".");
+        int next = find_child(model, found, path, length);
+        if (next < 0) {
+            char excerpt[72];
+            return scope_error(scope, "module '%s' (%s) has no module '%s'",
+                               model->modules[found].path, model->modules[found].type,
+                               yamldoc_excerpt(path, excerpt));
+        }
+        found = next;
+    }
+    *module = found;
+    return NULL;
+}
+
+/* A name that no other call of the model has. */
+static status_t call_name(const struct scope *scope, const char *path, const char *function,
+                          int uses, char **name)
+{
+    TRY(reader_count_name(scope->reader, scope->line, strlen(path) + strlen(function) + 12));
+    const char *dot = *path && *function ? "." : "";
+    *name = uses ? mem_printf("%s%s%s_%d", path, dot, function, uses)
+                 : mem_printf("%s%s%s", path, dot, function);
+    return NULL;
+}
+
+/* Appends a call; takes `call->name`. */
+static status_t emit(struct scope *scope, const struct program_call *call, int *value)
+{
+    struct model_program *program = scope->reader->model->program;
+    if (program->call_count >= MODEL_MAX_CALLS) {
+        free(call->name);
+        return scope_error(scope, "the forward pass makes more than %d calls", MODEL_MAX_CALLS);
+    }
+    MEM_GROW(program->calls, program->call_count, program->call_capacity);
+    struct program_call *made = &program->calls[program->call_count++];
+    *made = *call;
+    if (made->layer.kind == OP_DROPOUT)
+        made->layer.attrs.dropout.stream = scope->reader->dropouts++;
+    *value = program->call_count;
+    return NULL;
+}
+
+static status_t call_leaf(struct scope *scope, int module, int input, int *value)
+{
+    const struct module *leaf = &scope->reader->model->modules[module];
+    struct module_state *state = &scope->reader->states[module];
+    struct program_call call = {
+        .layer = state->layer,
+        .inputs = {input, -1},
+        .weight = leaf->parameter_count > 0 ? leaf->parameters[0] : -1,
+        .bias = leaf->parameter_count > 1 ? leaf->parameters[1] : -1,
+        .module = module,
+        .leaf = true,
+        .line = scope->line,
+    };
+    TRY(call_name(scope, leaf->path, "", state->uses++, &call.name));
+    return emit(scope, &call, value);
+}
+
+static status_t run_definition(struct reader *reader, int module, int depth, int input, int *value);
+
+static status_t call_module(struct scope *scope, int module, int input, int *value)
+{
+    const struct module *called = &scope->reader->model->modules[module];
+    switch (scope->reader->states[module].role) {
+    case ROLE_LEAF: return call_leaf(scope, module, input, value);
+    case ROLE_BLOCK: return run_definition(scope->reader, module, scope->depth, input, value);
+    case ROLE_LIST:
+        return scope_error(scope,
+                           "'%s' is a ModuleList, which cannot be called; write: for layer in %s: "
+                           "x = layer(x)",
+                           called->path, called->name);
+    case ROLE_SEQUENTIAL: break;
+    }
+    for (int i = 0; i < called->child_count; i++)
+        TRY(call_module(scope, called->children[i], input, &input));
+    *value = input;
+    return NULL;
+}
+
+static status_t call_function(struct scope *scope, const struct layer_type *function,
+                              const struct expression *call, int *value)
+{
+    struct environment environment = scope_environment(scope);
+    struct bound bound;
+    struct program_call made = {
+        .inputs = {-1, -1}, .weight = -1, .bias = -1, .module = scope->module, .line = scope->line};
+    TRY(scope_wrap(scope, arguments_bind(call, &function->signature, &environment, &bound)));
+    TRY(scope_wrap(scope, layer_make(function, &bound, &made.layer)));
+    int tensors = 0;
+    for (int i = 0; i < function->signature.count; i++)
+        if (function->signature.arguments[i].kind == ARGUMENT_TENSOR)
+            TRY(evaluate(scope, bound.tensors[i], &made.inputs[tensors++]));
+
+    struct module_state *state = &scope->reader->states[scope->module];
+    if (!state->function_uses)
+        state->function_uses = mem_alloc_array(OP_KIND_COUNT, sizeof *state->function_uses);
+    TRY(call_name(scope, scope->reader->model->modules[scope->module].path,
+                  function->signature.name, state->function_uses[function->kind]++, &made.name));
+    return emit(scope, &made, value);
+}
+
+static status_t unknown_function(const struct scope *scope, const char *name)
+{
+    const struct model *model = scope->reader->model;
+    const struct module *module = &model->modules[scope->module];
+    const char **others = mem_alloc_array((size_t)module->child_count, sizeof *others);
+    for (int i = 0; i < module->child_count; i++)
+        others[i] = model->modules[module->children[i]].name;
+    char *hint = layer_suggest_function(name, others, (size_t)module->child_count);
+    char excerpt[72];
+    status_t status = scope_error(scope, "unknown function or module '%s'%s",
+                                  yamldoc_excerpt(name, excerpt), hint);
+    free(hint);
+    free(others);
+    return status;
+}
+
+static status_t evaluate_call(struct scope *scope, const struct expression *call, int *value)
+{
+    const char *name = skip_python_prefix(call->text);
+    int module;
+    TRY(resolve_module(scope, name, &module));
+    if (module >= 0) {
+        int input;
+        if (call->item_count != 1 || call->keywords[0])
+            return scope_error(scope, "module '%s' takes one argument, a tensor", name);
+        TRY(evaluate(scope, call->items[0], &input));
+        return call_module(scope, module, input, value);
+    }
+    const struct layer_type *function = layer_find_function(name);
+    if (!function) return unknown_function(scope, name);
+    if (function->kind == OP_NLL_LOSS || function->kind == OP_CROSS_ENTROPY)
+        return scope_error(scope, "%s() belongs under the key 'loss'", name);
+    return call_function(scope, function, call, value);
+}
+
+static status_t evaluate_name(struct scope *scope, const char *name, int *value)
+{
+    const struct variable *variable = find_variable(scope, name, strlen(name));
+    if (variable && variable->module < 0) {
+        *value = variable->value;
+        return NULL;
+    }
+    int module;
+    TRY(resolve_module(scope, skip_python_prefix(name), &module));
+    if (module >= 0)
+        return scope_error(scope, "'%s' is a module, not a tensor; call it: %s(x)", name, name);
+    struct environment environment = scope_environment(scope);
+    for (int i = 0; i < environment.count; i++)
+        if (strcmp(environment.names[i], name) == 0)
+            return scope_error(scope, "'%s' is an argument of the block, not a tensor", name);
+    const char **names = mem_alloc_array((size_t)scope->variable_count, sizeof *names);
+    for (int i = 0; i < scope->variable_count; i++) names[i] = scope->variables[i].name;
+    const char *nearest = text_nearest(name, names, (size_t)scope->variable_count);
+    free(names);
+    char excerpt[72];
+    return scope_error(scope, "unknown name '%s'%s%s%s", yamldoc_excerpt(name, excerpt),
+                       nearest ? "; did you mean '" : "", nearest ? nearest : "",
+                       nearest ? "'?" : "");
+}
+
+static status_t evaluate_sum(struct scope *scope, const struct expression *sum, int *value)
+{
+    if (sum->sign != '+')
+        return scope_error(scope, "tensors can be added with +; '%s' is not supported",
+                           sum->sign == 'f' ? "//" : (const char[]){sum->sign, 0});
+    struct expression call = {.kind = EXPRESSION_CALL,
+                              .text = (char[]){"add"},
+                              .items = sum->items,
+                              .keywords = (char *[]){NULL, NULL},
+                              .item_count = 2};
+    return call_function(scope, layer_find_function("add"), &call, value);
+}
+
+static status_t evaluate_kind(struct scope *scope, const struct expression *expression, int *value)
+{
+    switch (expression->kind) {
+    case EXPRESSION_NAME: return evaluate_name(scope, expression->text, value);
+    case EXPRESSION_CALL: return evaluate_call(scope, expression, value);
+    case EXPRESSION_BINARY: return evaluate_sum(scope, expression, value);
+    case EXPRESSION_NEGATE:
+        return scope_error(scope, "tensors can be added with +; '-' is not supported");
+    default: return scope_error(scope, "expected a tensor, found a constant");
+    }
+}
+
+static status_t evaluate(struct scope *scope, const struct expression *expression, int *value)
+{
+    if (++scope->reader->steps > MODEL_MAX_STEPS)
+        return scope_error(scope, "the forward pass takes more than %d steps", MODEL_MAX_STEPS);
+    if (scope->depth >= MODEL_MAX_RECURSION)
+        return scope_error(scope, "calls are nested deeper than %d levels", MODEL_MAX_RECURSION);
+    scope->depth++;
+    status_t status = evaluate_kind(scope, expression, value);
+    scope->depth--;
+    return status;
+}
+
+static status_t run_statements(struct scope *scope, struct statement *const *statements, int count);
+
+static status_t run_loop(struct scope *scope, const struct statement *loop)
+{
+    const struct model *model = scope->reader->model;
+    const char *name = skip_python_prefix(loop->list);
+    int list;
+    TRY(resolve_module(scope, name, &list));
+    enum module_role role = list < 0 ? ROLE_LEAF : scope->reader->states[list].role;
+    if (role != ROLE_LIST && role != ROLE_SEQUENTIAL)
+        return scope_error(scope, "'%s' is not a list of modules", name);
+    for (int i = 0; i < model->modules[list].child_count; i++) {
+        if (++scope->reader->steps > MODEL_MAX_STEPS)
+            return scope_error(scope, "the forward pass takes more than %d steps", MODEL_MAX_STEPS);
+        TRY(assign(scope, loop->target, -1, model->modules[list].children[i]));
+        TRY(run_statements(scope, loop->body, loop->body_count));
+    }
+    return NULL;
+}
+
+static status_t run_statements(struct scope *scope, struct statement *const *statements, int count)
+{
+    for (int i = 0; i < count; i++) {
+        scope->line = statements[i]->line;
+        if (statements[i]->loop) {
+            TRY(run_loop(scope, statements[i]));
+            continue;
+        }
+        int value;
+        TRY(evaluate(scope, statements[i]->value, &value));
+        TRY(assign(scope, statements[i]->target, value, -1));
+    }
+    return NULL;
+}
+
+static status_t run_scope(struct scope *scope, const struct definition *definition, int input,
+                          int *value)
+{
+    TRY(assign(scope, "x", input, -1));
+    TRY(run_statements(scope, definition->forward, definition->forward_count));
+    const struct variable *output = find_variable(scope, "output", strlen("output"));
+    scope->line = definition->line;
+    if (!output || output->module >= 0)
+        return scope_error(scope, "the forward lines of %s never set 'output'", definition->name);
+    *value = output->value;
+    return NULL;
+}
+
+static status_t run_definition(struct reader *reader, int module, int depth, int input, int *value)
+{
+    const struct definition *definition = reader->states[module].definition;
+    struct scope scope = {.reader = reader,
+                          .module = module,
+                          .line = definition->line,
+                          .depth = depth};
+    status_t status = run_scope(&scope, definition, input, value);
+    free(scope.variables);
+    return status;
+}
+
+/* The loss: nll_loss(output, target) or cross_entropy(output, target), the input being any sum of
+ * calls over `output`. */
+static status_t run_loss(struct scope *scope, const struct expression *loss)
+{
+    const struct layer_type *function =
+        loss->kind == EXPRESSION_CALL ? layer_find_function(skip_python_prefix(loss->text)) : NULL;
+    if (!function || (function->kind != OP_NLL_LOSS && function->kind != OP_CROSS_ENTROPY))
+        return scope_error(scope, "the loss must be nll_loss(output, target) or "
+                                  "cross_entropy(output, target)");
+    struct environment environment = {0};
+    struct bound bound;
+    struct program_call call = {.inputs = {-1, -1}, .weight = -1, .bias = -1, .line = scope->line};
+    TRY(scope_wrap(scope, arguments_bind(loss, &function->signature, &environment, &bound)));
+    const struct expression *target = bound.tensors[1];
+    if (target->kind != EXPRESSION_NAME || strcmp(target->text, "target") != 0)
+        return scope_error(scope, "%s(): argument 'target' must be target",
+                           function->signature.name);
+    TRY(scope_wrap(scope, layer_make(function, &bound, &call.layer)));
+    TRY(evaluate(scope, bound.tensors[0], &call.inputs[0]));
+    TRY(call_name(scope, "", function->signature.name, 0, &call.name));
+    int value;
+    return emit(scope, &call, &value);
+}
+
+status_t model_trace(struct reader *reader)
+{
+    int output;
+    TRY(run_definition(reader, 0, 0, 0, &output));
+    struct scope scope = {.reader = reader, .line = reader->loss->line};
+    status_t status = assign(&scope, "output", output, -1);
+    if (!status) status = run_loss(&scope, reader->loss->value);
+    free(scope.variables);
+    return status;
+}
