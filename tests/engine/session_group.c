@@ -1,0 +1,308 @@
+/* Ranks as threads; see session_group.h. */
+#include "session_group.h"
+
+#include <check.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+#define MODEL(LOSS)                                                                                \
+    "name: Small\n"                                                                                \
+    "input: [1, 28, 28]\n"                                                                         \
+    "classes: 10\n"                                                                                \
+    "modules:\n"                                                                                   \
+    "  conv: Conv2d(1, 8, 3, 2)\n"                                                                 \
+    "  hidden: Linear(1352, 32)\n"                                                                 \
+    "  drop: Dropout(0.1)\n"                                                                       \
+    "  out: Linear(32, 10)\n"                                                                      \
+    "forward:\n"                                                                                   \
+    "  - x = relu(conv(x))\n"                                                                      \
+    "  - x = flatten(x, 1)\n"                                                                      \
+    "  - x = drop(relu(hidden(x)))\n"                                                              \
+    "  - output = log_softmax(out(x), 1)\n"                                                        \
+    "loss: " LOSS "\n"
+
+const char group_sum_model[] = MODEL("nll_loss(output, target, reduction='sum')");
+const char group_mean_model[] = MODEL("nll_loss(output, target)");
+
+char group_data[64];
+
+void group_draw_digits(void)
+{
+    strcpy(group_data, "/tmp/fsdpd-test-session-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(group_data));
+    const char *builddir = getenv("builddir");
+    char *command = mem_printf("%s/fsdpd-digits --seed 7 --train %d --test %d -o %s",
+                               builddir ? builddir : ".", GROUP_TRAIN, GROUP_TEST, group_data);
+    ck_assert_int_eq(system(command), 0);
+    free(command);
+}
+
+static int remove_one(const char *path, const struct stat *info, int type, struct FTW *ftw)
+{
+    (void)info;
+    (void)type;
+    (void)ftw;
+    return remove(path);
+}
+
+void group_remove_digits(void)
+{
+    nftw(group_data, remove_one, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+const struct group_world group_worlds[GROUP_WORLDS] = {
+    {1, STRATEGY_FULL_SHARD}, {2, STRATEGY_FULL_SHARD}, {3, STRATEGY_FULL_SHARD},
+    {8, STRATEGY_FULL_SHARD}, {1, STRATEGY_NO_SHARD},   {2, STRATEGY_NO_SHARD},
+    {3, STRATEGY_NO_SHARD},
+};
+
+void group_init(struct group *group, const char *model, const char *data, int world)
+{
+    *group = (struct group){
+        .timeout_ms = 20000,
+        .job =
+            {
+                .id = "digits-1",
+                .model_text = model,
+                .model_length = strlen(model),
+                .model_file = "small.yaml",
+                .data_dir = data,
+                .normalize_mean = 0.1307,
+                .normalize_std = 0.3081,
+                .epochs = 1,
+                .batch_size = 20,
+                .test_batch_size = 50,
+                .seed = 1,
+                .log_interval = 5,
+                .dropout = true,
+                .shuffle = true,
+                .evaluate = true,
+                .optimizer = {.kind = OPTIMIZER_ADADELTA, .lr = 1, .rho = 0.9, .eps = 1e-6},
+                .schedule = SCHEDULE_STEP,
+                .schedule_step_size = 1,
+                .schedule_gamma = 0.7,
+                .strategy = STRATEGY_FULL_SHARD,
+                .wrap = {.kind = WRAP_SIZE, .min_num_params = 1000},
+                .backward_prefetch = PREFETCH_PRE,
+                .world = world,
+            },
+    };
+}
+
+void group_freeze(struct group *group)
+{
+    group->job.optimizer = (struct optimizer_step){.kind = OPTIMIZER_SGD};
+    group->job.dropout = false;
+}
+
+static void on_started(void *user, uint64_t plan_hash, uint64_t steps)
+{
+    struct member *member = user;
+    member->started++;
+    member->plan_hash = plan_hash;
+    member->steps = steps;
+}
+
+static void on_metrics(void *user, const struct train_metrics *metrics)
+{
+    struct member *member = user;
+    if (member->metric_count < GROUP_MAX_RECORDS)
+        member->metrics[member->metric_count++] = *metrics;
+}
+
+static void on_epoch(void *user, const struct train_epoch *epoch)
+{
+    struct member *member = user;
+    if (member->epoch_count < GROUP_MAX_RECORDS) member->epochs[member->epoch_count++] = *epoch;
+}
+
+static void on_progress(void *user, uint64_t step)
+{
+    struct member *member = user;
+    member->last_step = step;
+    member->progress_calls++;
+    const struct group *group = member->group;
+    if (group->abort_at == member->progress_calls && group->abort_rank == member->rank)
+        train_session_abort(member->session, "pulled the plug");
+}
+
+static uint64_t latest_order(void *user)
+{
+    const struct member *member = user;
+    const struct group *group = member->group;
+    if (member->rank != 0) abort(); /* only rank 0 is asked */
+    uint64_t latest = 0;
+    while (latest < (uint64_t)group->order_count &&
+           member->progress_calls >= group->order_at[latest])
+        latest++;
+    return latest;
+}
+
+static status_t run_orders(void *user, uint64_t sequence, struct executor *executor, uint64_t step)
+{
+    struct member *member = user;
+    member->orders[member->order_count].sequence = sequence;
+    member->orders[member->order_count].step = step;
+    member->orders[member->order_count].progress_calls = member->progress_calls;
+    struct snapshot **pulled = &member->pulled[member->order_count++];
+    if (member->group->cancel != 0 && sequence >= member->group->cancel)
+        return status_new(STATUS_CANCELLED, "somebody wanted it");
+    return snapshot_take(executor, step, pulled);
+}
+
+static status_t finish(void *user, struct executor *executor, uint64_t step)
+{
+    struct member *member = user;
+    member->finished++;
+    member->last_step = step;
+    return snapshot_take(executor, step, &member->final);
+}
+
+static status_t train(struct member *member)
+{
+    TRY(device_open("cpu", 1, &member->device));
+    TRY(train_session_new(&member->job, member->device, member->rank, false, &member->session));
+    member->memory_planned = train_session_plan(member->session)->peak_bytes;
+    const struct train_hooks hooks = {on_started,   on_metrics, on_epoch, on_progress,
+                                      latest_order, run_orders, member};
+    TRY(train_session_run(member->session, member->comm, member->group->timeout_ms, &hooks,
+                          finish));
+    return NULL;
+}
+
+static void *member_thread(void *argument)
+{
+    struct member *member = argument;
+    member->status = train(member);
+    if (member->session != NULL) member->memory_peak = train_session_memory_peak(member->session);
+    train_session_free(member->session);
+    member->session = NULL;
+    device_close(member->device);
+    member->device = NULL;
+    comm_free(member->comm);
+    member->comm = NULL;
+    return NULL;
+}
+
+void group_run(struct group *group)
+{
+    struct comm *comms[GROUP_MAX_WORLD] = {NULL};
+    pthread_t threads[GROUP_MAX_WORLD];
+    if (group->job.world > 1)
+        ck_assert_ptr_null(comm_local_new(group->job.world, group->timeout_ms, comms));
+    for (int rank = 0; rank < group->job.world; rank++) {
+        struct member *member = &group->members[rank];
+        *member =
+            (struct member){.group = group, .rank = rank, .job = group->job, .comm = comms[rank]};
+        if (group->tweak != NULL) group->tweak(&member->job, rank);
+        ck_assert_int_eq(pthread_create(&threads[rank], NULL, member_thread, member), 0);
+    }
+    for (int rank = 0; rank < group->job.world; rank++) pthread_join(threads[rank], NULL);
+}
+
+void group_reset(struct group *group)
+{
+    for (int rank = 0; rank < GROUP_MAX_WORLD; rank++) {
+        struct member *member = &group->members[rank];
+        status_free(member->status);
+        for (int i = 0; i < GROUP_MAX_ORDERS; i++) snapshot_free(member->pulled[i]);
+        snapshot_free(member->final);
+        *member = (struct member){0};
+    }
+}
+
+void group_expect_success(const struct group *group)
+{
+    for (int rank = 0; rank < group->job.world; rank++)
+        ck_assert_msg(group->members[rank].status == NULL, "rank %d: %s", rank,
+                      status_message(group->members[rank].status));
+}
+
+struct pull {
+    const struct snapshot *snapshot;
+    struct comm *comm;
+    int rank, fail_at, calls;
+    struct buf *file;
+    uint64_t total_size;
+    status_t status;
+};
+
+static status_t count_call(struct pull *pull)
+{
+    if (pull->calls++ == pull->fail_at) return status_new(STATUS_UNAVAILABLE, "nobody listens");
+    return NULL;
+}
+
+static status_t sink_begin(void *user, uint64_t total_size, uint64_t step)
+{
+    struct pull *pull = user;
+    (void)step;
+    pull->total_size = total_size;
+    return count_call(pull);
+}
+
+static status_t sink_write(void *user, const void *bytes, size_t size)
+{
+    struct pull *pull = user;
+    if (size == 0 || size > 1 << 20) return status_new(STATUS_INTERNAL, "%zu bytes", size);
+    TRY(count_call(pull));
+    buf_add(pull->file, bytes, size);
+    return NULL;
+}
+
+static void *pull_thread(void *argument)
+{
+    struct pull *pull = argument;
+    struct device *device = NULL;
+    struct lane_queue *lane = NULL;
+    status_t status = device_open("cpu", 1, &device);
+    if (status == NULL) status = lane_open(device, LANE_COMM, &lane);
+    const struct state_dict_sink sink = {sink_begin, sink_write, pull};
+    if (status == NULL)
+        status = state_dict_stream(pull->snapshot, pull->comm, lane, "digits-1",
+                                   pull->rank == 0 ? &sink : NULL);
+    pull->status = status;
+    lane_close(lane);
+    comm_free(pull->comm);
+    device_close(device);
+    return NULL;
+}
+
+void group_pull(struct group *group, int order, int fail_at, struct buf *file,
+                status_t statuses[GROUP_MAX_WORLD])
+{
+    struct comm *comms[GROUP_MAX_WORLD] = {NULL};
+    struct pull pulls[GROUP_MAX_WORLD];
+    pthread_t threads[GROUP_MAX_WORLD];
+    if (group->job.world > 1)
+        ck_assert_ptr_null(comm_local_new(group->job.world, group->timeout_ms, comms));
+    for (int rank = 0; rank < group->job.world; rank++) {
+        const struct member *member = &group->members[rank];
+        pulls[rank] = (struct pull){.snapshot = order < 0 ? member->final : member->pulled[order],
+                                    .comm = comms[rank],
+                                    .rank = rank,
+                                    .fail_at = fail_at,
+                                    .file = file};
+        ck_assert_ptr_nonnull(pulls[rank].snapshot);
+        ck_assert_int_eq(pthread_create(&threads[rank], NULL, pull_thread, &pulls[rank]), 0);
+    }
+    for (int rank = 0; rank < group->job.world; rank++) {
+        pthread_join(threads[rank], NULL);
+        statuses[rank] = pulls[rank].status;
+    }
+    if (fail_at < 0) ck_assert_uint_eq(pulls[0].total_size, file->length);
+}
+
+struct buf group_pull_file(struct group *group, int order)
+{
+    struct buf file = {0};
+    status_t statuses[GROUP_MAX_WORLD];
+    group_pull(group, order, -1, &file, statuses);
+    for (int rank = 0; rank < group->job.world; rank++)
+        ck_assert_msg(statuses[rank] == NULL, "rank %d: %s", rank, status_message(statuses[rank]));
+    return file;
+}

@@ -1,0 +1,209 @@
+/*
+ * Pulls: snapshots of sharded runs, streamed as safetensors files. With drawn digits and ranks as
+ * threads.
+ */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "checkpoint/safetensors.h"
+#include "session_group.h"
+#include "train/init.h"
+
+struct loaded {
+    struct safetensors_header header;
+    const char *bytes;
+};
+
+static struct loaded load(const struct buf *file)
+{
+    struct loaded loaded = {.bytes = file->data};
+    uint64_t needed;
+    status_t status = safetensors_read_header(file->group_data, file->length, file->length,
+                                              &loaded.header, &needed);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    return loaded;
+}
+
+/* The values of an entry, which may lie unaligned in the file's buffer; caller frees. */
+static float *values_of(const struct loaded *loaded, const char *name, size_t elements)
+{
+    for (int i = 0; i < loaded->header.count; i++) {
+        const struct safetensors_entry *entry = &loaded->header.entries[i];
+        if (strcmp(entry->name, name) != 0) continue;
+        ck_assert_str_eq(entry->dtype, "F32");
+        ck_assert_uint_eq(entry->end - entry->begin, elements * sizeof(float));
+        return mem_dup(loaded->bytes + loaded->header.data_offset + entry->begin,
+                       elements * sizeof(float));
+    }
+    ck_abort_msg("%s is not in the file", name);
+}
+
+struct expectation {
+    const struct loaded *loaded;
+    const struct model *model;
+    int seen;
+};
+
+static status_t expect_parameter(void *user, int index, const float *values)
+{
+    struct expectation *expectation = user;
+    const struct parameter *parameter = &expectation->model->parameters[index];
+    size_t elements = (size_t)tensor_element_count(&parameter->type);
+    float *found = values_of(expectation->loaded, parameter->name, elements);
+    ck_assert_mem_eq(found, values, elements * sizeof *values);
+    free(found);
+    expectation->seen++;
+    return NULL;
+}
+
+/* Parameters reach the shards and come back whole: those of a run that learns nothing are the
+ * initial ones, to the bit, whatever the world. */
+START_TEST(test_pull_of_initial_parameters)
+{
+    static const enum wrap_kind kinds[] = {WRAP_NONE, WRAP_SIZE};
+    for (int k = 0; k < 2; k++) {
+        struct group group;
+        group_init(&group, group_sum_model, group_data, group_worlds[_i].world);
+        group_freeze(&group);
+        group.job.strategy = group_worlds[_i].strategy;
+        group.job.wrap.kind = kinds[k];
+        group.job.max_steps = 2;
+        group.job.seed = 77;
+        group_run(&group);
+        group_expect_success(&group);
+        struct buf file = group_pull_file(&group, -1);
+        struct loaded loaded = load(&file);
+        struct model *model;
+        ck_assert_ptr_null(
+            model_parse(group_sum_model, strlen(group_sum_model), "small.yaml", &model));
+        struct expectation expectation = {&loaded, model, 0};
+        ck_assert_ptr_null(init_draw(model, 77, expect_parameter, &expectation));
+        ck_assert_int_eq(expectation.seen, 6);
+        ck_assert_int_eq(loaded.header.count, 6);
+        ck_assert_ptr_nonnull(strstr(file.data + 8, "\"format\":\"pt\""));
+        ck_assert_ptr_nonnull(strstr(file.data + 8, "\"step\":\"2\""));
+        ck_assert_ptr_nonnull(strstr(file.data + 8, "\"job\":\"digits-1\""));
+        model_free(model);
+        safetensors_header_deinit(&loaded.header);
+        buf_deinit(&file);
+        group_reset(&group);
+    }
+}
+END_TEST
+
+/* A pull in the middle of a run gives what a run that ends there has, to the bit. */
+START_TEST(test_pull_in_the_middle)
+{
+    struct group group, shorter;
+    group_init(&group, group_sum_model, group_data, group_worlds[_i].world);
+    group.job.strategy = group_worlds[_i].strategy;
+    group.order_at[0] = 5;
+    group.order_count = 1;
+    shorter = group;
+    group.job.max_steps = 9;
+    group_run(&group);
+    group_expect_success(&group);
+    for (int rank = 0; rank < group.job.world; rank++) {
+        ck_assert_int_eq(group.members[rank].order_count, 1);
+        ck_assert_uint_eq(group.members[rank].orders[0].step, group.members[0].orders[0].step);
+    }
+    shorter.job.max_steps = group.members[0].orders[0].step;
+    shorter.order_count = 0;
+    ck_assert_uint_ge(shorter.job.max_steps, 5);
+    ck_assert_uint_lt(shorter.job.max_steps, 9);
+    group_run(&shorter);
+    group_expect_success(&shorter);
+
+    struct buf middle = group_pull_file(&group, 0), last = group_pull_file(&group, -1);
+    struct buf reference = group_pull_file(&shorter, -1);
+    ck_assert_uint_eq(middle.length, reference.length);
+    ck_assert_mem_eq(middle.group_data, reference.group_data, reference.length);
+    ck_assert(last.length != middle.length ||
+              memcmp(last.group_data, middle.group_data, last.length) != 0);
+    buf_deinit(&middle);
+    buf_deinit(&last);
+    buf_deinit(&reference);
+    group_reset(&group);
+    group_reset(&shorter);
+}
+END_TEST
+
+START_TEST(test_pull_of_tied_parameters)
+{
+    static const char tied[] = "name: Tied\n"
+                               "input: [28, 28]\n"
+                               "classes: 28\n"
+                               "modules:\n"
+                               "  a: Linear(28, 28)\n"
+                               "  b: Linear(28, 28)\n"
+                               "  last: Linear(784, 28)\n"
+                               "forward:\n"
+                               "  - x = relu(b(relu(a(x))))\n"
+                               "  - output = log_softmax(last(flatten(x, 1)), 1)\n"
+                               "loss: nll_loss(output, target, reduction='sum')\n"
+                               "tie:\n"
+                               "  b.weight: a.weight\n";
+    struct group group;
+    group_init(&group, tied, group_data, group_worlds[_i].world);
+    group.job.strategy = group_worlds[_i].strategy;
+    group.job.wrap.min_num_params = 28;
+    group.job.max_steps = 3;
+    group_run(&group);
+    group_expect_success(&group);
+    struct buf file = group_pull_file(&group, -1);
+    struct loaded loaded = load(&file);
+    ck_assert_int_eq(loaded.header.count, 6);
+    float *a = values_of(&loaded, "a.weight", 784), *b = values_of(&loaded, "b.weight", 784);
+    ck_assert_mem_eq(a, b, 784 * sizeof *a);
+    free(a);
+    free(b);
+    free(values_of(&loaded, "b.bias", 28));
+    safetensors_header_deinit(&loaded.header);
+    buf_deinit(&file);
+    group_reset(&group);
+}
+END_TEST
+
+/* A sink that fails at whatever call: rank 0 has its error, the others end well. */
+START_TEST(test_pull_without_listener)
+{
+    struct group group;
+    group_init(&group, group_sum_model, group_data, group_worlds[_i].world);
+    group.job.strategy = group_worlds[_i].strategy;
+    group.job.max_steps = 1;
+    group_run(&group);
+    group_expect_success(&group);
+    for (int fail_at = 0; fail_at < 8; fail_at++) {
+        struct buf file = {0};
+        status_t statuses[GROUP_MAX_WORLD];
+        group_pull(&group, -1, fail_at, &file, statuses);
+        ck_assert_int_eq(status_code(statuses[0]), STATUS_UNAVAILABLE);
+        ck_assert_str_eq(status_message(statuses[0]), "nobody listens");
+        for (int rank = 1; rank < group.job.world; rank++)
+            ck_assert_msg(statuses[rank] == NULL, "%s", status_message(statuses[rank]));
+        status_free(statuses[0]);
+        buf_deinit(&file);
+    }
+    group_reset(&group);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("pull");
+    TCase *tests = tcase_create("pull");
+    tcase_add_unchecked_fixture(tests, group_draw_digits, group_remove_digits);
+    tcase_set_timeout(tests, 90);
+    tcase_add_loop_test(tests, test_pull_of_initial_parameters, 0, GROUP_WORLDS);
+    tcase_add_loop_test(tests, test_pull_in_the_middle, 0, GROUP_WORLDS);
+    tcase_add_loop_test(tests, test_pull_of_tied_parameters, 0, GROUP_WORLDS);
+    tcase_add_loop_test(tests, test_pull_without_listener, 0, GROUP_WORLDS);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
