@@ -32,32 +32,28 @@ tests_unit_test_train_data_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS) $(ZLIB_CFLA
 tests_unit_test_train_data_LDADD = libtrain.a libops.a libbase.a $(ZLIB_LIBS) $(CHECK_LIBS) -lm
 endif
 
-# Whole runs need every room below. train_libs is in link order.
-train_libs = libtrain.a libcheckpoint.a libruntime.a libfsdp.a libmodel.a libkernels.a libyaml.a \
-  libops.a libbase.a
-
+# Initial parameters against PyTorch's; skips itself where PyTorch is not installed.
 check_PROGRAMS += tests/parity/dump_init
 tests_parity_dump_init_SOURCES = tests/parity/dump_init.c
-tests_parity_dump_init_LDADD = libtrain.a libmodel.a libyaml.a libops.a libbase.a $(YAML_LIBS) -lm
+tests_parity_dump_init_LDADD = libtrain.a libmodel.a libops.a libyamldoc.a libbase.a $(YAML_LIBS) -lm
 TESTS += tests/parity/test_init.py
 EXTRA_DIST += tests/parity/test_init.py
 
 if HAVE_CHECK
 check_PROGRAMS += tests/engine/test_session tests/engine/test_pull
 TESTS += tests/engine/test_session tests/engine/test_pull
-train_test_libs = $(train_libs) $(GLOO_LIBS) $(DNNL_LIBS) $(JANSSON_LIBS) $(YAML_LIBS) \
-  $(ZLIB_LIBS) $(CHECK_LIBS) $(OPENMP_CFLAGS) -lm
-train_test_depends = $(train_libs) fsdpd-digits$(EXEEXT)
+TRAIN_TEST_LIBS = libtrain.a libcheckpoint.a $(RUNTIME_LIBS) $(JANSSON_LIBS) $(ZLIB_LIBS) \
+  $(CHECK_LIBS)
 
 tests_engine_test_session_SOURCES = tests/engine/test_session.c tests/engine/session_group.c \
   tests/engine/session_group.h
 tests_engine_test_session_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
-tests_engine_test_session_LDADD = $(train_test_libs)
-tests_engine_test_session_DEPENDENCIES = $(train_test_depends)
+tests_engine_test_session_LDADD = $(TRAIN_TEST_LIBS)
+EXTRA_tests_engine_test_session_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 
 tests_engine_test_pull_SOURCES = tests/engine/test_pull.c tests/engine/session_group.c \
   tests/engine/session_group.h
 tests_engine_test_pull_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
-tests_engine_test_pull_LDADD = $(train_test_libs)
-tests_engine_test_pull_DEPENDENCIES = $(train_test_depends)
+tests_engine_test_pull_LDADD = $(TRAIN_TEST_LIBS)
+EXTRA_tests_engine_test_pull_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 endif

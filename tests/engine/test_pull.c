@@ -20,8 +20,8 @@ static struct loaded load(const struct buf *file)
 {
     struct loaded loaded = {.bytes = file->data};
     uint64_t needed;
-    status_t status = safetensors_read_header(file->group_data, file->length, file->length,
-                                              &loaded.header, &needed);
+    status_t status =
+        safetensors_read_header(file->data, file->length, file->length, &loaded.header, &needed);
     ck_assert_msg(status == NULL, "%s", status_message(status));
     return loaded;
 }
@@ -119,9 +119,8 @@ START_TEST(test_pull_in_the_middle)
     struct buf middle = group_pull_file(&group, 0), last = group_pull_file(&group, -1);
     struct buf reference = group_pull_file(&shorter, -1);
     ck_assert_uint_eq(middle.length, reference.length);
-    ck_assert_mem_eq(middle.group_data, reference.group_data, reference.length);
-    ck_assert(last.length != middle.length ||
-              memcmp(last.group_data, middle.group_data, last.length) != 0);
+    ck_assert_mem_eq(middle.data, reference.data, reference.length);
+    ck_assert(last.length != middle.length || memcmp(last.data, middle.data, last.length) != 0);
     buf_deinit(&middle);
     buf_deinit(&last);
     buf_deinit(&reference);
