@@ -168,8 +168,24 @@ grpc_op rpc_client_call_trailing(struct rpc_client_call *call)
     return op;
 }
 
+/* Texts of gRPC's own for a connection that ended under a call. */
+static bool means_lost_connection(const char *text)
+{
+    static const char *const beginnings[] = {
+        "Socket closed", "GOAWAY received",  "Cancelling all calls",      "recvmsg:",
+        "sendmsg",       "Connection reset", "keepalive watchdog timeout"};
+    for (size_t i = 0; i < sizeof beginnings / sizeof *beginnings; i++)
+        if (strncmp(text, beginnings[i], strlen(beginnings[i])) == 0) return true;
+    return false;
+}
+
+/*
+ * What gRPC says by itself names neither the server nor, at first sight, the reason; what a
+ * server's handler said stays as it is.
+ */
 status_t rpc_client_call_status(const struct rpc_client_call *call)
 {
+    static const char unreachable[] = "failed to connect to all addresses";
     if (call->code == GRPC_STATUS_OK) return STATUS_OKAY;
     enum status_code code = call->code > 0 && (int)call->code <= STATUS_UNAUTHENTICATED
                                 ? (enum status_code)call->code
@@ -177,17 +193,19 @@ status_t rpc_client_call_status(const struct rpc_client_call *call)
     const char *address = call->channel->address;
     char *text = grpc_slice_to_c_string(call->details);
     status_t status;
-    /* What gRPC says by itself names neither the server nor, at first sight, the reason. */
-    static const char unreachable[] = "failed to connect to all addresses";
     if (code == STATUS_UNAVAILABLE && strncmp(text, unreachable, sizeof unreachable - 1) == 0) {
         const char *reason = text;
         for (const char *colon = text; (colon = strstr(colon, ": ")) != NULL;) reason = colon += 2;
         status = status_new(code, "cannot connect to %s: %s", address, reason);
+    } else if (code == STATUS_UNAVAILABLE && means_lost_connection(text)) {
+        status = status_new(code, "the connection to %s was lost: %s", address, text);
+    } else if (code == STATUS_CANCELLED && strcmp(text, "CANCELLED") == 0) {
+        /* gRPC's answer, at the server, to a call that arrives while the server closes. Nobody here
+         * cancelled it: that reads otherwise. */
+        status = status_new(STATUS_UNAVAILABLE, "the server at %s is shutting down", address);
     } else if (code == STATUS_DEADLINE_EXCEEDED && strcmp(text, "Deadline Exceeded") == 0) {
         status = status_new(code, "no answer from %s within %lld ms", address,
                             (long long)call->deadline_ms);
-    } else if (code == STATUS_UNAVAILABLE && strcmp(text, "Socket closed") == 0) {
-        status = status_new(code, "the connection to %s was closed", address);
     } else {
         status = status_new(code, "%s", text[0] ? text : status_code_name(code));
     }

@@ -61,11 +61,12 @@ static const struct entry *find(const struct rpc_health *health, const char *ser
     return NULL;
 }
 
-/* Sends the present state unless the watcher has it or still has an older one to read. */
-static void tell(struct watcher *watcher)
+/* Sends the present state unless the watcher has it. While an older one waits to be read this waits
+ * for on_writable, but for the last. */
+static void tell(struct watcher *watcher, bool last)
 {
     State state = watcher->entry ? watcher->entry->state : STATE(SERVICE_UNKNOWN);
-    if (watcher->sent == (int)state || rpc_call_queued(watcher->call) > 0) return;
+    if (watcher->sent == (int)state || (!last && rpc_call_queued(watcher->call) > 0)) return;
     Response response = GRPC__HEALTH__V1__HEALTH_CHECK_RESPONSE__INIT;
     response.status = state;
     watcher->sent = (int)state;
@@ -78,7 +79,14 @@ void rpc_health_set(struct rpc_health *health, const char *service, bool serving
         if (service == NULL || strcmp(health->entries[i].service, service) == 0)
             health->entries[i].state = serving ? STATE(SERVING) : STATE(NOT_SERVING);
     for (struct watcher *watcher = health->watchers; watcher; watcher = watcher->next)
-        tell(watcher);
+        tell(watcher, false);
+}
+
+void rpc_health_end(struct rpc_health *health)
+{
+    for (int i = 0; i < health->count; i++) health->entries[i].state = STATE(NOT_SERVING);
+    for (struct watcher *watcher = health->watchers; watcher; watcher = watcher->next)
+        tell(watcher, true);
 }
 
 static void on_check(struct rpc_call *call, const ProtobufCMessage *message, void *service)
@@ -108,13 +116,13 @@ static void on_watch(struct rpc_call *call, const ProtobufCMessage *message, voi
     watcher->link = &health->watchers;
     health->watchers = watcher;
     rpc_call_set_user(call, watcher);
-    tell(watcher);
+    tell(watcher, false);
 }
 
 static void on_watch_writable(struct rpc_call *call, void *service)
 {
     (void)service;
-    tell(rpc_call_user(call));
+    tell(rpc_call_user(call), false);
 }
 
 static void on_watch_closed(struct rpc_call *call, bool cancelled, void *service)

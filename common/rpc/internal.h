@@ -99,7 +99,8 @@ struct rpc_server {
     int armed;              /* requests for calls that have not come back */
     bool started, closing, shut_down, timer_closing;
     struct rpc_tag shutdown_tag;
-    uv_timer_t grace; /* lives from rpc_server_close on */
+    uv_timer_t grace; /* first for the calls to end, then for the last status to leave; lives from
+                         rpc_server_close on */
     void (*closed)(void *user);
     void *closed_user;
 };
@@ -107,8 +108,9 @@ struct rpc_server {
 /* Asks gRPC for the next call of a method, or of any unknown one if `slot` is NULL. */
 void rpc_call_arm(struct rpc_server *server, const struct rpc_slot *slot);
 
-/* Ends the calls of the server's own services. */
-void rpc_call_finish_own(struct rpc_server *server);
+/* Ends the calls of the server's own services, or all calls (these count as cancelled), because the
+ * server is shutting down. */
+void rpc_call_finish_all(struct rpc_server *server, bool own_only);
 
 /* A request came back or a call ended: the server may be gone after this. */
 void rpc_server_settle(struct rpc_server *server);
@@ -118,6 +120,8 @@ void rpc_server_settle(struct rpc_server *server);
 struct rpc_health *rpc_health_new(const struct rpc_service *services, int count);
 void rpc_health_free(struct rpc_health *health);
 void rpc_health_set(struct rpc_health *health, const char *service, bool serving);
+/* Nothing serves any more; every watcher is told, whatever it still has to read. */
+void rpc_health_end(struct rpc_health *health);
 extern const struct rpc_handler rpc_health_handlers[];
 extern const int rpc_health_handler_count;
 

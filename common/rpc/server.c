@@ -19,6 +19,7 @@ enum {
     HANDSHAKE_TIMEOUT_MS = 20 * 1000, /* for a connection that says nothing */
     KEEPALIVE_MS = 60 * 1000,         /* a vanished peer is noticed after this and the next */
     KEEPALIVE_TIMEOUT_MS = 20 * 1000,
+    PATIENCE_MS = 100,                /* for the statuses of calls that a closing server ends */
     PING_INTERVAL_MIN_MS = 10 * 1000, /* clients may ping this often; ours do every 30 s */
 };
 
@@ -218,10 +219,18 @@ static void on_shut_down(struct rpc_tag *tag, bool ok)
     rpc_server_settle(server);
 }
 
-static void on_grace_over(uv_timer_t *timer)
+static void on_patience_over(uv_timer_t *timer)
 {
     struct rpc_server *server = timer->data;
     grpc_server_cancel_all_calls(server->server);
+}
+
+/* Clients are told why their calls end; those that do not read are cut off a moment later. */
+static void on_grace_over(uv_timer_t *timer)
+{
+    struct rpc_server *server = timer->data;
+    rpc_call_finish_all(server, false);
+    uv_timer_start(timer, on_patience_over, PATIENCE_MS, 0);
 }
 
 void rpc_server_close(struct rpc_server *server, int grace_ms, void (*closed)(void *user),
@@ -231,8 +240,8 @@ void rpc_server_close(struct rpc_server *server, int grace_ms, void (*closed)(vo
     server->closing = true;
     server->closed = closed;
     server->closed_user = user;
-    rpc_health_set(server->health, NULL, false);
-    rpc_call_finish_own(server);
+    rpc_health_end(server->health);
+    rpc_call_finish_all(server, true);
     server->shutdown_tag = (struct rpc_tag){.done = on_shut_down, .owner = server};
     grpc_server_shutdown_and_notify(server->server, rpc_runtime_queue(server->runtime),
                                     &server->shutdown_tag);
@@ -240,5 +249,5 @@ void rpc_server_close(struct rpc_server *server, int grace_ms, void (*closed)(vo
     uv_timer_init(rpc_runtime_loop(server->runtime), &server->grace);
     server->grace.data = server;
     if (grace_ms > 0) uv_timer_start(&server->grace, on_grace_over, (uint64_t)grace_ms, 0);
-    else grpc_server_cancel_all_calls(server->server);
+    else on_grace_over(&server->grace);
 }

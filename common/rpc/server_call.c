@@ -42,6 +42,7 @@ struct rpc_call {
     bool started;               /* the handler knows of the call and will get on_closed */
     bool metadata_sent, sending_now, reading, ended; /* ended: the client sends no more */
     bool finished, status_sent;
+    bool forced; /* ended by the server's closing: cancelled, for the handler */
     bool broken; /* nothing can be sent any more */
     bool closed; /* close_tag has come back */
 };
@@ -125,7 +126,7 @@ static void settle(struct rpc_call *call)
     *call->link = call->next;
     if (call->next) call->next->link = call->link;
     if (call->started && call->slot->handler->on_closed)
-        call->slot->handler->on_closed(call, call->cancelled != 0, call->slot->service);
+        call->slot->handler->on_closed(call, call->cancelled || call->forced, call->slot->service);
     call_free(call);
     rpc_server_settle(server);
 }
@@ -225,6 +226,11 @@ static void begin(struct rpc_call *call)
     pump(call);
 }
 
+static status_t shutting_down(void)
+{
+    return status_new(STATUS_UNAVAILABLE, "the server is shutting down");
+}
+
 static void on_arrival(struct rpc_tag *tag, bool ok)
 {
     struct rpc_call *call = tag->owner;
@@ -245,7 +251,7 @@ static void on_arrival(struct rpc_tag *tag, bool ok)
     close_op.data.recv_close_on_server.cancelled = &call->cancelled;
     start(call, &close_op, 1, &call->close_tag);
     if (server->closing) {
-        rpc_call_finish(call, status_new(STATUS_UNAVAILABLE, "the server is shutting down"));
+        rpc_call_finish(call, shutting_down());
     } else if (call->slot == NULL) {
         char *method = grpc_slice_to_c_string(call->details.method);
         rpc_call_finish(call, status_new(STATUS_UNIMPLEMENTED, "unknown method %s", method));
@@ -282,11 +288,16 @@ void rpc_call_arm(struct rpc_server *server, const struct rpc_slot *slot)
     server->armed++;
 }
 
-void rpc_call_finish_own(struct rpc_server *server)
+void rpc_call_finish_all(struct rpc_server *server, bool own_only)
 {
-    for (struct rpc_call *call = server->calls; call; call = call->next)
-        if (call->slot && call->slot->own)
-            rpc_call_finish(call, status_new(STATUS_UNAVAILABLE, "the server is shutting down"));
+    for (struct rpc_call *call = server->calls; call; call = call->next) {
+        if (own_only && !(call->slot && call->slot->own)) continue;
+        if (!own_only) {
+            call->forced = true;
+            rpc_outbox_clear(&call->outbox);
+        }
+        rpc_call_finish(call, shutting_down());
+    }
 }
 
 void rpc_call_send(struct rpc_call *call, const ProtobufCMessage *message)
