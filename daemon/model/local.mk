@@ -18,3 +18,12 @@ libmodel_a_SOURCES = \
   %D%/sharing.c \
   %D%/tokens.c %D%/tokens.h \
   %D%/trace.c
+
+if HAVE_CHECK
+check_PROGRAMS += tests/unit/test_model
+TESTS += tests/unit/test_model
+tests_unit_test_model_SOURCES = tests/unit/test_model.c
+tests_unit_test_model_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_model_LDADD = libmodel.a libops.a libyamldoc.a libbase.a $(YAML_LIBS) \
+  $(CHECK_LIBS) -lm
+endif

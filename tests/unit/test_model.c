@@ -1,0 +1,857 @@
+/*
+ * Model files: what the tutorial's file and others become, one message for each mistake, limits,
+ * and random changes. Run from anywhere: $srcdir says where the examples are.
+ */
+#include "model/model.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+
+static struct buf mnist;
+
+static void load_mnist(void)
+{
+    const char *root = getenv("srcdir");
+    char *path = file_path_join(root ? root : ".", "examples/mnist/net.yaml");
+    status_t status = file_read(path, 1 << 20, &mnist);
+    ck_assert_msg(!status, "%s", status_message(status));
+    free(path);
+}
+
+static void unload_mnist(void)
+{
+    buf_deinit(&mnist);
+}
+
+static struct model *parse(const char *text)
+{
+    struct model *model = NULL;
+    status_t status = model_parse(text, strlen(text), "net.yaml", &model);
+    ck_assert_msg(!status, "%s", status_message(status));
+    return model;
+}
+
+static void assert_refused(const char *text, size_t length, const char *message)
+{
+    struct model *model = NULL;
+    status_t status = model_parse(text, length, "net.yaml", &model);
+    ck_assert_str_eq(status_message(status), message);
+    ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
+    ck_assert_ptr_null(model);
+    status_free(status);
+}
+
+/* `text` with the first `old` replaced; the caller frees. */
+static char *replace(const char *text, const char *old, const char *new)
+{
+    const char *at = strstr(text, old);
+    ck_assert_msg(at != NULL, "no '%s' in the file", old);
+    return mem_printf("%.*s%s%s", (int)(at - text), text, new, at + strlen(old));
+}
+
+START_TEST(tutorial_network)
+{
+    static const struct {
+        const char *path, *type, *print;
+    } modules[] = {
+        {"", "Net", ""},
+        {"conv1", "Conv2d", "1, 32, kernel_size=(3, 3), stride=(1, 1)"},
+        {"conv2", "Conv2d", "32, 64, kernel_size=(3, 3), stride=(1, 1)"},
+        {"dropout1", "Dropout", "p=0.25, inplace=False"},
+        {"dropout2", "Dropout", "p=0.5, inplace=False"},
+        {"fc1", "Linear", "in_features=9216, out_features=128, bias=True"},
+        {"fc2", "Linear", "in_features=128, out_features=10, bias=True"},
+    };
+    /* Bounds as PyTorch 1.13 passes them to uniform_, printed with float.hex. */
+    static const struct {
+        const char *name;
+        int64_t elements;
+        double bound;
+    } parameters[] = {
+        {"conv1.weight", 288, 0x1.5555555555554p-2},   {"conv1.bias", 32, 0x1.5555555555555p-2},
+        {"conv2.weight", 18432, 0x1.e2b7dddfefa66p-5}, {"conv2.bias", 64, 0x1.e2b7dddfefa67p-5},
+        {"fc1.weight", 1179648, 0x1.5555555555554p-7}, {"fc1.bias", 128, 0x1.5555555555555p-7},
+        {"fc2.weight", 1280, 0x1.6a09e667f3bcbp-4},    {"fc2.bias", 10, 0x1.6a09e667f3bccp-4},
+    };
+    static const int64_t per_module[] = {0, 320, 18496, 0, 0, 1179776, 1290};
+    struct model *model = parse(buf_text(&mnist));
+    ck_assert_int_eq(model->module_count, 7);
+    ck_assert_int_eq(model->parameter_count, 8);
+    ck_assert_int_eq(model->class_count, 10);
+    char shape[128];
+    ck_assert_str_eq(tensor_format_shape(&model->input, shape), "(1, 28, 28)");
+    for (int i = 0; i < 7; i++) {
+        const struct module *module = &model->modules[i];
+        ck_assert_str_eq(module->path, modules[i].path);
+        ck_assert_str_eq(module->name, modules[i].path);
+        ck_assert_str_eq(module->type, modules[i].type);
+        ck_assert_str_eq(module->print, modules[i].print);
+        ck_assert_int_eq(module->parent, i ? 0 : -1);
+        int64_t elements = 0;
+        for (int k = 0; k < module->parameter_count; k++)
+            elements += tensor_element_count(&model->parameters[module->parameters[k]].type);
+        ck_assert_int_eq(elements, per_module[i]);
+        ck_assert_int_eq(model_find_module(model, modules[i].path), i);
+    }
+    ck_assert_int_eq(model->modules[0].child_count, 6);
+    for (int i = 0; i < 8; i++) {
+        const struct parameter *parameter = &model->parameters[i];
+        ck_assert_str_eq(parameter->name, parameters[i].name);
+        ck_assert_int_eq(tensor_element_count(&parameter->type), parameters[i].elements);
+        ck_assert_int_eq(parameter->init, INIT_UNIFORM);
+        ck_assert_double_eq(parameter->bound, parameters[i].bound);
+        ck_assert_int_eq(parameter->init_order, i);
+        ck_assert_int_eq(parameter->tied_to, -1);
+        ck_assert(parameter->trainable);
+        ck_assert_int_eq(model_find_parameter(model, parameters[i].name), i);
+    }
+    ck_assert_int_eq(model_parameter_elements(model), 1199882);
+    ck_assert_int_eq(model_find_module(model, "conv3"), -1);
+    ck_assert_int_eq(model_find_parameter(model, "conv1"), -1);
+    model_free(model);
+    model_free(NULL);
+}
+END_TEST
+
+/* What PyTorch 1.13 prints for the same constructors. */
+static const struct {
+    const char *constructor, *type, *print;
+} prints[] = {
+    {"Conv2d(1, 8, 3)", "Conv2d", "1, 8, kernel_size=(3, 3), stride=(1, 1)"},
+    {"Conv2d(4, 8, (3, 5), stride=2, padding=(1, 2), dilation=2, groups=4, bias=False)", "Conv2d",
+     "4, 8, kernel_size=(3, 5), stride=(2, 2), padding=(1, 2), dilation=(2, 2), groups=4, "
+     "bias=False"},
+    {"nn.Linear(in_features=3, out_features=4, bias=False)", "Linear",
+     "in_features=3, out_features=4, bias=False"},
+    {"torch.nn.Dropout()", "Dropout", "p=0.5, inplace=False"},
+    {"Dropout(1e-5, True)", "Dropout", "p=1e-05, inplace=True"},
+    {"Dropout(0)", "Dropout", "p=0, inplace=False"},
+    {"Dropout(0.0)", "Dropout", "p=0.0, inplace=False"},
+    {"Dropout(1/3)", "Dropout", "p=0.3333333333333333, inplace=False"},
+    {"ReLU()", "ReLU", ""},
+    {"ReLU(inplace=True)", "ReLU", "inplace=True"},
+    {"MaxPool2d(2)", "MaxPool2d",
+     "kernel_size=2, stride=2, padding=0, dilation=1, ceil_mode=False"},
+    {"MaxPool2d((3, 2), stride=(2, 1), padding=1)", "MaxPool2d",
+     "kernel_size=(3, 2), stride=(2, 1), padding=1, dilation=1, ceil_mode=False"},
+    {"Flatten()", "Flatten", "start_dim=1, end_dim=-1"},
+    {"LogSoftmax(dim=-1)", "LogSoftmax", "dim=-1"},
+    {"Sequential(ReLU())", "Sequential", ""},
+    {"2 * ReLU()", "ModuleList", ""},
+};
+
+START_TEST(modules_print_as_in_pytorch)
+{
+    char *changed = replace(buf_text(&mnist), "Dropout(0.25)", prints[_i].constructor);
+    char *text = replace(changed, "x = dropout1(x)", "x = dropout2(x)"); /* it is only printed */
+    struct model *model = parse(text);
+    int module = model_find_module(model, "dropout1");
+    ck_assert_str_eq(model->modules[module].type, prints[_i].type);
+    ck_assert_str_eq(model->modules[module].print, prints[_i].print);
+    model_free(model);
+    free(changed);
+    free(text);
+}
+END_TEST
+
+static const char residual[] =
+    "name: Deep\n"
+    "input: [8]\n"
+    "classes: 4\n"
+    "blocks:\n"
+    "  Layer(width, hidden=2 * 4, bias=True):\n"
+    "    modules:\n"
+    "      up: Linear(width, hidden, bias)\n"
+    "      down: Linear(hidden, width)\n"
+    "    forward:\n"
+    "      - output = x + down(relu(up(x)))\n"
+    "  Tower(width, depth):\n"
+    "    modules:\n"
+    "      layers: depth * Layer(width, hidden=4 * width // 2)\n"
+    "    forward:\n"
+    "      - for layer in layers: x = layer(x)\n"
+    "      - output = x\n"
+    "modules:\n"
+    "  first: Sequential(Linear(8, 8), 2 * ReLU(), Layer(8, bias=False))\n"
+    "  towers: ModuleList(Tower(8, 2), Tower(8, depth=1))\n"
+    "  head: Linear(8, 4)\n"
+    "forward:\n"
+    "  - x = self.first(x)\n"
+    "  - for tower in self.towers:\n"
+    "      - y = tower(x)\n"
+    "      - x += y\n"
+    "  - output = head(towers[0].layers[1].up(x))\n"
+    "loss: cross_entropy(output, target)\n";
+
+START_TEST(blocks_nest_and_repeat)
+{
+    static const char *const paths[] = {
+        "",
+        "first",
+        "first.0",
+        "first.1",
+        "first.2",
+        "first.3",
+        "first.3.up",
+        "first.3.down",
+        "towers",
+        "towers.0",
+        "towers.0.layers",
+        "towers.0.layers.0",
+        "towers.0.layers.0.up",
+        "towers.0.layers.0.down",
+        "towers.0.layers.1",
+        "towers.0.layers.1.up",
+        "towers.0.layers.1.down",
+        "towers.1",
+        "towers.1.layers",
+        "towers.1.layers.0",
+        "towers.1.layers.0.up",
+        "towers.1.layers.0.down",
+        "head",
+    };
+    char *text = replace(residual, "head(towers[0].layers[1].up(x))", "head(x)");
+    struct model *model = parse(text);
+    ck_assert_int_eq(model->module_count, (int)(sizeof paths / sizeof paths[0]));
+    for (int i = 0; i < model->module_count; i++) {
+        const struct module *module = &model->modules[i];
+        ck_assert_str_eq(module->path, paths[i]);
+        for (int k = 0; k < module->child_count; k++) {
+            ck_assert_int_eq(model->modules[module->children[k]].parent, i);
+            ck_assert_int_gt(module->children[k], i);
+        }
+        for (int k = 0; k < module->parameter_count; k++)
+            ck_assert_int_eq(model->parameters[module->parameters[k]].module, i);
+    }
+    ck_assert_str_eq(model->modules[1].type, "Sequential");
+    ck_assert_str_eq(model->modules[5].type, "Layer");
+    ck_assert_str_eq(model->modules[8].type, "ModuleList");
+    ck_assert_str_eq(model->modules[9].type, "Tower");
+    ck_assert_str_eq(model->modules[9].name, "0");
+    ck_assert_str_eq(model->modules[6].print, "in_features=8, out_features=8, bias=False");
+    ck_assert_str_eq(model->modules[12].print, "in_features=8, out_features=16, bias=True");
+    ck_assert_str_eq(model->parameters[2].name, "first.3.up.weight");
+    ck_assert_str_eq(model->parameters[3].name, "first.3.down.weight");
+    ck_assert_int_eq(model_parameter_elements(model),
+                     72 + 64 + 72 + 3 * (8 * 16 + 16 + 16 * 8 + 8) + 36);
+    model_free(model);
+    free(text);
+    parse(residual); /* a path into a list and a block is as good; shapes come later */
+}
+END_TEST
+
+START_TEST(parameters_are_tied)
+{
+    static const char tied[] = "name: T\ninput: [8]\nclasses: 8\n"
+                               "modules: {a: 'Linear(8, 8)', b: 'Linear(8, 8, bias=False)', "
+                               "c: 'Linear(8, 8)'}\n"
+                               "forward: ['output = c(b(a(x)))']\n"
+                               "loss: cross_entropy(output, target)\n"
+                               "tie: {a.weight: c.weight, b.weight: a.weight}\n"
+                               "freeze: [b.*]\n";
+    struct model *model = parse(tied);
+    const struct parameter *p = model->parameters; /* a.w a.b b.w c.w c.b */
+    ck_assert_int_eq(p[0].tied_to, -1);
+    ck_assert_int_eq(p[2].tied_to, 0);
+    ck_assert_int_eq(p[3].tied_to, 0);
+    ck_assert_int_eq(p[0].init_order, 3); /* its values are c's; its own draw is lost */
+    ck_assert_int_eq(p[3].init_order, 0);
+    ck_assert_int_eq(model_parameter_elements(model), 64 + 8 + 8);
+    ck_assert(!p[0].trainable && !p[2].trainable && !p[3].trainable);
+    ck_assert(p[1].trainable && p[4].trainable);
+    model_free(model);
+}
+END_TEST
+
+START_TEST(parameters_are_frozen)
+{
+    char *text = mem_printf("%sfreeze: ['conv*.weight', fc1.bias]\n", buf_text(&mnist));
+    struct model *model = parse(text);
+    static const bool trainable[] = {false, true, false, true, true, false, true, true};
+    for (int i = 0; i < 8; i++) ck_assert_int_eq(model->parameters[i].trainable, trainable[i]);
+    model_free(model);
+    free(text);
+}
+END_TEST
+
+/* One change to the tutorial's file each. */
+static const struct {
+    const char *old, *new, *message;
+} mistakes[] = {
+    /* top level */
+    {"name: Net\n", "", "net.yaml:4: key 'name' is missing"},
+    {"name: Net", "name: 3d",
+     "net.yaml:4: key 'name': expected a name of letters, digits and _, "
+     "found '3d'"},
+    {"name: Net", "name:", "net.yaml:4: key 'name': a value is missing"},
+    {"name: Net", "name: [a]", "net.yaml:4: key 'name': expected the model's name, found a list"},
+    {"classes: 10", "clases: 10", "net.yaml:6: unknown key 'clases'; did you mean 'classes'?"},
+    {"classes: 10", "classes: ten",
+     "net.yaml:6: key 'classes': expected an integer from 1 to 2147483647, found 'ten'"},
+    {"classes: 10", "classes: 0",
+     "net.yaml:6: key 'classes': expected an integer from 1 to 2147483647, found '0'"},
+    {"[1, 28, 28]", "28",
+     "net.yaml:5: key 'input': expected one sample's shape such as [1, 28, 28], found '28'"},
+    {"[1, 28, 28]", "[]", "net.yaml:5: key 'input': expected 1 to 5 dimensions, found 0"},
+    {"[1, 28, 28]", "[1,1,1,1,1,1]",
+     "net.yaml:5: key 'input': expected 1 to 5 dimensions, found 6"},
+    {"[1, 28, 28]", "[1, 28, -28]",
+     "net.yaml:5: key 'input[2]': expected an integer from 1 to 2147483647, found '-28'"},
+    {"[1, 28, 28]", "[2000000, 2000000, 28]",
+     "net.yaml:5: key 'input': one sample has more than 2^40 elements"},
+    {"modules:\n", "modules: 3\nblocks:\n",
+     "net.yaml:8: key 'modules': expected a mapping from names to constructors, found '3'"},
+    {"name: Net", "name: Net\nname: Net2",
+     "net.yaml:5: key 'name' is given twice; the first is on line 4"},
+
+    /* constructors */
+    {"Conv2d(1, 32, 3, 1)", "Conv2D(1, 32, 3, 1)",
+     "net.yaml:9: module conv1: unknown module 'Conv2D'; did you mean 'Conv2d'?"},
+    {"Conv2d(1, 32, 3, 1)", "LayerNorm(1)", "net.yaml:9: module conv1: unknown module 'LayerNorm'"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d",
+     "net.yaml:9: module conv1: expected a constructor such as "
+     "Conv2d(1, 32, 3)"},
+    {"Conv2d(1, 32, 3, 1)", "[1, 2]",
+     "net.yaml:9: key 'modules.conv1': expected a constructor such as Conv2d(1, 32, 3), found a "
+     "list"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(1, 32)",
+     "net.yaml:9: module conv1: Conv2d(): argument 'kernel_size' is missing"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(1, 32, 3, 1, 0, 1, 1, True, 5)",
+     "net.yaml:9: module conv1: Conv2d() takes at most 8 arguments, found 9"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(1, 32, kernal_size=3)",
+     "net.yaml:9: module conv1: Conv2d() has no argument 'kernal_size'; did you mean "
+     "'kernel_size'?"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(1, 32, 3, in_channels=1)",
+     "net.yaml:9: module conv1: Conv2d(): argument 'in_channels' is given twice"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(1, stride=3, 32)",
+     "net.yaml:9: modules.conv1: Conv2d(): a positional argument follows a keyword argument"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(0, 32, 3)",
+     "net.yaml:9: module conv1: Conv2d(): argument 'in_channels': expected a positive integer "
+     "below "
+     "2^31, found 0"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(1, 32.0, 3)",
+     "net.yaml:9: module conv1: Conv2d(): argument 'out_channels': expected a positive integer "
+     "below 2^31, found 32.0"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(1, 32, (3, 0))",
+     "net.yaml:9: module conv1: Conv2d(): argument 'kernel_size': expected a positive integer or a "
+     "pair of them, found (3, 0)"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(1, 32, (3, 3, 3))",
+     "net.yaml:9: module conv1: Conv2d(): argument 'kernel_size': expected a pair of integers, "
+     "found 3 values"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(1, 32, (3, 0.5))",
+     "net.yaml:9: module conv1: Conv2d(): argument 'kernel_size': a pair must consist of integers"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(1, 32, 3, padding='same')",
+     "net.yaml:9: module conv1: Conv2d(): argument 'padding': expected an integer of at least 0 or "
+     "a pair of them, found 'same'"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(1, 32, 3, padding=-1)",
+     "net.yaml:9: module conv1: Conv2d(): argument 'padding': expected an integer of at least 0 or "
+     "a pair of them, found -1"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(1, 32, 3, bias=1)",
+     "net.yaml:9: module conv1: Conv2d(): argument 'bias': expected True or False, found 1"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(1, 32, 3, groups=2)",
+     "net.yaml:9: module conv1: Conv2d(): groups=2 does not divide 1 input and 32 output channels"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(1, width, 3)",
+     "net.yaml:9: module conv1: Conv2d(): argument 'out_channels': unknown name 'width'"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(1, 32, Linear(1, 2))",
+     "net.yaml:9: module conv1: Conv2d(): argument 'kernel_size': expected a constant, found the "
+     "call 'Linear()'"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(1, 32, 3 // 0)",
+     "net.yaml:9: module conv1: Conv2d(): argument 'kernel_size': division by zero"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(1, 32, -(-9223372036854775807 - 1))",
+     "net.yaml:9: module conv1: Conv2d(): argument 'kernel_size': an integer passes 64 bits"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(1, 32, 9223372036854775808)",
+     "net.yaml:9: modules.conv1: '9223372036854775808' at column 15 is not a 64-bit number"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(1, 32, 1e308 * 10)",
+     "net.yaml:9: module conv1: Conv2d(): argument 'kernel_size': a number is too large"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(1, 32, True + 1)",
+     "net.yaml:9: module conv1: Conv2d(): argument 'kernel_size': arithmetic needs numbers on both "
+     "sides"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(2147483647, 2147483647, 2147483647)",
+     "net.yaml:9: module conv1: weight (2147483647, 2147483647, 2147483647, 2147483647) would have "
+     "more than 2^40 elements"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(1, 4294967296, 3)",
+     "net.yaml:9: module conv1: Conv2d(): argument 'out_channels': expected a positive integer "
+     "below 2^31, found 4294967296"},
+    {"Linear(9216, 128)", "Linear(2000000, 2000000)",
+     "net.yaml:13: module fc1: weight (2000000, 2000000) would have more than 2^40 elements"},
+    {"Dropout(0.25)", "Dropout(1.0)",
+     "net.yaml:11: module dropout1: Dropout(): argument 'p': expected a number from 0 to below 1, "
+     "found 1.0"},
+    {"Dropout(0.25)", "Dropout(-0.1)",
+     "net.yaml:11: module dropout1: Dropout(): argument 'p': expected a number from 0 to below 1, "
+     "found -0.1"},
+    {"Dropout(0.25)", "LogSoftmax()",
+     "net.yaml:11: module dropout1: LogSoftmax(): argument 'dim' is missing"},
+    {"Dropout(0.25)", "MaxPool2d(2, ceil_mode=True)",
+     "net.yaml:11: module dropout1: MaxPool2d(): ceil_mode and return_indices are not supported"},
+    {"Dropout(0.25)", "MaxPool2d(2, dilation=2)",
+     "net.yaml:11: module dropout1: MaxPool2d(): only dilation=1 is supported"},
+    {"Dropout(0.25)", "Sequential(ReLU)",
+     "net.yaml:11: module dropout1.0: expected a constructor such as Conv2d(1, 32, 3)"},
+    {"Dropout(0.25)", "Sequential(inplace=ReLU())",
+     "net.yaml:11: module dropout1: Sequential() has no argument 'inplace'"},
+    {"Dropout(0.25)", "Sequential(ReLU(), Relu())",
+     "net.yaml:11: module dropout1.1: unknown module 'Relu'; did you mean 'ReLU'?"},
+    {"Dropout(0.25)", "0 * Dropout(0.25)",
+     "net.yaml:11: module dropout1: expected an integer from 1 to 100000 before '*', found 0"},
+    {"Dropout(0.25)", "0.5 * Dropout(0.25)",
+     "net.yaml:11: module dropout1: expected an integer from 1 to 100000 before '*', found 0.5"},
+    {"Dropout(0.25)", "100000 * Dropout(0.25)", "net.yaml:11: more than 100000 modules"},
+    {"Dropout(0.25)", "1000 * Sequential(1000 * ReLU())", "net.yaml:11: more than 100000 modules"},
+    {"dropout1: D", "1st: D",
+     "net.yaml:11: '1st' cannot be the name of a module: expected letters, digits and _, no digit "
+     "first, at most 64, and no word of the language"},
+    {"dropout1: D", "for: D",
+     "net.yaml:11: 'for' cannot be the name of a module: expected letters, digits and _, no digit "
+     "first, at most 64, and no word of the language"},
+    {"dropout1: D", "a.b: D",
+     "net.yaml:11: 'a.b' cannot be the name of a module: expected letters, digits and _, no digit "
+     "first, at most 64, and no word of the language"},
+    {"dropout1: D", "conv1: D", "net.yaml:11: key 'conv1' is given twice; the first is on line 9"},
+
+    /* syntax */
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(1, 32, 3",
+     "net.yaml:9: modules.conv1: expected ',' or ')' at the end of 'Conv2d(1, 32, 3'"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(1, 32, 3, 1))",
+     "net.yaml:9: modules.conv1: expected the end of the line, found ')' at column 20 of "
+     "'Conv2d(1, 32, 3, 1))'"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(1, , 3)",
+     "net.yaml:9: modules.conv1: expected a value, found ',' at column 11 of 'Conv2d(1, , 3)'"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(1, 3x)",
+     "net.yaml:9: modules.conv1: '3x' at column 11 is not a number"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(1, 1.2.3)",
+     "net.yaml:9: modules.conv1: '1.2.3' at column 11 is not a number"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(1; 2)",
+     "net.yaml:9: modules.conv1: unexpected ';' at column 9"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(1\xc3\xa9)",
+     "net.yaml:9: modules.conv1: unexpected character at column 9"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(1, 'x)",
+     "net.yaml:9: modules.conv1: the text at column 11 has no closing '"},
+    {"Conv2d(1, 32, 3, 1)", "Conv2d(1, 'x\\n')",
+     "net.yaml:9: modules.conv1: backslashes are not supported in the text at column 11"},
+    {"x = relu(conv1(x))", "x = = relu(conv1(x))",
+     "net.yaml:17: expected a value, found '=' at column 5 of 'x = = relu(conv1(x))'"},
+    {"x = relu(conv1(x))", "relu(conv1(x))",
+     "net.yaml:17: expected '=', found '(' at column 5 of 'relu(conv1(x))'"},
+    {"x = relu(conv1(x))", "x.y = relu(conv1(x))",
+     "net.yaml:17: expected '=', found '.' at column 2 of 'x.y = relu(conv1(x))'"},
+    {"x = relu(conv1(x))", "None = relu(conv1(x))",
+     "net.yaml:17: expected NAME = ..., found 'None' at column 1 of 'None = relu(conv1(x))'"},
+    {"x = relu(conv1(x))", "x: relu(conv1(x))",
+     "net.yaml:17: key 'forward[0]': expected NAME = ... or for NAME in NAME: ..., found a "
+     "mapping"},
+    {"x = relu(conv1(x))", "[x]",
+     "net.yaml:17: key 'forward[0]': expected NAME = ... or for NAME in NAME: ..., found a list"},
+    {"x = relu(conv1(x))", "for x conv1: x = 3",
+     "net.yaml:17: expected 'in', found 'conv1' at column 7 of 'for x conv1'"},
+    {"x = relu(conv1(x))", "for y in conv1:", "net.yaml:17: the loop has no body"},
+    {"x = relu(conv1(x))", "'for y in conv1'",
+     "net.yaml:17: expected ':' at the end of 'for y in "
+     "conv1'"},
+    {"forward:\n", "forward: x = 3\nblocks:\n",
+     "net.yaml:16: key 'forward': expected a list of lines, found 'x = 3'"},
+
+    /* names in forward */
+    {"relu(conv1(x))", "relo(conv1(x))",
+     "net.yaml:17: unknown function or module 'relo'; did you mean 'relu'?"},
+    {"relu(conv1(x))", "relu(conv3(x))",
+     "net.yaml:17: unknown function or module 'conv3'; did you mean 'conv1'?"},
+    {"relu(conv1(x))", "softmax2d_with_everything(x)",
+     "net.yaml:17: unknown function or module 'softmax2d_with_everything'"},
+    {"relu(conv1(x))", "relu(conv1(y))", "net.yaml:17: unknown name 'y'; did you mean 'x'?"},
+    {"relu(conv1(x))", "relu(conv1)",
+     "net.yaml:17: 'conv1' is a module, not a tensor; call it: conv1(x)"},
+    {"relu(conv1(x))", "relu(conv1(3))", "net.yaml:17: expected a tensor, found a constant"},
+    {"relu(conv1(x))", "relu(conv1(x, x))",
+     "net.yaml:17: module 'conv1' takes one argument, a tensor"},
+    {"relu(conv1(x))", "relu(conv1(input=x))",
+     "net.yaml:17: module 'conv1' takes one argument, a tensor"},
+    {"relu(conv1(x))", "relu()", "net.yaml:17: relu(): argument 'input' is missing"},
+    {"relu(conv1(x))", "conv1.weight(x)",
+     "net.yaml:17: module 'conv1' (Conv2d) has no module 'weight'"},
+    {"relu(conv1(x))", "x - x", "net.yaml:17: tensors can be added with +; '-' is not supported"},
+    {"relu(conv1(x))", "x // x", "net.yaml:17: tensors can be added with +; '//' is not supported"},
+    {"relu(conv1(x))", "-x", "net.yaml:17: tensors can be added with +; '-' is not supported"},
+    {"relu(conv1(x))", "x + 1", "net.yaml:17: expected a tensor, found a constant"},
+    {"relu(conv1(x))", "nll_loss(x, target)",
+     "net.yaml:17: nll_loss() belongs under the key 'loss'"},
+    {"x = max_pool2d(x, 2)", "x = max_pool2d(x)",
+     "net.yaml:19: max_pool2d(): argument 'kernel_size' is missing"},
+    {"x = max_pool2d(x, 2)", "x = max_pool2d(x, x)",
+     "net.yaml:19: max_pool2d(): argument 'kernel_size': unknown name 'x'"},
+    {"x = max_pool2d(x, 2)", "x = max_pool2d(x, 2, ceil_mode=True)",
+     "net.yaml:19: max_pool2d(): ceil_mode and return_indices are not supported"},
+    {"output = log", "outputs = log", "net.yaml:4: the forward lines of Net never set 'output'"},
+    {"- x = dropout1(x)", "- for layer in conv1: x = layer(x)",
+     "net.yaml:20: 'conv1' is not a list of modules"},
+    {"- x = dropout1(x)", "- for layer in layers: x = layer(x)",
+     "net.yaml:20: 'layers' is not a list of modules"},
+
+    /* loss, tie, freeze */
+    {"loss: nll_loss(output", "loss: nll_loss(outputs",
+     "net.yaml:27: unknown name 'outputs'; did you mean 'output'?"},
+    {"(output, target, reduction=\"sum\")", "(output, targets)",
+     "net.yaml:27: nll_loss(): argument 'target' must be target"},
+    {"(output, target, reduction=\"sum\")", "(output)",
+     "net.yaml:27: nll_loss(): argument 'target' is missing"},
+    {"reduction=\"sum\"", "reduction=\"none\"",
+     "net.yaml:27: nll_loss(): argument 'reduction': expected \"sum\" or \"mean\", found 'none'"},
+    {"loss: nll_loss", "loss: relu",
+     "net.yaml:27: the loss must be nll_loss(output, target) or cross_entropy(output, target)"},
+    {"loss: nll_loss(output, target, reduction=\"sum\")\n", "",
+     "net.yaml:4: key 'loss' is missing"},
+    {"loss: nll_loss(output, target", "loss: nll_loss(output target",
+     "net.yaml:27: loss: expected ',' or ')', found 'target' at column 17 of 'nll_loss(output "
+     "target, reduction=\"sum\")'"},
+    {"classes: 10", "classes: 10\ntie: {conv1.weight: conv2.weight}",
+     "net.yaml:7: key 'tie.conv1.weight': shapes differ: conv1.weight is (32, 1, 3, 3), "
+     "conv2.weight is (64, 32, 3, 3)"},
+    {"classes: 10", "classes: 10\ntie: {conv1.wieght: conv2.weight}",
+     "net.yaml:7: key 'tie.conv1.wieght': the model has no parameter 'conv1.wieght'; did you mean "
+     "'conv1.weight'?"},
+    {"classes: 10", "classes: 10\ntie: {conv1.weight: conv1.weight}",
+     "net.yaml:7: key 'tie.conv1.weight': conv1.weight and conv1.weight are one parameter already"},
+    {"classes: 10", "classes: 10\ntie: [conv1.weight]",
+     "net.yaml:7: key 'tie': expected a mapping from parameters to parameters, found a list"},
+    {"classes: 10", "classes: 10\nfreeze: conv1.*",
+     "net.yaml:7: key 'freeze': expected a list of patterns of parameter names, found 'conv1.*'"},
+    {"classes: 10", "classes: 10\nfreeze: [conv9.*]",
+     "net.yaml:7: key 'freeze[0]': no parameter matches 'conv9.*'"},
+};
+
+START_TEST(mistakes_are_named)
+{
+    char *text = replace(buf_text(&mnist), mistakes[_i].old, mistakes[_i].new);
+    assert_refused(text, strlen(text), mistakes[_i].message);
+    free(text);
+}
+END_TEST
+
+/* One change to the file with blocks each. */
+static const struct {
+    const char *old, *new, *message;
+} block_mistakes[] = {
+    {"Layer(width, hidden=2 * 4", "Layer(width, width=2 * 4",
+     "net.yaml:5: block 'Layer(width, width=2 * 4, bias=True)': argument 'width' is named twice"},
+    {"Layer(width, hidden=2 * 4", "Layer(3, hidden=2 * 4",
+     "net.yaml:5: block 'Layer(3, hidden=2 * 4, bias=True)': expected the name of an argument"},
+    {"Layer(width, hidden=2 * 4", "Layer(x, hidden=2 * 4",
+     "net.yaml:5: block 'Layer(x, hidden=2 * 4, bias=True)': an argument cannot be called 'x'"},
+    {"Layer(width, hidden=2 * 4", "Layer(width, hidden=other",
+     "net.yaml:5: block 'Layer(width, hidden=other, bias=True)': unknown name 'other'"},
+    {"  Layer(width, hidden=2 * 4, bias=True)", "  2 + 3",
+     "net.yaml:5: block '2 + 3': expected a block's name and arguments such as Block(channels, "
+     "p=0.1)"},
+    {"  Tower(width, depth)", "  Linear(width, depth)",
+     "net.yaml:11: block 'Linear(width, depth)': 'Linear' is a module of the library already"},
+    {"  Tower(width, depth)", "  Layer(width, depth)",
+     "net.yaml:11: block 'Layer' is defined twice; the first is on line 5"},
+    {"      up: Linear(width", "      up: Linear(with",
+     "net.yaml:7: module first.3.up: Linear(): argument 'in_features': unknown name 'with'; did "
+     "you "
+     "mean 'width'?"},
+    {"Tower(8, 2)", "Tower(8)",
+     "net.yaml:19: module towers.0: Tower(): argument 'depth' is missing"},
+    {"Tower(8, 2)", "Tower(8, 2, 3)",
+     "net.yaml:19: module towers.0: Tower() takes at most 2 arguments, found 3"},
+    {"Tower(8, 2)", "Tower(8, dept=2)",
+     "net.yaml:19: module towers.0: Tower() has no argument 'dept'; did you mean 'depth'?"},
+    {"Tower(8, 2)", "Towers(8, 2)",
+     "net.yaml:19: module towers.0: unknown module 'Towers'; did you mean 'Tower'?"},
+    {"depth * Layer(width, hidden=4 * width // 2)", "Tower(width, depth)",
+     "net.yaml:13: module towers.0.layers: block 'Tower' would contain itself"},
+    {"x = layer(x)", "x = layer(y)",
+     "net.yaml:15: in towers.0: unknown name 'y'; did you mean 'x'?"},
+    {"x = layer(x)", "x = layers(x)",
+     "net.yaml:15: in towers.0: 'towers.0.layers' is a ModuleList, which cannot be called; write: "
+     "for layer in layers: x = layer(x)"},
+    {"x = layer(x)", "x = relu(layer)",
+     "net.yaml:15: in towers.0: 'layer' is a module, not a tensor; call it: layer(x)"},
+    {"x = layer(x)", "x = relu(depth)",
+     "net.yaml:15: in towers.0: 'depth' is an argument of the block, not a tensor"},
+    {"- output = x\n", "- y = x\n",
+     "net.yaml:11: in towers.0: the forward lines of Tower never set 'output'"},
+    {"towers[0].layers[1]", "towers[0].layers[7]",
+     "net.yaml:26: module 'towers.0.layers' (ModuleList) has no module '7.up'"},
+    {"towers[0].layers[1]", "towers[x].layers[1]",
+     "net.yaml:26: expected the number of a list's module, found 'x' at column 22 of 'output = "
+     "head(towers[x].layers[1].up(x))'"},
+    {"    forward:\n      - output = x +", "    forwards:\n      - output = x +",
+     "net.yaml:9: unknown key 'blocks.Layer(width, hidden=2 * 4, bias=True).forwards'; did you "
+     "mean "
+     "'forward'?"},
+};
+
+START_TEST(block_mistakes_are_named)
+{
+    char *text = replace(residual, block_mistakes[_i].old, block_mistakes[_i].new);
+    assert_refused(text, strlen(text), block_mistakes[_i].message);
+    free(text);
+}
+END_TEST
+
+/* A file whose `forward` or modules are generated. */
+static char *file_with(const char *blocks, const char *modules, const char *forward)
+{
+    return mem_printf("name: N\ninput: [8]\nclasses: 8\nblocks: {%s}\nmodules: {%s}\n"
+                      "forward:\n%sloss: cross_entropy(output, target)\n",
+                      blocks, modules, forward);
+}
+
+static char *repeated(const char *before, const char *part, int count, const char *after)
+{
+    struct buf text = {0};
+    buf_add_text(&text, before);
+    for (int i = 0; i < count; i++) buf_add_text(&text, part);
+    buf_add_text(&text, after);
+    return buf_take(&text);
+}
+
+/* Takes `line`. */
+static void assert_line_refused(char *line, const char *message)
+{
+    char *text = file_with("", "a: 'ReLU()'", line);
+    assert_refused(text, strlen(text), message);
+    free(text);
+    free(line);
+}
+
+START_TEST(lines_are_limited)
+{
+    assert_line_refused(repeated("  - output = ", "relu(", 31, "x\n"),
+                        "net.yaml:7: expected ',' or ')' at the end of 'output = "
+                        "relu(relu(relu(relu(relu(relu(relu(relu(relu(relu(r...'");
+    assert_line_refused(repeated("  - output = ", "relu(", 32, "x\n"),
+                        "net.yaml:7: nested deeper than 32 levels");
+    assert_line_refused(repeated("  - output = ", "(", 800, "x\n"),
+                        "net.yaml:7: nested deeper than 32 levels");
+    assert_line_refused(repeated("  - output = ", "-", 800, "x\n"),
+                        "net.yaml:7: nested deeper than 32 levels");
+    assert_line_refused(repeated("  - output = x", " + x", 32, "\n"),
+                        "net.yaml:7: more than 32 operators in a row");
+    assert_line_refused(repeated("  - output = x", " + x", 2000, "\n"),
+                        "net.yaml:7: longer than 4096 bytes");
+    assert_line_refused(repeated("  - 'output = x", "          ", 500, "'\n"),
+                        "net.yaml:7: longer than 4096 bytes");
+    assert_line_refused(repeated("  - ", "n", 65, " = x\n"),
+                        "net.yaml:7: the name at column 1 is longer than 64 letters");
+    assert_line_refused(repeated("  - output = ", "1", 65, "\n"),
+                        "net.yaml:7: the number at column 10 is too long");
+    assert_line_refused(repeated("  - '", "for a in a: ", 40, "x = x'\n"),
+                        "net.yaml:7: nested deeper than 32 levels");
+}
+END_TEST
+
+START_TEST(names_in_a_section_are_limited)
+{
+    struct buf lines = {0};
+    for (int i = 0; i < 1000; i++) buf_printf(&lines, "  - v%d = x\n", i);
+    assert_line_refused(buf_take(&lines), "net.yaml:1006: more than 1000 names");
+}
+END_TEST
+
+/* Blocks that double: an exponential amount of work from a few lines. */
+static char *doubling(const char *leaf_forward, int levels)
+{
+    struct buf blocks = {0}, modules = {0};
+    buf_printf(&blocks, "B0: {modules: {a: ReLU()}, forward: [output = %s]}", leaf_forward);
+    for (int i = 1; i < levels; i++)
+        buf_printf(&blocks, ", B%d: {modules: {a: B%d()}, forward: [x = a(x), output = a(x)]}", i,
+                   i - 1);
+    buf_printf(&modules, "a: B%d()", levels - 1);
+    char *text = file_with(buf_text(&blocks), buf_text(&modules), "  - output = a(x)\n");
+    buf_deinit(&blocks);
+    buf_deinit(&modules);
+    return text;
+}
+
+START_TEST(work_is_limited)
+{
+    char *text = doubling("a(x)", 60);
+    struct model *model = NULL;
+    status_t status = model_parse(text, strlen(text), "net.yaml", &model);
+    ck_assert_msg(strstr(status_message(status), "makes more than 100000 calls") != NULL, "%s",
+                  status_message(status));
+    status_free(status);
+    free(text);
+    text = doubling("x", 60); /* nothing but names */
+    status = model_parse(text, strlen(text), "net.yaml", &model);
+    ck_assert_msg(strstr(status_message(status), "takes more than 1000000 steps") != NULL, "%s",
+                  status_message(status));
+    status_free(status);
+    free(text);
+}
+END_TEST
+
+START_TEST(depth_is_limited)
+{
+    struct buf blocks = {0}, modules = {0};
+    buf_add_text(&blocks, "B0: {modules: {a: ReLU()}, forward: [output = a(x)]}");
+    for (int i = 1; i < 300; i++)
+        buf_printf(&blocks, ", B%d: {modules: {a: B%d()}, forward: [output = a(x)]}", i, i - 1);
+    char *text = file_with(buf_text(&blocks), "a: B299()", "  - output = a(x)\n");
+    assert_refused(text, strlen(text), "net.yaml:4: modules are nested deeper than 256 levels");
+    free(text);
+    text = file_with(buf_text(&blocks), "a: B254()", "  - output = a(x)\n");
+    struct model *model = parse(text);
+    ck_assert_int_eq(model->module_count, 257);
+    model_free(model);
+    free(text);
+
+    /* Deep lines in deep blocks: the sum counts. */
+    buf_clear(&blocks);
+    buf_add_text(&blocks, "B0: {modules: {a: ReLU()}, forward: [output = a(x)]}");
+    for (int i = 1; i < 200; i++)
+        buf_printf(&blocks,
+                   ", B%d: {modules: {a: B%d()}, forward: [output = "
+                   "relu(relu(relu(relu(relu(relu(relu(a(x))))))))]}",
+                   i, i - 1);
+    text = file_with(buf_text(&blocks), "a: B199()", "  - output = a(x)\n");
+    status_t status = model_parse(text, strlen(text), "net.yaml", &model);
+    ck_assert_msg(strstr(status_message(status), "calls are nested deeper than 1000 levels"), "%s",
+                  status_message(status));
+    status_free(status);
+    free(text);
+    buf_deinit(&blocks);
+    buf_deinit(&modules);
+}
+END_TEST
+
+START_TEST(names_are_limited)
+{
+    /* 256 deep, with names of 64 letters, times many: far more bytes than the file has. */
+    struct buf blocks = {0};
+    char *name = repeated("", "n", 64, "");
+    buf_printf(&blocks, "B0: {modules: {a: 100000 * ReLU()}, forward: [output = x]}");
+    for (int i = 1; i < 200; i++)
+        buf_printf(&blocks, ", B%d: {modules: {%s: B%d()}, forward: [output = x]}", i, name, i - 1);
+    char *text = file_with(buf_text(&blocks), "a: B199()", "  - output = x\n");
+    assert_refused(text, strlen(text), "net.yaml:4: all names together are longer than 32 MiB");
+    free(text);
+    free(name);
+    buf_deinit(&blocks);
+}
+END_TEST
+
+START_TEST(patterns_are_limited)
+{
+    char *stars = repeated("", "*a", 120, "*b");
+    char *text = mem_printf("%sfreeze: ['%s']\n", buf_text(&mnist), stars);
+    struct model *model = NULL;
+    status_t status = model_parse(text, strlen(text), "net.yaml", &model);
+    ck_assert_msg(strstr(status_message(status), "no parameter matches") != NULL, "%s",
+                  status_message(status));
+    status_free(status);
+    free(text);
+    free(stars);
+    stars = repeated("", "*a", 200, "*b");
+    text = mem_printf("%sfreeze: ['%s']\n", buf_text(&mnist), stars);
+    assert_refused(text, strlen(text), "net.yaml:28: key 'freeze[0]': longer than 256 letters");
+    free(text);
+    free(stars);
+}
+END_TEST
+
+START_TEST(size_is_limited)
+{
+    char *text = repeated(buf_text(&mnist), "# padding\n", 110000, "");
+    struct model *model = NULL;
+    status_t status = model_parse(text, strlen(text), "net.yaml", &model);
+    ck_assert_msg(strstr(status_message(status), "at most 1048576 are supported") != NULL, "%s",
+                  status_message(status));
+    status_free(status);
+    free(text);
+}
+END_TEST
+
+static unsigned random_state;
+
+static unsigned next_random(unsigned below)
+{
+    random_state = random_state * 1664525u + 1013904223u;
+    return (random_state >> 8) % below;
+}
+
+/* Bytes changed, dropped and doubled anywhere: a model or one placed error, never a crash. */
+static int parse_mutations(const char *base, int rounds)
+{
+    static const char bytes[] = "()[]{},.=:+-*/'\"\n #xc0129e\\\xff";
+    int good = 0;
+    for (int round = 0; round < rounds; round++) {
+        size_t length = strlen(base);
+        char *text = mem_alloc(2 * length + 1);
+        memcpy(text, base, length);
+        for (unsigned change = 0; change < 1 + (unsigned)round % 3; change++) {
+            unsigned at = next_random((unsigned)length), kind = next_random(4);
+            unsigned run = 1 + next_random(12);
+            if (at + run > length) run = (unsigned)length - at;
+            if (kind == 0) { /* drop a run */
+                memmove(text + at, text + at + run, length - at - run);
+                length -= run;
+            } else if (kind == 1 && length < strlen(base) + 40) { /* repeat a run */
+                memmove(text + at + run, text + at, length - at);
+                length += run;
+            } else {
+                text[at] = bytes[next_random(sizeof bytes - 1)];
+            }
+        }
+        struct model *model = NULL;
+        status_t status = model_parse(text, length, "net.yaml", &model);
+        ck_assert((status == NULL) == (model != NULL));
+        if (status) ck_assert(strncmp(status_message(status), "net.yaml:", 9) == 0);
+        good += status == NULL;
+        status_free(status);
+        model_free(model);
+        free(text);
+    }
+    return good;
+}
+
+START_TEST(random_changes_do_no_harm)
+{
+    random_state = 1;
+    int good = parse_mutations(buf_text(&mnist), 6000);
+    ck_assert_int_gt(good, 10);
+    ck_assert_int_lt(good, 5700);
+    good = parse_mutations(residual, 6000);
+    ck_assert_int_gt(good, 10);
+    ck_assert_int_lt(good, 5700);
+}
+END_TEST
+
+#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+int main(void)
+{
+    Suite *suite = suite_create("model");
+    TCase *tests = tcase_create("model");
+    tcase_set_timeout(tests, 120);
+    tcase_add_checked_fixture(tests, load_mnist, unload_mnist);
+    tcase_add_test(tests, tutorial_network);
+    tcase_add_loop_test(tests, modules_print_as_in_pytorch, 0, COUNT_OF(prints));
+    tcase_add_test(tests, blocks_nest_and_repeat);
+    tcase_add_test(tests, parameters_are_tied);
+    tcase_add_test(tests, parameters_are_frozen);
+    tcase_add_loop_test(tests, mistakes_are_named, 0, COUNT_OF(mistakes));
+    tcase_add_loop_test(tests, block_mistakes_are_named, 0, COUNT_OF(block_mistakes));
+    tcase_add_test(tests, lines_are_limited);
+    tcase_add_test(tests, names_in_a_section_are_limited);
+    tcase_add_test(tests, work_is_limited);
+    tcase_add_test(tests, depth_is_limited);
+    tcase_add_test(tests, names_are_limited);
+    tcase_add_test(tests, patterns_are_limited);
+    tcase_add_test(tests, size_is_limited);
+    tcase_add_test(tests, random_changes_do_no_harm);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
