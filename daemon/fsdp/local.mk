@@ -1,1 +1,29 @@
-# daemon/fsdp
+noinst_LIBRARIES += libfsdp.a
+libfsdp_a_SOURCES = \
+  %D%/flat_parameter.c %D%/flat_parameter.h \
+  %D%/plan.h %D%/plan_internal.h \
+  %D%/plan_build.c \
+  %D%/plan_dump.c \
+  %D%/plan_hash.c \
+  %D%/plan_memory.c \
+  %D%/plan_order.c \
+  %D%/plan_place.c \
+  %D%/plan_schedule.c \
+  %D%/plan_validate.c %D%/plan_validate.h \
+  %D%/plan_validate_memory.c \
+  %D%/print_tree.c \
+  %D%/units.c %D%/units.h \
+  %D%/wrap_size.c %D%/wrap_size.h
+
+if HAVE_CHECK
+check_PROGRAMS += tests/unit/test_units tests/unit/test_plan
+TESTS += tests/unit/test_units tests/unit/test_plan
+tests_unit_test_units_SOURCES = tests/unit/test_units.c \
+  tests/unit/fsdp_fixture.c tests/unit/fsdp_fixture.h
+tests_unit_test_units_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_units_LDADD = libfsdp.a libops.a libbase.a $(CHECK_LIBS)
+tests_unit_test_plan_SOURCES = tests/unit/test_plan.c \
+  tests/unit/fsdp_fixture.c tests/unit/fsdp_fixture.h
+tests_unit_test_plan_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_plan_LDADD = libfsdp.a libops.a libbase.a $(CHECK_LIBS)
+endif

@@ -1,0 +1,61 @@
+/*
+ * Flat parameters: where each parameter of a unit starts, and how long one rank's shard is. Pure
+ * functions; any thread.
+ *
+ * Every parameter starts at a multiple of FLAT_ALIGN_ELEMENTS, and so does every shard, because the
+ * length of a shard is rounded up to one. With more ranks than elements the last shards hold
+ * padding only; without elements all shards are empty.
+ */
+#include "fsdp/flat_parameter.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+
+static int64_t align_up(int64_t elements)
+{
+    return (elements + FLAT_ALIGN_ELEMENTS - 1) / FLAT_ALIGN_ELEMENTS * FLAT_ALIGN_ELEMENTS;
+}
+
+int flat_parameter_owner(const struct model *model, int parameter)
+{
+    while (model->parameters[parameter].tied_to >= 0)
+        parameter = model->parameters[parameter].tied_to;
+    return parameter;
+}
+
+void flat_parameter_init(struct flat_parameter *flat, const struct model *model, int *parameters,
+                         int count, int world)
+{
+    flat->parameters = parameters;
+    flat->parameter_count = count;
+    flat->offsets = mem_alloc_array(count, sizeof *flat->offsets);
+    flat->parameter_elements = 0;
+    int64_t end = 0;
+    for (int i = 0; i < count; i++) {
+        int64_t elements = tensor_element_count(&model->parameters[parameters[i]].type);
+        flat->offsets[i] = align_up(end);
+        flat->parameter_elements += elements;
+        end = flat->offsets[i] + elements;
+    }
+    flat->shard = align_up((end + world - 1) / world);
+    flat->padded = flat->shard * world;
+}
+
+void flat_parameter_deinit(struct flat_parameter *flat)
+{
+    free(flat->parameters);
+    free(flat->offsets);
+}
+
+int64_t flat_parameter_offset(const struct flat_parameter *flat, int parameter)
+{
+    int low = 0, high = flat->parameter_count - 1;
+    while (low <= high) {
+        int middle = low + (high - low) / 2;
+        if (flat->parameters[middle] == parameter) return flat->offsets[middle];
+        if (flat->parameters[middle] < parameter) low = middle + 1;
+        else high = middle - 1;
+    }
+    return -1;
+}

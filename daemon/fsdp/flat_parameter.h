@@ -1,0 +1,21 @@
+/* How a unit's parameters lie end to end; see flat_parameter.c. Internal to this room. */
+#ifndef FSDPD_FSDP_FLAT_PARAMETER_H
+#define FSDPD_FSDP_FLAT_PARAMETER_H
+
+#include "fsdp/units.h"
+
+/* The parameter whose memory `parameter` uses: itself, or at the end of its ties. */
+int flat_parameter_owner(const struct model *model, int parameter);
+
+/*
+ * Lays out `parameters` (distinct owners in registration order; the flat parameter takes the array)
+ * for shards on `world` ranks.
+ */
+void flat_parameter_init(struct flat_parameter *flat, const struct model *model, int *parameters,
+                         int count, int world);
+void flat_parameter_deinit(struct flat_parameter *flat);
+
+/* Elements from the flat parameter's start to an owner's values; -1 if it is not in here. */
+int64_t flat_parameter_offset(const struct flat_parameter *flat, int parameter);
+
+#endif

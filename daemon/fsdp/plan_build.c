@@ -1,0 +1,172 @@
+/*
+ * Building a plan: schedule, memory, figures, validation, for each program. Pure functions; any
+ * thread. A plan owns its programs and borrows model, units and graphs.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/text.h"
+#include "fsdp/plan_internal.h"
+
+enum { OPTIMIZER_SLOTS_MAX = 8 };
+
+static status_t check_options(const struct plan_options *options, const struct unit_set *units)
+{
+    if (options->world < 1 || options->rank < 0 || options->rank >= options->world)
+        return status_new(STATUS_INVALID_ARGUMENT, "rank %d of %d ranks does not exist",
+                          options->rank, options->world);
+    if (options->strategy != STRATEGY_FULL_SHARD && options->strategy != STRATEGY_NO_SHARD)
+        return status_new(STATUS_INVALID_ARGUMENT, "strategy %d is unknown", options->strategy);
+    if (options->strategy == STRATEGY_FULL_SHARD && units->shard_world != options->world)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "the units are cut for %d ranks, but the plan is for %d",
+                          units->shard_world, options->world);
+    if (options->gathered_limit < 0)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "the limit of gathered units is %d; expected at least 1",
+                          options->gathered_limit);
+    if (options->optimizer_slots < 0 || options->optimizer_slots > OPTIMIZER_SLOTS_MAX)
+        return status_new(STATUS_INVALID_ARGUMENT, "%d optimizer slots; expected 0 to %d",
+                          options->optimizer_slots, OPTIMIZER_SLOTS_MAX);
+    return STATUS_OKAY;
+}
+
+static status_t check_graph(const struct model *model, const struct graph *graph)
+{
+    for (int v = 0; v < graph->value_count; v++) {
+        const struct graph_value *value = &graph->values[v];
+        if (tensor_element_count(&value->type) < 0)
+            return status_new(STATUS_INTERNAL, "the graph's value '%s' has no valid shape",
+                              value->name);
+        if (plan_is_parameter(value) &&
+            (value->parameter < 0 || value->parameter >= model->parameter_count))
+            return status_new(STATUS_INTERNAL, "the graph's value '%s' is of parameter %d of %d",
+                              value->name, value->parameter, model->parameter_count);
+    }
+    if (graph->input < 0 || graph->target < 0 || graph->loss < 0)
+        return status_new(STATUS_INTERNAL, "the graph lacks an input, a target or a loss");
+    return STATUS_OKAY;
+}
+
+void plan_program_deinit(struct plan_program *program)
+{
+    for (int i = 0; i < program->instruction_count; i++) free(program->instructions[i].waits);
+    free(program->instructions);
+    free(program->clocks);
+    free(program->buffers);
+    free(program->buffer_of_value);
+    free(program->offset_of_value);
+    *program = (struct plan_program){0};
+}
+
+void plan_free(struct plan *plan)
+{
+    if (plan == NULL) return;
+    plan_program_deinit(&plan->train);
+    plan_program_deinit(&plan->evaluate);
+    free(plan);
+}
+
+struct building {
+    struct plan *plan;
+    struct plan_buffer *state;
+    int state_count;
+};
+
+static status_t build_program(const struct building *building, struct graph *graph,
+                              const struct lowering *lowering, bool train, bool thrifty,
+                              struct plan_program *program)
+{
+    struct plan_program built = {0};
+    status_t status = plan_schedule(building->plan, graph, train, thrifty, &built);
+    if (status == STATUS_OKAY)
+        status =
+            plan_memory(building->plan, lowering, building->state, building->state_count, &built);
+    if (status != STATUS_OKAY) {
+        plan_program_deinit(&built);
+        return status_wrap(status, train ? "train" : "evaluate");
+    }
+    *program = built;
+    return STATUS_OKAY;
+}
+
+/* Evaluation is a small part of a job, so it must not decide how much memory the job takes: if its
+ * prefetched gathers do, it gathers each unit only when it is needed. */
+static status_t build_evaluate(const struct building *building, struct graph *graph,
+                               const struct lowering *lowering)
+{
+    struct plan *plan = building->plan;
+    TRY(build_program(building, graph, lowering, false, false, &plan->evaluate));
+    if (!plan_gathers(plan) || plan->evaluate.work_bytes <= plan->train.work_bytes)
+        return STATUS_OKAY;
+    struct plan_program thrifty;
+    TRY(build_program(building, graph, lowering, false, true, &thrifty));
+    if (thrifty.work_bytes < plan->evaluate.work_bytes) {
+        struct plan_program other = plan->evaluate;
+        plan->evaluate = thrifty;
+        thrifty = other;
+    }
+    plan_program_deinit(&thrifty);
+    return STATUS_OKAY;
+}
+
+status_t plan_build(const struct model *model, const struct unit_set *units,
+                    struct graph *train_graph, const struct lowering *train_lowering,
+                    struct graph *evaluate_graph, const struct lowering *evaluate_lowering,
+                    const struct plan_options *options, struct plan **plan)
+{
+    TRY(check_options(options, units));
+    TRY(check_graph(model, train_graph));
+    if (evaluate_graph != NULL) TRY(check_graph(model, evaluate_graph));
+    struct plan *built = mem_alloc(sizeof *built);
+    built->options = *options;
+    if (built->options.gathered_limit == 0) built->options.gathered_limit = PLAN_GATHERED_LIMIT;
+    built->model = model;
+    built->units = units;
+    struct building building = {.plan = built};
+    building.state = plan_state_buffers(built, train_graph, evaluate_graph, &building.state_count,
+                                        &built->state_bytes);
+    status_t status =
+        build_program(&building, train_graph, train_lowering, true, false, &built->train);
+    if (status == STATUS_OKAY && evaluate_graph != NULL)
+        status = build_evaluate(&building, evaluate_graph, evaluate_lowering);
+    free(building.state);
+    if (status == STATUS_OKAY) {
+        built->work_bytes = built->train.work_bytes;
+        if (built->evaluate.work_bytes > built->work_bytes)
+            built->work_bytes = built->evaluate.work_bytes;
+        built->peak_bytes = built->state_bytes + built->work_bytes;
+        built->hash = plan_compute_hash(built);
+        status = status_wrap(plan_validate(built), "the plan is wrong");
+    }
+    if (status != STATUS_OKAY) {
+        plan_free(built);
+        return status;
+    }
+    *plan = built;
+    return STATUS_OKAY;
+}
+
+status_t plan_check_fits(const struct plan *plan, uint64_t memory_bytes)
+{
+    if (plan->peak_bytes <= memory_bytes) return STATUS_OKAY;
+    const struct plan_program *program = &plan->train;
+    if (plan->evaluate.work_bytes > program->work_bytes) program = &plan->evaluate;
+    int class = 0, unit = 0;
+    for (int c = 1; c < BUFFER_CLASS_COUNT; c++)
+        if (program->class_bytes_at_peak[c] > program->class_bytes_at_peak[class]) class = c;
+    for (int u = 1; u < plan->units->unit_count; u++)
+        if (plan->units->units[u].flat.padded > plan->units->units[unit].flat.padded) unit = u;
+    char needed[32], given[32], most[32], largest[32];
+    uint64_t unit_bytes = (uint64_t)plan->units->units[unit].flat.padded * sizeof(float);
+    return status_new(STATUS_RESOURCE_EXHAUSTED,
+                      "the plan needs %s of memory per rank, but %s are available; at the peak of "
+                      "%s most of it are %s (%s); the largest unit is %s with %s of parameters",
+                      text_format_bytes(plan->peak_bytes, needed),
+                      text_format_bytes(memory_bytes, given),
+                      program == &plan->train ? "training" : "evaluation",
+                      plan_buffer_class_name(class),
+                      text_format_bytes(program->class_bytes_at_peak[class], most),
+                      plan->units->units[unit].name, text_format_bytes(unit_bytes, largest));
+}

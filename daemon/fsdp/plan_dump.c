@@ -1,0 +1,209 @@
+/*
+ * The plan as text: what a person reads and golden tests compare (docs/plan.md). Pure functions;
+ * any thread.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "fsdp/plan_internal.h"
+
+const char *plan_instruction_name(enum instruction_kind kind)
+{
+    switch (kind) {
+    case INSTRUCTION_COPY_BATCH: return "copy_batch";
+    case INSTRUCTION_ALL_GATHER: return "all_gather";
+    case INSTRUCTION_COMPUTE: return "compute";
+    case INSTRUCTION_FREE: return "free";
+    case INSTRUCTION_REDUCE_SCATTER: return "reduce_scatter";
+    case INSTRUCTION_ALL_REDUCE: return "all_reduce";
+    case INSTRUCTION_REDUCE_STATS: return "reduce_stats";
+    case INSTRUCTION_OPTIMIZER: return "optimizer";
+    }
+    return "unknown";
+}
+
+const char *plan_buffer_class_name(enum buffer_class class)
+{
+    switch (class) {
+    case BUFFER_SHARD: return "parameters (shard)";
+    case BUFFER_GRADIENT_SHARD: return "gradients (shard)";
+    case BUFFER_OPTIMIZER: return "optimizer state";
+    case BUFFER_BATCH: return "batch";
+    case BUFFER_STATS: return "statistics";
+    case BUFFER_GATHERED: return "parameters (gathered)";
+    case BUFFER_GRADIENT: return "gradients";
+    case BUFFER_ACTIVATION: return "activations";
+    case BUFFER_TEMPORARY: return "temporaries";
+    case BUFFER_WORKSPACE: return "workspace";
+    case BUFFER_CLASS_COUNT: break;
+    }
+    return "unknown";
+}
+
+const char *plan_lane_name(enum lane lane)
+{
+    static const char *const names[LANE_COUNT] = {"compute", "comm", "copy"};
+    return (unsigned)lane < LANE_COUNT ? names[lane] : "unknown";
+}
+
+static void add_count(struct buf *out, int width, uint64_t count)
+{
+    char text[32];
+    buf_printf(out, "%*s", width, text_format_count(count, text));
+}
+
+static void dump_header(struct buf *out, const struct plan *plan)
+{
+    static const char *const prefetches[] = {"none", "pre", "post"};
+    const struct plan_options *options = &plan->options;
+    buf_printf(out, "plan of %s: %s over %d rank%s", plan->model->modules[0].type,
+               options->strategy == STRATEGY_FULL_SHARD ? "full_shard" : "no_shard", options->world,
+               options->world == 1 ? "" : "s");
+    if (plan_gathers(plan))
+        buf_printf(out, ", backward prefetch %s, at most %d units gathered",
+                   prefetches[options->backward_prefetch], options->gathered_limit);
+    buf_printf(out, "\noptimizer %s with %d value%s per parameter\nhash %016llx\n",
+               options->optimizer == OPTIMIZER_ADADELTA ? "adadelta" : "sgd",
+               options->optimizer_slots, options->optimizer_slots == 1 ? "" : "s",
+               (unsigned long long)plan->hash);
+}
+
+static void dump_units(struct buf *out, const struct plan *plan)
+{
+    int width = 4;
+    for (int u = 0; u < plan->units->unit_count; u++)
+        if ((int)strlen(plan->units->units[u].name) > width)
+            width = (int)strlen(plan->units->units[u].name);
+    buf_printf(out, "\n%4s  %-*s  %15s  %15s  %15s\n", "", width, "unit", "parameters", "padded",
+               "kept per rank");
+    for (int u = 0; u < plan->units->unit_count; u++) {
+        const struct unit *unit = &plan->units->units[u];
+        buf_printf(out, "%4d  %-*s", u, width, unit->name);
+        add_count(out, 17, (uint64_t)unit->flat.parameter_elements);
+        add_count(out, 17, (uint64_t)unit->flat.padded);
+        add_count(out, 17, (uint64_t)plan_kept_elements(plan, u));
+        buf_add_char(out, '\n');
+    }
+}
+
+static const char *subject(const struct plan *plan, const struct plan_program *program, int i)
+{
+    const struct plan_instruction *instruction = &program->instructions[i];
+    if (instruction->op >= 0) return program->graph->ops[instruction->op].name;
+    return instruction->unit >= 0 ? plan->units->units[instruction->unit].name : "";
+}
+
+static void dump_memory(struct buf *out, const struct plan *plan)
+{
+    const struct plan_program *programs[] = {&plan->train, &plan->evaluate};
+    static const char *const titles[] = {"train", "evaluate"};
+    int count = plan->evaluate.graph != NULL ? 2 : 1;
+    buf_printf(out, "\n%-28s", "bytes per rank");
+    for (int k = 0; k < count; k++) buf_printf(out, "%16s", titles[k]);
+    buf_add_char(out, '\n');
+    for (int class = 0; class < BUFFER_CLASS_COUNT; class ++) {
+        buf_printf(out, "  %-26s", plan_buffer_class_name(class));
+        for (int k = 0; k < count; k++) add_count(out, 16, programs[k]->class_bytes_at_peak[class]);
+        buf_add_char(out, '\n');
+    }
+    buf_printf(out, "%-28s", "alive at the peak");
+    for (int k = 0; k < count; k++) add_count(out, 16, programs[k]->live_peak);
+    buf_printf(out, "\n%-28s", "state arena");
+    for (int k = 0; k < count; k++) add_count(out, 16, plan->state_bytes);
+    buf_printf(out, "\n%-28s", "work arena");
+    for (int k = 0; k < count; k++) add_count(out, 16, programs[k]->work_bytes);
+    buf_printf(out, "\n%-28s", "lost to fragments");
+    for (int k = 0; k < count; k++)
+        add_count(out, 16, plan->state_bytes + programs[k]->work_bytes - programs[k]->live_peak);
+    buf_add_char(out, '\n');
+    for (int k = 0; k < count; k++) {
+        int i = programs[k]->peak_instruction;
+        buf_printf(out, "%s: the peak is at instruction %d, %s %s\n", titles[k], i,
+                   plan_instruction_name(programs[k]->instructions[i].kind),
+                   subject(plan, programs[k], i));
+    }
+    buf_add_text(out, "allocated: ");
+    add_count(out, 0, plan->peak_bytes);
+    buf_add_text(out, " bytes per rank\n");
+}
+
+static void add_place(struct buf *out, const struct plan_program *program, int buffer,
+                      uint64_t offset)
+{
+    const struct plan_buffer *it = &program->buffers[buffer];
+    buf_printf(out, " %c%llu", it->state ? 's' : 'w', (unsigned long long)(it->offset + offset));
+}
+
+static void add_values(struct buf *out, const struct plan_program *program, const int *values,
+                       int count)
+{
+    for (int k = 0; k < count; k++) {
+        if (values[k] < 0) continue;
+        add_place(out, program, program->buffer_of_value[values[k]],
+                  program->offset_of_value[values[k]]);
+    }
+}
+
+static void dump_instruction(struct buf *out, const struct plan *plan,
+                             const struct plan_program *program, int i, int width)
+{
+    const struct plan_instruction *it = &program->instructions[i];
+    buf_printf(out, "%4d  %-7s  %-14s  %-*s ", i, plan_lane_name(it->lane),
+               plan_instruction_name(it->kind), width, subject(plan, program, i));
+    if (it->kind == INSTRUCTION_COMPUTE) {
+        const struct graph_op *op = &program->graph->ops[it->op];
+        add_values(out, program, op->inputs, OP_MAX_INPUTS);
+        buf_add_text(out, " ->");
+        add_values(out, program, op->outputs, OP_MAX_OUTPUTS);
+    } else if (it->kind == INSTRUCTION_COPY_BATCH) {
+        const int values[] = {program->graph->input, program->graph->target};
+        buf_add_text(out, " ->");
+        add_values(out, program, values, 2);
+    } else {
+        if (it->source >= 0) add_place(out, program, it->source, 0);
+        if (it->target >= 0) buf_add_text(out, " ->");
+        if (it->target >= 0) add_place(out, program, it->target, 0);
+    }
+    if (it->workspace >= 0) {
+        buf_add_text(out, ", scratch");
+        add_place(out, program, it->workspace, 0);
+    }
+    if (it->communicated > 0) {
+        buf_add_text(out, ", sends ");
+        add_count(out, 0, it->communicated);
+    }
+    if (it->wait_count > 0) buf_add_text(out, ", after");
+    for (int k = 0; k < it->wait_count; k++) buf_printf(out, " %d", it->waits[k]);
+    buf_add_char(out, '\n');
+}
+
+static void dump_program(struct buf *out, const struct plan *plan,
+                         const struct plan_program *program, const char *title)
+{
+    uint64_t sent = 0;
+    int width = 0;
+    for (int i = 0; i < program->instruction_count; i++) {
+        sent += program->instructions[i].communicated;
+        int length = (int)strlen(subject(plan, program, i));
+        if (length > width) width = length;
+    }
+    buf_printf(out, "\n%s: %d instructions, each rank sends ", title, program->instruction_count);
+    add_count(out, 0, sent);
+    buf_add_text(out, " bytes\n");
+    for (int i = 0; i < program->instruction_count; i++)
+        dump_instruction(out, plan, program, i, width);
+}
+
+char *plan_dump(const struct plan *plan)
+{
+    struct buf out = {0};
+    dump_header(&out, plan);
+    dump_units(&out, plan);
+    dump_memory(&out, plan);
+    dump_program(&out, plan, &plan->train, "train");
+    if (plan->evaluate.graph != NULL) dump_program(&out, plan, &plan->evaluate, "evaluate");
+    return buf_take(&out);
+}

@@ -1,0 +1,145 @@
+/*
+ * The plan's fingerprint, which ranks compare before the first step: everything that must be equal
+ * on all of them, and nothing that may differ (the rank, a host's scratch sizes, layouts, offsets).
+ * 64-bit FNV-1a, fed with fields, never with raw structs. Pure functions; any thread.
+ */
+#include <string.h>
+
+#include "fsdp/plan_internal.h"
+
+static void hash_u64(uint64_t *hash, uint64_t value)
+{
+    for (int i = 0; i < 8; i++) {
+        *hash ^= (value >> (8 * i)) & 0xff;
+        *hash *= UINT64_C(0x100000001b3);
+    }
+}
+
+static void hash_text(uint64_t *hash, const char *text)
+{
+    size_t length = strlen(text);
+    hash_u64(hash, length);
+    for (size_t i = 0; i < length; i++) {
+        *hash ^= (unsigned char)text[i];
+        *hash *= UINT64_C(0x100000001b3);
+    }
+}
+
+static void hash_type(uint64_t *hash, const struct tensor_type *type)
+{
+    hash_u64(hash, type->dtype);
+    hash_u64(hash, (uint64_t)type->dim_count);
+    for (int i = 0; i < type->dim_count; i++) hash_u64(hash, (uint64_t)type->dims[i]);
+}
+
+static void hash_attrs(uint64_t *hash, const struct graph_op *op)
+{
+    const union op_attrs *attrs = &op->attrs;
+    uint64_t bits;
+    switch (op->kind) {
+    case OP_CONV2D:
+    case OP_CONV2D_BACKWARD_DATA:
+    case OP_CONV2D_BACKWARD_WEIGHTS:
+        for (int i = 0; i < 2; i++) {
+            hash_u64(hash, (uint64_t)attrs->conv.stride[i]);
+            hash_u64(hash, (uint64_t)attrs->conv.padding[i]);
+            hash_u64(hash, (uint64_t)attrs->conv.dilation[i]);
+        }
+        hash_u64(hash, (uint64_t)attrs->conv.groups);
+        hash_u64(hash, attrs->conv.activation);
+        break;
+    case OP_LINEAR: hash_u64(hash, attrs->linear.activation); break;
+    case OP_MAX_POOL2D:
+    case OP_MAX_POOL2D_BACKWARD:
+        for (int i = 0; i < 2; i++) {
+            hash_u64(hash, (uint64_t)attrs->pool.kernel[i]);
+            hash_u64(hash, (uint64_t)attrs->pool.stride[i]);
+            hash_u64(hash, (uint64_t)attrs->pool.padding[i]);
+        }
+        break;
+    case OP_DROPOUT:
+    case OP_DROPOUT_BACKWARD:
+        memcpy(&bits, &attrs->dropout.p, sizeof bits);
+        hash_u64(hash, bits);
+        hash_u64(hash, attrs->dropout.stream);
+        break;
+    case OP_NLL_LOSS:
+    case OP_NLL_LOSS_BACKWARD:
+    case OP_CROSS_ENTROPY:
+    case OP_CROSS_ENTROPY_BACKWARD: hash_u64(hash, attrs->loss.reduction); break;
+    default: break;
+    }
+}
+
+static void hash_program(uint64_t *hash, const struct plan_program *program)
+{
+    const struct graph *graph = program->graph;
+    for (int i = 0; i < program->instruction_count; i++) {
+        const struct plan_instruction *instruction = &program->instructions[i];
+        if (instruction->lane != LANE_COMM) continue;
+        hash_u64(hash, instruction->kind);
+        hash_u64(hash, (uint64_t)instruction->unit);
+    }
+    if (graph == NULL) return;
+    for (int o = 0; o < graph->op_count; o++) {
+        const struct graph_op *op = &graph->ops[o];
+        hash_u64(hash, op->kind);
+        hash_attrs(hash, op);
+        for (int i = 0; i < OP_MAX_INPUTS; i++) hash_u64(hash, (uint64_t)op->inputs[i]);
+        for (int i = 0; i < OP_MAX_OUTPUTS; i++) {
+            hash_u64(hash, (uint64_t)op->outputs[i]);
+            hash_u64(hash, op->accumulate[i]);
+        }
+    }
+    for (int v = 0; v < graph->value_count; v++) hash_type(hash, &graph->values[v].type);
+}
+
+uint64_t plan_compute_hash(const struct plan *plan)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    const struct plan_options *options = &plan->options;
+    hash_u64(&hash, (uint64_t)options->world);
+    hash_u64(&hash, options->strategy);
+    hash_u64(&hash, options->backward_prefetch);
+    hash_u64(&hash, options->forward_prefetch);
+    hash_u64(&hash, (uint64_t)options->gathered_limit);
+    hash_u64(&hash, options->optimizer);
+    hash_u64(&hash, (uint64_t)options->optimizer_slots);
+    const struct model *model = plan->model;
+    for (int p = 0; p < model->parameter_count; p++) {
+        const struct parameter *parameter = &model->parameters[p];
+        hash_text(&hash, parameter->name);
+        hash_type(&hash, &parameter->type);
+        hash_u64(&hash, parameter->trainable);
+        hash_u64(&hash, (uint64_t)parameter->tied_to);
+    }
+    for (int u = 0; u < plan->units->unit_count; u++) {
+        const struct unit *unit = &plan->units->units[u];
+        hash_text(&hash, unit->name);
+        hash_u64(&hash, (uint64_t)unit->flat.padded);
+        hash_u64(&hash, (uint64_t)unit->flat.shard);
+        for (int i = 0; i < unit->flat.parameter_count; i++) {
+            hash_u64(&hash, (uint64_t)unit->flat.parameters[i]);
+            hash_u64(&hash, (uint64_t)unit->flat.offsets[i]);
+        }
+    }
+    hash_program(&hash, &plan->train);
+    hash_program(&hash, &plan->evaluate);
+    return hash;
+}
+
+uint64_t plan_communicated(const struct plan *plan, const struct plan_instruction *instruction)
+{
+    uint64_t world = (uint64_t)plan->options.world;
+    const struct flat_parameter *flat =
+        instruction->unit >= 0 ? &plan->units->units[instruction->unit].flat : NULL;
+    switch (instruction->kind) {
+    case INSTRUCTION_ALL_GATHER:
+    case INSTRUCTION_REDUCE_SCATTER: return (uint64_t)flat->shard * sizeof(float) * (world - 1);
+    case INSTRUCTION_ALL_REDUCE:
+        return 2 * ((uint64_t)flat->padded * sizeof(float)) * (world - 1) / world;
+    case INSTRUCTION_REDUCE_STATS:
+        return 2 * (PLAN_STATS_COUNT * sizeof(float)) * (world - 1) / world;
+    default: return 0;
+    }
+}

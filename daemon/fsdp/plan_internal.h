@@ -1,0 +1,117 @@
+/*
+ * How a plan is made, in the order of the files: the schedule lists the instructions and their
+ * waits (plan_schedule.c, plan_order.c), the memory step gives them buffers (plan_memory.c) and the
+ * buffers offsets (plan_place.c). Internal to this room.
+ */
+#ifndef FSDPD_FSDP_PLAN_INTERNAL_H
+#define FSDPD_FSDP_PLAN_INTERNAL_H
+
+#include "fsdp/flat_parameter.h"
+#include "fsdp/plan.h"
+
+enum { PLAN_ALIGN = 64, PLAN_GATHERED_LIMIT = 2 };
+
+static inline uint64_t plan_align(uint64_t bytes)
+{
+    return (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
+}
+
+/* What follows from the options. */
+static inline bool plan_gathers(const struct plan *plan)
+{
+    return plan->options.strategy == STRATEGY_FULL_SHARD && plan->options.world > 1;
+}
+
+static inline bool plan_reduces(const struct plan *plan)
+{
+    return plan->options.world > 1;
+}
+
+static inline bool plan_is_parameter(const struct graph_value *value)
+{
+    return value->kind == VALUE_PARAMETER || value->kind == VALUE_PARAMETER_GRADIENT;
+}
+
+/* The unit of a parameter's or a gradient's value. */
+static inline int plan_unit_of_value(const struct plan *plan, const struct graph *graph, int value)
+{
+    return plan->units->unit_of_parameter[graph->values[value].parameter];
+}
+
+/* Elements of the unit's flat parameter that one rank keeps. */
+static inline int64_t plan_kept_elements(const struct plan *plan, int unit)
+{
+    const struct flat_parameter *flat = &plan->units->units[unit].flat;
+    return plan_gathers(plan) ? flat->shard : flat->padded;
+}
+
+/* --- plan_order.c --- */
+
+/*
+ * Appends `instruction` (its waits are computed here) to the program. `after` are the instructions,
+ * on any lane and in any order, that it must come after; -1 is skipped. The array is sorted in
+ * place. Returns its number.
+ */
+int plan_append(struct plan_program *program, int *capacity,
+                const struct plan_instruction *instruction, int *after, int after_count);
+
+static inline bool plan_clock_before(const int *clocks, enum lane lane_a, int a, int b)
+{
+    return a != b && clocks[b * LANE_COUNT + lane_a] >= a;
+}
+
+/* --- plan_schedule.c --- */
+
+/*
+ * Lists the instructions of one step of `graph`, waits and clocks included, buffers not. With
+ * `thrifty` a forward gather starts only when the compute before its first use is done. `train`
+ * says whether gradients are reduced and used.
+ */
+status_t plan_schedule(const struct plan *plan, struct graph *graph, bool train, bool thrifty,
+                       struct plan_program *program) FSDPD_MUST_USE;
+
+/* --- plan_memory.c --- */
+
+/* A span of a work buffer's life, from its first touch to its last, by lane and in list order. */
+struct live_range {
+    int buffer;
+    int begin, end;                          /* in list order */
+    int first[LANE_COUNT], last[LANE_COUNT]; /* -1 if that lane does not touch it */
+    int next;                                /* the buffer's next range, -1 */
+};
+
+struct live_ranges {
+    struct live_range *ranges;
+    int count, capacity;
+    int *of_buffer; /* its first range, -1 for none */
+};
+
+/* The state buffers, the same for both programs; `*bytes` is the arena. */
+struct plan_buffer *plan_state_buffers(const struct plan *plan, const struct graph *train,
+                                       const struct graph *evaluate, int *count, uint64_t *bytes);
+
+/* Gives every value, unit and instruction its buffer, and places the work buffers. */
+status_t plan_memory(const struct plan *plan, const struct lowering *lowering,
+                     const struct plan_buffer *state, int state_count,
+                     struct plan_program *program) FSDPD_MUST_USE;
+
+/* --- plan_place.c --- */
+
+/* Offsets for the work buffers, and the program's work_bytes. */
+void plan_place(struct plan_program *program, const struct live_ranges *live);
+
+/* live_peak, peak_instruction, class_bytes_at_peak. */
+void plan_account(struct plan_program *program, const struct live_ranges *live);
+
+/* --- plan_hash.c --- */
+
+uint64_t plan_compute_hash(const struct plan *plan);
+
+/* Bytes that a rank sends in an optimal collective. */
+uint64_t plan_communicated(const struct plan *plan, const struct plan_instruction *instruction);
+
+/* --- plan_build.c --- */
+
+void plan_program_deinit(struct plan_program *program);
+
+#endif

@@ -1,0 +1,381 @@
+/*
+ * Which bytes exist: the state buffers, a buffer for every value, gathered unit, gradient and
+ * scratch, and when each is alive. Pure functions; any thread.
+ *
+ * A view shares its input's buffer; an op that may run in place takes over its first input's buffer
+ * if nobody reads that input later. Where the buffers lie is decided in plan_place.c.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "fsdp/plan_internal.h"
+
+/* --- State --- */
+
+static void add_state(struct plan_buffer *buffers, int *count, uint64_t *end,
+                      enum buffer_class class, int unit, int slot, uint64_t bytes)
+{
+    buffers[(*count)++] = (struct plan_buffer){.class = class,
+                                               .state = true,
+                                               .unit = unit,
+                                               .value = -1,
+                                               .slot = slot,
+                                               .bytes = bytes,
+                                               .offset = *end,
+                                               .first = -1,
+                                               .last = -1};
+    *end += plan_align(bytes);
+}
+
+static uint64_t batch_bytes(const struct graph *train, const struct graph *evaluate, bool target)
+{
+    uint64_t bytes = tensor_bytes(&train->values[target ? train->target : train->input].type);
+    if (evaluate == NULL) return bytes;
+    int value = target ? evaluate->target : evaluate->input;
+    uint64_t other = tensor_bytes(&evaluate->values[value].type);
+    return other > bytes ? other : bytes;
+}
+
+struct plan_buffer *plan_state_buffers(const struct plan *plan, const struct graph *train,
+                                       const struct graph *evaluate, int *count, uint64_t *bytes)
+{
+    int unit_count = plan->units->unit_count, slots = plan->options.optimizer_slots;
+    bool gradients = plan->options.strategy == STRATEGY_NO_SHARD;
+    struct plan_buffer *buffers =
+        mem_alloc_array((size_t)unit_count * (2 + slots) + 3, sizeof *buffers);
+    *count = 0;
+    *bytes = 0;
+    for (int kind = 0; kind < 3; kind++) {
+        for (int u = 0; u < unit_count; u++) {
+            const struct unit *unit = &plan->units->units[u];
+            uint64_t kept = (uint64_t)plan_kept_elements(plan, u) * sizeof(float);
+            if (kept == 0) continue;
+            if (kind == 0) add_state(buffers, count, bytes, BUFFER_SHARD, u, 0, kept);
+            if (unit->frozen) continue;
+            if (kind == 1 && gradients)
+                add_state(buffers, count, bytes, BUFFER_GRADIENT, u, 0, kept);
+            for (int slot = 0; kind == 2 && slot < slots; slot++)
+                add_state(buffers, count, bytes, BUFFER_OPTIMIZER, u, slot, kept);
+        }
+    }
+    add_state(buffers, count, bytes, BUFFER_BATCH, -1, 0, batch_bytes(train, evaluate, false));
+    add_state(buffers, count, bytes, BUFFER_BATCH, -1, 0, batch_bytes(train, evaluate, true));
+    add_state(buffers, count, bytes, BUFFER_STATS, -1, 0, PLAN_STATS_COUNT * sizeof(float));
+    return buffers;
+}
+
+/* --- A program's buffers --- */
+
+struct mapper {
+    const struct plan *plan;
+    const struct lowering *lowering;
+    struct plan_program *program;
+    int capacity;
+    int *shard, *gradient, *gradient_shard, *gathered; /* buffers by unit, -1 */
+    int input, target, stats;                          /* buffers */
+    int *value_last;                                   /* by value: the last op that touches it */
+    int *buffer_last; /* by buffer: the same over its values so far; work buffers of values only */
+    int buffer_last_capacity;
+};
+
+static int add_buffer(struct mapper *mapper, enum buffer_class class, int unit, int value,
+                      uint64_t bytes)
+{
+    struct plan_program *program = mapper->program;
+    MEM_GROW(program->buffers, program->buffer_count, mapper->capacity);
+    program->buffers[program->buffer_count] = (struct plan_buffer){
+        .class = class, .unit = unit, .value = value, .bytes = bytes, .first = -1, .last = -1};
+    return program->buffer_count++;
+}
+
+static int *unit_table(const struct plan *plan)
+{
+    int *table = mem_alloc_array(plan->units->unit_count, sizeof *table);
+    for (int u = 0; u < plan->units->unit_count; u++) table[u] = -1;
+    return table;
+}
+
+static void take_state(struct mapper *mapper, const struct plan_buffer *state, int state_count)
+{
+    struct plan_program *program = mapper->program;
+    mapper->capacity = state_count + 64;
+    program->buffers = mem_alloc_array(mapper->capacity, sizeof *program->buffers);
+    memcpy(program->buffers, state, state_count * sizeof *state);
+    program->buffer_count = state_count;
+    mapper->input = mapper->target = -1;
+    for (int b = 0; b < state_count; b++) {
+        switch (state[b].class) {
+        case BUFFER_SHARD: mapper->shard[state[b].unit] = b; break;
+        case BUFFER_GRADIENT: mapper->gradient[state[b].unit] = b; break;
+        case BUFFER_STATS: mapper->stats = b; break;
+        case BUFFER_BATCH:
+            if (mapper->input < 0) mapper->input = b;
+            else mapper->target = b;
+            break;
+        default: break;
+        }
+    }
+    program->buffers[mapper->input].value = program->graph->input;
+    program->buffers[mapper->target].value = program->graph->target;
+}
+
+/* The buffers that instructions name. */
+static void map_instructions(struct mapper *mapper)
+{
+    const struct plan *plan = mapper->plan;
+    struct plan_program *program = mapper->program;
+    for (int i = 0; i < program->instruction_count; i++) {
+        struct plan_instruction *instruction = &program->instructions[i];
+        int u = instruction->unit;
+        uint64_t workspace = 0;
+        uint64_t whole = u >= 0 ? (uint64_t)plan->units->units[u].flat.padded * sizeof(float) : 0;
+        uint64_t kept = u >= 0 ? (uint64_t)plan_kept_elements(plan, u) * sizeof(float) : 0;
+        switch (instruction->kind) {
+        case INSTRUCTION_COPY_BATCH: break;
+        case INSTRUCTION_COMPUTE:
+            if (mapper->lowering->workspace_bytes != NULL)
+                workspace = mapper->lowering->workspace_bytes[instruction->op];
+            break;
+        case INSTRUCTION_ALL_GATHER:
+            if (mapper->gathered[u] < 0)
+                mapper->gathered[u] = add_buffer(mapper, BUFFER_GATHERED, u, -1, whole);
+            instruction->source = mapper->shard[u];
+            instruction->target = mapper->gathered[u];
+            break;
+        case INSTRUCTION_FREE: instruction->source = mapper->gathered[u]; break;
+        case INSTRUCTION_REDUCE_SCATTER:
+            mapper->gradient[u] = add_buffer(mapper, BUFFER_GRADIENT, u, -1, whole);
+            mapper->gradient_shard[u] = add_buffer(mapper, BUFFER_GRADIENT_SHARD, u, -1, kept);
+            instruction->source = mapper->gradient[u];
+            instruction->target = mapper->gradient_shard[u];
+            workspace = plan->options.collective_workspace_bytes;
+            break;
+        case INSTRUCTION_ALL_REDUCE:
+            instruction->source = instruction->target = mapper->gradient[u];
+            workspace = plan->options.collective_workspace_bytes;
+            break;
+        case INSTRUCTION_REDUCE_STATS:
+            instruction->source = instruction->target = mapper->stats;
+            workspace = plan->options.collective_workspace_bytes;
+            break;
+        case INSTRUCTION_OPTIMIZER:
+            if (plan->options.strategy == STRATEGY_NO_SHARD) {
+                instruction->source = mapper->gradient[u];
+            } else {
+                if (mapper->gradient_shard[u] < 0)
+                    mapper->gradient_shard[u] =
+                        add_buffer(mapper, BUFFER_GRADIENT_SHARD, u, -1, kept);
+                instruction->source = mapper->gradient_shard[u];
+            }
+            instruction->target = mapper->shard[u];
+            break;
+        }
+        if (workspace > 0)
+            instruction->workspace = add_buffer(mapper, BUFFER_WORKSPACE, u, -1, workspace);
+    }
+    /* One rank: gradients are written where the optimizer reads them. */
+    for (int u = 0; u < plan->units->unit_count; u++)
+        if (mapper->gradient[u] < 0) mapper->gradient[u] = mapper->gradient_shard[u];
+}
+
+static void map_parameters(struct mapper *mapper)
+{
+    const struct plan *plan = mapper->plan;
+    struct plan_program *program = mapper->program;
+    const struct graph *graph = program->graph;
+    for (int v = 0; v < graph->value_count; v++) {
+        const struct graph_value *value = &graph->values[v];
+        if (value->kind == VALUE_INPUT) program->buffer_of_value[v] = mapper->input;
+        if (value->kind == VALUE_TARGET) program->buffer_of_value[v] = mapper->target;
+        if (value->kind == VALUE_LOSS || value->kind == VALUE_CORRECT) {
+            int stat = value->kind == VALUE_LOSS ? PLAN_STAT_LOSS : PLAN_STAT_CORRECT;
+            program->buffer_of_value[v] = mapper->stats;
+            program->offset_of_value[v] = stat * sizeof(float);
+        }
+        if (!plan_is_parameter(value)) continue;
+        int u = plan_unit_of_value(plan, graph, v);
+        int owner = flat_parameter_owner(plan->model, value->parameter);
+        int64_t offset = flat_parameter_offset(&plan->units->units[u].flat, owner);
+        program->offset_of_value[v] = (uint64_t)offset * sizeof(float);
+        if (value->kind == VALUE_PARAMETER_GRADIENT)
+            program->buffer_of_value[v] = mapper->gradient[u];
+        else
+            program->buffer_of_value[v] =
+                plan_gathers(plan) ? mapper->gathered[u] : mapper->shard[u];
+    }
+}
+
+static void find_last_touches(struct mapper *mapper)
+{
+    const struct graph *graph = mapper->program->graph;
+    mapper->value_last = mem_alloc_array(graph->value_count, sizeof(int));
+    for (int o = 0; o < graph->op_count; o++) {
+        for (int i = 0; i < OP_MAX_INPUTS; i++)
+            if (graph->ops[o].inputs[i] >= 0) mapper->value_last[graph->ops[o].inputs[i]] = o;
+        for (int i = 0; i < OP_MAX_OUTPUTS; i++)
+            if (graph->ops[o].outputs[i] >= 0) mapper->value_last[graph->ops[o].outputs[i]] = o;
+    }
+}
+
+static void place_value(struct mapper *mapper, int v, int buffer)
+{
+    struct plan_program *program = mapper->program;
+    program->buffer_of_value[v] = buffer;
+    if (buffer >= mapper->buffer_last_capacity) {
+        int capacity = program->buffer_count * 2;
+        mapper->buffer_last = mem_resize_array(mapper->buffer_last, capacity, sizeof(int));
+        for (int b = mapper->buffer_last_capacity; b < capacity; b++) mapper->buffer_last[b] = -1;
+        mapper->buffer_last_capacity = capacity;
+    }
+    if (mapper->value_last[v] > mapper->buffer_last[buffer])
+        mapper->buffer_last[buffer] = mapper->value_last[v];
+}
+
+/* Whether op `o` may write its first output over its first input. */
+static bool may_take_over(const struct mapper *mapper, int o)
+{
+    const struct plan_program *program = mapper->program;
+    const struct graph_op *op = &program->graph->ops[o];
+    if (mapper->lowering->in_place == NULL || !mapper->lowering->in_place[o]) return false;
+    if (op->inputs[0] < 0 || op->accumulate[0]) return false;
+    int buffer = program->buffer_of_value[op->inputs[0]];
+    enum buffer_class class = program->buffers[buffer].class;
+    if (class != BUFFER_ACTIVATION && class != BUFFER_TEMPORARY) return false;
+    if (mapper->buffer_last[buffer] > o) return false;
+    for (int i = 1; i < OP_MAX_INPUTS; i++)
+        if (op->inputs[i] >= 0 && program->buffer_of_value[op->inputs[i]] == buffer) return false;
+    return tensor_bytes(&program->graph->values[op->outputs[0]].type) ==
+           program->buffers[buffer].bytes;
+}
+
+static status_t check_view(const struct mapper *mapper, int o)
+{
+    const struct graph *graph = mapper->program->graph;
+    const struct graph_op *op = &graph->ops[o];
+    if (op->inputs[0] < 0 || op->outputs[0] < 0 || op->accumulate[0] ||
+        plan_is_parameter(&graph->values[op->inputs[0]]) ||
+        tensor_bytes(&graph->values[op->inputs[0]].type) !=
+            tensor_bytes(&graph->values[op->outputs[0]].type))
+        return status_new(STATUS_INTERNAL,
+                          "op %d (%s) is lowered to a view, but its output cannot be its input", o,
+                          op->name);
+    return STATUS_OKAY;
+}
+
+static status_t map_values(struct mapper *mapper)
+{
+    struct plan_program *program = mapper->program;
+    const struct graph *graph = program->graph;
+    for (int o = 0; o < graph->op_count; o++) {
+        const struct graph_op *op = &graph->ops[o];
+        for (int i = 0; i < OP_MAX_INPUTS; i++)
+            if (op->inputs[i] >= 0 && program->buffer_of_value[op->inputs[i]] < 0)
+                return status_new(STATUS_INTERNAL, "op %d (%s) reads '%s', which nothing writes", o,
+                                  op->name, graph->values[op->inputs[i]].name);
+        bool view = mapper->lowering->view != NULL && mapper->lowering->view[o];
+        if (view) TRY(check_view(mapper, o));
+        for (int i = 0; i < OP_MAX_OUTPUTS; i++) {
+            int v = op->outputs[i];
+            if (v < 0) continue;
+            if (program->buffer_of_value[v] >= 0) {
+                if (view && i == 0)
+                    return status_new(STATUS_INTERNAL,
+                                      "op %d (%s) is lowered to a view, but its output has a place "
+                                      "of its own",
+                                      o, op->name);
+                continue;
+            }
+            if (i == 0 && (view || may_take_over(mapper, o))) {
+                program->offset_of_value[v] = program->offset_of_value[op->inputs[0]];
+                place_value(mapper, v, program->buffer_of_value[op->inputs[0]]);
+                continue;
+            }
+            enum buffer_class class =
+                o < graph->forward_op_count ? BUFFER_ACTIVATION : BUFFER_TEMPORARY;
+            place_value(mapper, v,
+                        add_buffer(mapper, class, -1, v, tensor_bytes(&graph->values[v].type)));
+        }
+    }
+    return STATUS_OKAY;
+}
+
+/* --- When buffers are alive --- */
+
+static void touch(struct plan_program *program, struct live_ranges *live, int buffer, int i,
+                  bool anew)
+{
+    if (buffer < 0 || program->buffers[buffer].state) return;
+    int r = live->of_buffer[buffer];
+    if (r < 0 || anew) {
+        MEM_GROW(live->ranges, live->count, live->capacity);
+        live->ranges[live->count] = (struct live_range){.buffer = buffer, .begin = i, .next = r};
+        r = live->of_buffer[buffer] = live->count++;
+        for (int lane = 0; lane < LANE_COUNT; lane++)
+            live->ranges[r].first[lane] = live->ranges[r].last[lane] = -1;
+    }
+    struct live_range *range = &live->ranges[r];
+    enum lane lane = program->instructions[i].lane;
+    if (range->first[lane] < 0) range->first[lane] = i;
+    range->last[lane] = i;
+    range->end = i;
+    if (program->buffers[buffer].first < 0) program->buffers[buffer].first = i;
+    program->buffers[buffer].last = i;
+}
+
+static void find_live_ranges(struct plan_program *program, struct live_ranges *live)
+{
+    live->of_buffer = mem_alloc_array(program->buffer_count, sizeof(int));
+    for (int b = 0; b < program->buffer_count; b++) live->of_buffer[b] = -1;
+    for (int i = 0; i < program->instruction_count; i++) {
+        const struct plan_instruction *instruction = &program->instructions[i];
+        bool anew = instruction->kind == INSTRUCTION_ALL_GATHER;
+        touch(program, live, instruction->source, i, false);
+        touch(program, live, instruction->target, i, anew);
+        touch(program, live, instruction->workspace, i, false);
+        if (instruction->kind != INSTRUCTION_COMPUTE) continue;
+        const struct graph_op *op = &program->graph->ops[instruction->op];
+        for (int k = 0; k < OP_MAX_INPUTS; k++)
+            if (op->inputs[k] >= 0)
+                touch(program, live, program->buffer_of_value[op->inputs[k]], i, false);
+        for (int k = 0; k < OP_MAX_OUTPUTS; k++)
+            if (op->outputs[k] >= 0)
+                touch(program, live, program->buffer_of_value[op->outputs[k]], i, false);
+    }
+}
+
+status_t plan_memory(const struct plan *plan, const struct lowering *lowering,
+                     const struct plan_buffer *state, int state_count, struct plan_program *program)
+{
+    struct mapper mapper = {.plan = plan,
+                            .lowering = lowering,
+                            .program = program,
+                            .shard = unit_table(plan),
+                            .gradient = unit_table(plan),
+                            .gradient_shard = unit_table(plan),
+                            .gathered = unit_table(plan)};
+    int value_count = program->graph->value_count;
+    program->buffer_of_value = mem_alloc_array(value_count, sizeof(int));
+    program->offset_of_value = mem_alloc_array(value_count, sizeof(uint64_t));
+    for (int v = 0; v < value_count; v++) program->buffer_of_value[v] = -1;
+    take_state(&mapper, state, state_count);
+    map_instructions(&mapper);
+    map_parameters(&mapper);
+    find_last_touches(&mapper);
+    status_t status = map_values(&mapper);
+    if (status == STATUS_OKAY) {
+        struct live_ranges live = {0};
+        find_live_ranges(program, &live);
+        plan_place(program, &live);
+        plan_account(program, &live);
+        free(live.ranges);
+        free(live.of_buffer);
+    }
+    free(mapper.value_last);
+    free(mapper.buffer_last);
+    free(mapper.shard);
+    free(mapper.gradient);
+    free(mapper.gradient_shard);
+    free(mapper.gathered);
+    return status;
+}

@@ -1,0 +1,201 @@
+/*
+ * Where the work buffers lie, and how much is alive at once. Pure functions; any thread.
+ *
+ * Two buffers may share bytes if every touch of one happens before every touch of the other.
+ * Placing is greedy: buffers in some order, each at the lowest offset at which it meets no
+ * conflicting one. That is a heuristic for a problem that is NP-hard (storage allocation for
+ * interval graphs already is); two orders are tried, largest first and earliest first, and the
+ * smaller arena is taken. The "greedy by size" order is from Pisarchyk and Lee, "Efficient Memory
+ * Management for Deep Neural Net Inference", 2020.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "fsdp/plan_internal.h"
+
+/* --- Offsets --- */
+
+static bool range_before(const int *clocks, const struct live_range *a, const struct live_range *b)
+{
+    if (a->end >= b->begin) return false;
+    for (int la = 0; la < LANE_COUNT; la++) {
+        if (a->last[la] < 0) continue;
+        for (int lb = 0; lb < LANE_COUNT; lb++)
+            if (b->first[lb] >= 0 && !plan_clock_before(clocks, la, a->last[la], b->first[lb]))
+                return false;
+    }
+    return true;
+}
+
+static bool conflict(const int *clocks, const struct live_ranges *live, int a, int b)
+{
+    for (int i = live->of_buffer[a]; i >= 0; i = live->ranges[i].next)
+        for (int k = live->of_buffer[b]; k >= 0; k = live->ranges[k].next)
+            if (!range_before(clocks, &live->ranges[i], &live->ranges[k]) &&
+                !range_before(clocks, &live->ranges[k], &live->ranges[i]))
+                return true;
+    return false;
+}
+
+struct candidate {
+    int buffer, begin;
+    uint64_t size;
+};
+
+static int compare_begin(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+    if (x->begin != y->begin) return (x->begin > y->begin) - (x->begin < y->begin);
+    return (x->buffer > y->buffer) - (x->buffer < y->buffer);
+}
+
+static int compare_size(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+    if (x->size != y->size) return (x->size < y->size) - (x->size > y->size);
+    return compare_begin(a, b);
+}
+
+/* Places the buffers in the order given, into `offsets` (by buffer); returns the arena's size. */
+static uint64_t place_in_order(const struct plan_program *program, const struct live_ranges *live,
+                               const struct candidate *candidates, int count, uint64_t *offsets)
+{
+    struct placed {
+        uint64_t begin, end;
+        int buffer;
+    } *placed = mem_alloc_array(count, sizeof *placed); /* by begin */
+    uint64_t arena = 0;
+    for (int i = 0; i < count; i++) {
+        uint64_t size = candidates[i].size, offset = 0;
+        int buffer = candidates[i].buffer;
+        for (int k = 0; k < i; k++) {
+            if (placed[k].begin >= offset + size) break;
+            if (placed[k].end > offset && conflict(program->clocks, live, buffer, placed[k].buffer))
+                offset = placed[k].end;
+        }
+        offsets[buffer] = offset;
+        if (offset + size > arena) arena = offset + size;
+        int at = i;
+        for (; at > 0 && placed[at - 1].begin > offset; at--) placed[at] = placed[at - 1];
+        placed[at] = (struct placed){.begin = offset, .end = offset + size, .buffer = buffer};
+    }
+    free(placed);
+    return arena;
+}
+
+void plan_place(struct plan_program *program, const struct live_ranges *live)
+{
+    struct candidate *candidates = mem_alloc_array(program->buffer_count, sizeof *candidates);
+    int count = 0;
+    for (int b = 0; b < program->buffer_count; b++)
+        if (!program->buffers[b].state && live->of_buffer[b] >= 0)
+            candidates[count++] = (struct candidate){.buffer = b,
+                                                     .begin = program->buffers[b].first,
+                                                     .size = plan_align(program->buffers[b].bytes)};
+    static int (*const orders[])(const void *, const void *) = {compare_size, compare_begin};
+    uint64_t *offsets = mem_alloc_array(program->buffer_count, sizeof *offsets);
+    program->work_bytes = UINT64_MAX;
+    for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
+        if (count > 1) qsort(candidates, count, sizeof *candidates, orders[i]);
+        uint64_t arena = place_in_order(program, live, candidates, count, offsets);
+        if (arena >= program->work_bytes) continue;
+        program->work_bytes = arena;
+        for (int k = 0; k < count; k++)
+            program->buffers[candidates[k].buffer].offset = offsets[candidates[k].buffer];
+    }
+    free(offsets);
+    free(candidates);
+}
+
+/* --- What is alive at once --- */
+
+/*
+ * An order in which the lanes could really run: of the lanes whose next instruction waits for
+ * nothing any more, the one that comes first in `priority` goes on. Gives each instruction its
+ * position.
+ */
+static void run_order(const struct plan_program *program, const enum lane priority[LANE_COUNT],
+                      int *position)
+{
+    int count = program->instruction_count, next[LANE_COUNT];
+    for (int i = 0; i < count; i++) position[i] = -1;
+    int *following = mem_alloc_array(count, sizeof *following); /* on the same lane */
+    for (int lane = 0; lane < LANE_COUNT; lane++) next[lane] = count;
+    for (int i = count - 1; i >= 0; i--) {
+        following[i] = next[program->instructions[i].lane];
+        next[program->instructions[i].lane] = i;
+    }
+    for (int done = 0; done < count; done++) {
+        for (int p = 0; p < LANE_COUNT; p++) {
+            int i = next[priority[p]];
+            if (i == count) continue;
+            const struct plan_instruction *instruction = &program->instructions[i];
+            int waits = 0;
+            for (int k = 0; k < instruction->wait_count; k++)
+                waits += position[instruction->waits[k]] < 0;
+            if (waits > 0) continue;
+            position[i] = done;
+            next[priority[p]] = following[i];
+            break;
+        }
+    }
+    free(following);
+}
+
+/* Updates the program's peak with the largest sum over time when instructions run at `position`. */
+static void account_order(struct plan_program *program, const struct live_ranges *live,
+                          const int *position)
+{
+    int count = program->instruction_count;
+    int64_t(*change)[BUFFER_CLASS_COUNT] = mem_alloc_array(count + 1, sizeof *change);
+    for (int r = 0; r < live->count; r++) {
+        const struct live_range *range = &live->ranges[r];
+        const struct plan_buffer *buffer = &program->buffers[range->buffer];
+        int first = count, last = -1;
+        for (int lane = 0; lane < LANE_COUNT; lane++) {
+            if (range->first[lane] < 0) continue;
+            if (position[range->first[lane]] < first) first = position[range->first[lane]];
+            if (position[range->last[lane]] > last) last = position[range->last[lane]];
+        }
+        change[first][buffer->class] += (int64_t)plan_align(buffer->bytes);
+        change[last + 1][buffer->class] -= (int64_t)plan_align(buffer->bytes);
+    }
+    int64_t alive[BUFFER_CLASS_COUNT] = {0}, sum = 0;
+    for (int b = 0; b < program->buffer_count; b++) {
+        if (!program->buffers[b].state) continue;
+        alive[program->buffers[b].class] += (int64_t)plan_align(program->buffers[b].bytes);
+        sum += (int64_t)plan_align(program->buffers[b].bytes);
+    }
+    int *at = mem_alloc_array(count, sizeof *at);
+    for (int i = 0; i < count; i++) at[position[i]] = i;
+    for (int t = 0; t < count; t++) {
+        for (int class = 0; class < BUFFER_CLASS_COUNT; class ++) {
+            alive[class] += change[t][class];
+            sum += change[t][class];
+        }
+        if ((uint64_t)sum <= program->live_peak) continue;
+        program->live_peak = (uint64_t)sum;
+        program->peak_instruction = at[t];
+        for (int class = 0; class < BUFFER_CLASS_COUNT; class ++)
+            program->class_bytes_at_peak[class] = (uint64_t)alive[class];
+    }
+    free(at);
+    free(change);
+}
+
+void plan_account(struct plan_program *program, const struct live_ranges *live)
+{
+    /* What is alive at once depends on how far communication runs ahead or falls behind. */
+    static const enum lane early[] = {LANE_COPY, LANE_COMM, LANE_COMPUTE};
+    static const enum lane late[] = {LANE_COPY, LANE_COMPUTE, LANE_COMM};
+    int *position = mem_alloc_array(program->instruction_count, sizeof *position);
+    program->live_peak = 0;
+    for (int i = 0; i < program->instruction_count; i++) position[i] = i;
+    account_order(program, live, position);
+    run_order(program, early, position);
+    account_order(program, live, position);
+    run_order(program, late, position);
+    account_order(program, live, position);
+    free(position);
+}

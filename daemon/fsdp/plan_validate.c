@@ -1,0 +1,411 @@
+/*
+ * Checks a plan as if somebody else had made it. This file: the list of instructions, its order,
+ * and what strategy and units ask for. plan_validate_memory.c: buffers. Neither uses what the
+ * builder computed on the way (clocks, uses, lifetimes), only the plan, the graph and the units.
+ * Pure functions; any thread.
+ */
+#include "fsdp/plan_validate.h"
+
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "fsdp/plan_internal.h"
+
+status_t validate_fail(const struct validator *v, int i, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    status_t status = status_new_v(STATUS_INTERNAL, format, args);
+    va_end(args);
+    if (i < 0) return status_wrap(status, "%s", v->name);
+    const struct plan_instruction *instruction = &v->program->instructions[i];
+    const char *subject = "";
+    if (instruction->op >= 0 && instruction->op < v->graph->op_count)
+        subject = v->graph->ops[instruction->op].name;
+    else if (instruction->unit >= 0 && instruction->unit < v->plan->units->unit_count)
+        subject = v->plan->units->units[instruction->unit].name;
+    return status_wrap(status, "%s: instruction %d (%s%s%s)", v->name, i,
+                       plan_instruction_name(instruction->kind), subject[0] != '\0' ? " " : "",
+                       subject);
+}
+
+int validate_owner(const struct validator *v, int value)
+{
+    int p = v->graph->values[value].parameter;
+    while (v->plan->model->parameters[p].tied_to >= 0) p = v->plan->model->parameters[p].tied_to;
+    return p;
+}
+
+/* --- Form --- */
+
+static bool kind_allowed(const struct validator *v, enum instruction_kind kind)
+{
+    switch (kind) {
+    case INSTRUCTION_COPY_BATCH:
+    case INSTRUCTION_COMPUTE: return true;
+    case INSTRUCTION_ALL_GATHER:
+    case INSTRUCTION_FREE: return v->gathers;
+    case INSTRUCTION_REDUCE_SCATTER: return v->train && v->gathers;
+    case INSTRUCTION_ALL_REDUCE: return v->train && v->reduces && !v->gathers;
+    case INSTRUCTION_REDUCE_STATS: return v->reduces;
+    case INSTRUCTION_OPTIMIZER: return v->train;
+    }
+    return false;
+}
+
+static enum lane lane_of_kind(enum instruction_kind kind)
+{
+    switch (kind) {
+    case INSTRUCTION_COPY_BATCH: return LANE_COPY;
+    case INSTRUCTION_ALL_GATHER:
+    case INSTRUCTION_REDUCE_SCATTER:
+    case INSTRUCTION_ALL_REDUCE:
+    case INSTRUCTION_REDUCE_STATS: return LANE_COMM;
+    default: return LANE_COMPUTE;
+    }
+}
+
+static bool kind_has_unit(enum instruction_kind kind)
+{
+    return kind == INSTRUCTION_ALL_GATHER || kind == INSTRUCTION_FREE ||
+           kind == INSTRUCTION_REDUCE_SCATTER || kind == INSTRUCTION_ALL_REDUCE ||
+           kind == INSTRUCTION_OPTIMIZER;
+}
+
+static uint64_t expected_traffic(const struct validator *v,
+                                 const struct plan_instruction *instruction)
+{
+    uint64_t world = (uint64_t)v->plan->options.world, bytes = 0;
+    if (kind_has_unit(instruction->kind))
+        bytes = (uint64_t)v->plan->units->units[instruction->unit].flat.padded * 4;
+    switch (instruction->kind) {
+    case INSTRUCTION_ALL_GATHER:
+    case INSTRUCTION_REDUCE_SCATTER: return bytes / world * (world - 1);
+    case INSTRUCTION_ALL_REDUCE: return 2 * bytes * (world - 1) / world;
+    case INSTRUCTION_REDUCE_STATS: return 2 * 4 * PLAN_STATS_COUNT * (world - 1) / world;
+    default: return 0;
+    }
+}
+
+static status_t check_form(const struct validator *v)
+{
+    const struct plan_program *program = v->program;
+    int last_op = -1;
+    for (int i = 0; i < program->instruction_count; i++) {
+        const struct plan_instruction *in = &program->instructions[i];
+        if (!kind_allowed(v, in->kind))
+            return validate_fail(v, i, "does not belong in this kind of program");
+        if (in->lane != lane_of_kind(in->kind))
+            return validate_fail(v, i, "is on lane %d", in->lane);
+        bool unit_fits = kind_has_unit(in->kind)
+                             ? in->unit >= 0 && in->unit < v->plan->units->unit_count
+                             : in->unit == -1;
+        if (!unit_fits) return validate_fail(v, i, "has unit %d", in->unit);
+        if (kind_has_unit(in->kind) && v->plan->units->units[in->unit].flat.padded == 0)
+            return validate_fail(v, i, "is for a unit without parameters");
+        if (in->kind == INSTRUCTION_COMPUTE) {
+            if (in->op != last_op + 1 || in->op >= v->graph->op_count)
+                return validate_fail(v, i, "runs op %d after op %d", in->op, last_op);
+            last_op = in->op;
+            if (in->backward != (in->op >= v->graph->forward_op_count))
+                return validate_fail(v, i, "is marked with the wrong pass");
+        } else if (in->op != -1) {
+            return validate_fail(v, i, "has op %d", in->op);
+        }
+        if (in->communicated != expected_traffic(v, in))
+            return validate_fail(v, i, "claims to send %llu bytes; expected %llu",
+                                 (unsigned long long)in->communicated,
+                                 (unsigned long long)expected_traffic(v, in));
+        for (int k = 0; k < in->wait_count; k++) {
+            int other = in->waits[k];
+            if (other < 0 || other >= i || (k > 0 && other <= in->waits[k - 1]) ||
+                program->instructions[other].lane == in->lane)
+                return validate_fail(v, i,
+                                     "waits for instruction %d; expected earlier ones of other "
+                                     "lanes, ascending",
+                                     other);
+        }
+    }
+    if (last_op != v->graph->op_count - 1)
+        return validate_fail(v, -1, "%d of the graph's %d ops are run", last_op + 1,
+                             v->graph->op_count);
+    return STATUS_OKAY;
+}
+
+static status_t check_clocks(struct validator *v)
+{
+    const struct plan_program *program = v->program;
+    int last[LANE_COUNT] = {-1, -1, -1};
+    v->clocks = mem_alloc_array((size_t)program->instruction_count * LANE_COUNT, sizeof *v->clocks);
+    for (int i = 0; i < program->instruction_count; i++) {
+        const struct plan_instruction *in = &program->instructions[i];
+        int *clock = &v->clocks[i * LANE_COUNT];
+        for (int lane = 0; lane < LANE_COUNT; lane++)
+            clock[lane] = last[in->lane] < 0 ? -1 : v->clocks[last[in->lane] * LANE_COUNT + lane];
+        for (int k = 0; k < in->wait_count; k++)
+            for (int lane = 0; lane < LANE_COUNT; lane++)
+                if (v->clocks[in->waits[k] * LANE_COUNT + lane] > clock[lane])
+                    clock[lane] = v->clocks[in->waits[k] * LANE_COUNT + lane];
+        clock[in->lane] = i;
+        last[in->lane] = i;
+        if (memcmp(clock, &program->clocks[i * LANE_COUNT], LANE_COUNT * sizeof *clock) != 0)
+            return validate_fail(v, i, "has a clock that its waits do not give");
+    }
+    return STATUS_OKAY;
+}
+
+/* --- What is in the list, and how often --- */
+
+enum { OP_UNITS_MAX = OP_MAX_INPUTS > OP_MAX_OUTPUTS ? OP_MAX_INPUTS : OP_MAX_OUTPUTS };
+
+/* The distinct units whose parameters the op reads or, with `gradient`, whose gradients it writes.
+ */
+static int op_units(const struct validator *v, int op, bool gradient, int units[OP_UNITS_MAX])
+{
+    const struct graph_op *o = &v->graph->ops[op];
+    int count = 0;
+    for (int k = 0; k < (gradient ? OP_MAX_OUTPUTS : OP_MAX_INPUTS); k++) {
+        int value = gradient ? o->outputs[k] : o->inputs[k];
+        if (value < 0) continue;
+        enum value_kind kind = v->graph->values[value].kind;
+        if (kind != (gradient ? VALUE_PARAMETER_GRADIENT : VALUE_PARAMETER)) continue;
+        int unit = v->plan->units->unit_of_parameter[validate_owner(v, value)];
+        bool known = false;
+        for (int i = 0; i < count; i++) known = known || units[i] == unit;
+        if (!known) units[count++] = unit;
+    }
+    return count;
+}
+
+static bool op_uses_unit(const struct validator *v, int op, int unit)
+{
+    int units[OP_UNITS_MAX];
+    for (int k = op_units(v, op, false, units) - 1; k >= 0; k--)
+        if (units[k] == unit) return true;
+    return false;
+}
+
+static status_t check_batch_and_stats(const struct validator *v)
+{
+    int copy = -1, stats = -1;
+    for (int i = 0; i < v->program->instruction_count; i++) {
+        const struct plan_instruction *in = &v->program->instructions[i];
+        if (in->kind == INSTRUCTION_COPY_BATCH) {
+            if (copy >= 0) return validate_fail(v, i, "is the second of its kind");
+            copy = i;
+        }
+        if (in->kind == INSTRUCTION_REDUCE_STATS) {
+            if (stats >= 0) return validate_fail(v, i, "is the second of its kind");
+            stats = i;
+        }
+    }
+    if (copy < 0) return validate_fail(v, -1, "the batch is never copied");
+    if (!v->reduces) return STATUS_OKAY;
+    if (stats < 0) return validate_fail(v, -1, "the statistics are never reduced");
+    for (int i = 0; i < v->program->instruction_count; i++) {
+        const struct plan_instruction *in = &v->program->instructions[i];
+        if (in->kind != INSTRUCTION_COMPUTE) continue;
+        for (int k = 0; k < OP_MAX_OUTPUTS; k++) {
+            int value = v->graph->ops[in->op].outputs[k];
+            if (value < 0 || (value != v->graph->loss && value != v->graph->correct)) continue;
+            if (!validate_before(v, i, stats))
+                return validate_fail(v, i, "is not done when the statistics are reduced");
+        }
+    }
+    return STATUS_OKAY;
+}
+
+/* Every trainable unit: gradients written, reduced once after the last of them, optimized once
+ * after that; nothing of the kind for frozen ones. */
+static status_t check_gradients(const struct validator *v)
+{
+    int unit_count = v->plan->units->unit_count, units[OP_UNITS_MAX];
+    struct {
+        int write, reduce, optimize;
+    } *of = mem_alloc_array(unit_count, sizeof *of);
+    for (int u = 0; u < unit_count; u++) of[u].write = of[u].reduce = of[u].optimize = -1;
+    status_t status = STATUS_OKAY;
+    for (int i = 0; i < v->program->instruction_count && status == STATUS_OKAY; i++) {
+        const struct plan_instruction *in = &v->program->instructions[i];
+        int u = in->unit;
+        switch (in->kind) {
+        case INSTRUCTION_COMPUTE:
+            for (int k = op_units(v, in->op, true, units) - 1; k >= 0; k--) {
+                of[units[k]].write = i;
+                if (of[units[k]].reduce >= 0)
+                    status = validate_fail(v, i, "writes a gradient that was reduced before");
+                if (!v->train || v->plan->units->units[units[k]].frozen)
+                    status = validate_fail(v, i, "writes a gradient that nobody uses");
+            }
+            break;
+        case INSTRUCTION_REDUCE_SCATTER:
+        case INSTRUCTION_ALL_REDUCE:
+            if (of[u].reduce >= 0) status = validate_fail(v, i, "reduces a second time");
+            else if (of[u].write < 0 || !validate_before(v, of[u].write, i))
+                status = validate_fail(v, i, "does not wait for the gradient");
+            of[u].reduce = i;
+            break;
+        case INSTRUCTION_OPTIMIZER: {
+            int ready = v->reduces ? of[u].reduce : of[u].write;
+            if (of[u].optimize >= 0) status = validate_fail(v, i, "is the unit's second");
+            else if (ready < 0 || !validate_before(v, ready, i))
+                status = validate_fail(v, i, "does not wait for the reduced gradient");
+            of[u].optimize = i;
+            break;
+        }
+        default: break;
+        }
+    }
+    for (int u = 0; u < unit_count && v->train && status == STATUS_OKAY; u++) {
+        const struct unit *unit = &v->plan->units->units[u];
+        if (unit->frozen || unit->flat.parameter_count == 0) continue;
+        if (v->reduces && of[u].reduce < 0)
+            status = validate_fail(v, -1, "the gradient of unit %s is never reduced", unit->name);
+        else if (of[u].optimize < 0)
+            status = validate_fail(v, -1, "unit %s is never optimized", unit->name);
+    }
+    free(of);
+    return status;
+}
+
+/* --- Gathered units --- */
+
+struct gathering {
+    int gather; /* -1 while not gathered */
+    bool used;
+    int free; /* the FREE before, -1 */
+};
+
+/* The instruction that frees what `gather` gathers, and the first that uses it. */
+static void find_end(const struct validator *v, int gather, int *first_use, int *freed)
+{
+    int unit = v->program->instructions[gather].unit;
+    *first_use = *freed = v->program->instruction_count;
+    for (int i = gather + 1; i < v->program->instruction_count; i++) {
+        const struct plan_instruction *in = &v->program->instructions[i];
+        if (in->kind == INSTRUCTION_COMPUTE && *first_use > i && op_uses_unit(v, in->op, unit))
+            *first_use = i;
+        if (in->kind == INSTRUCTION_FREE && in->unit == unit) {
+            *freed = i;
+            return;
+        }
+    }
+}
+
+struct interval {
+    int gather, first_use, freed; /* instructions; the program's end if there is none */
+};
+
+/* The limiter: when a gather may start, no more units than the limit, itself included, may be
+ * gathered and not freed; more only if they are all still needed when this one is first used. */
+
+static status_t check_limit(const struct validator *v, const struct interval *intervals, int count)
+{
+    int count_end = v->program->instruction_count;
+    for (int i = 0; i < count; i++) {
+        int at_once = 1, needed = 1;
+        for (int k = 0; k < i; k++) {
+            int freed = intervals[k].freed;
+            if (freed < count_end && validate_before(v, freed, intervals[i].gather)) continue;
+            at_once++;
+            if (freed > intervals[i].first_use) needed++;
+        }
+        int limit = v->plan->options.gathered_limit;
+        if (at_once > limit && at_once > needed)
+            return validate_fail(v, intervals[i].gather,
+                                 "may be the unit gathered as number %d; the limit is %d", at_once,
+                                 limit);
+    }
+    return STATUS_OKAY;
+}
+
+static status_t check_gathers(const struct validator *v)
+{
+    int unit_count = v->plan->units->unit_count, count = v->program->instruction_count,
+        units[OP_UNITS_MAX];
+    struct gathering *of = mem_alloc_array(unit_count, sizeof *of);
+    for (int u = 0; u < unit_count; u++) of[u] = (struct gathering){.gather = -1, .free = -1};
+    struct interval *intervals = mem_alloc_array(count, sizeof *intervals);
+    int interval_count = 0;
+    status_t status = STATUS_OKAY;
+    for (int i = 0; i < count && status == STATUS_OKAY; i++) {
+        const struct plan_instruction *in = &v->program->instructions[i];
+        struct gathering *unit = in->unit >= 0 ? &of[in->unit] : NULL;
+        switch (in->kind) {
+        case INSTRUCTION_ALL_GATHER:
+            if (unit->gather >= 0) status = validate_fail(v, i, "is gathered already");
+            else if (unit->free >= 0 && !validate_before(v, unit->free, i))
+                status = validate_fail(v, i, "may overwrite what is not freed yet");
+            unit->gather = i;
+            unit->used = false;
+            if (v->plan->units->units[in->unit].modules[0] != 0) {
+                struct interval *interval = &intervals[interval_count++];
+                interval->gather = i;
+                find_end(v, i, &interval->first_use, &interval->freed);
+            }
+            break;
+        case INSTRUCTION_FREE:
+            if (unit->gather < 0) status = validate_fail(v, i, "frees what is not gathered");
+            else if (!unit->used) status = validate_fail(v, i, "frees what was gathered in vain");
+            unit->gather = -1;
+            unit->free = i;
+            break;
+        case INSTRUCTION_COMPUTE:
+            for (int k = op_units(v, in->op, false, units) - 1; k >= 0; k--) {
+                struct gathering *used = &of[units[k]];
+                used->used = true;
+                if (used->gather < 0 || !validate_before(v, used->gather, i))
+                    status = validate_fail(v, i, "uses unit %s, which is not gathered then",
+                                           v->plan->units->units[units[k]].name);
+            }
+            break;
+        default: break;
+        }
+    }
+    for (int u = 0; u < unit_count && status == STATUS_OKAY; u++)
+        if (of[u].gather >= 0)
+            status = validate_fail(v, of[u].gather, "gathers what is never freed");
+    if (status == STATUS_OKAY) status = check_limit(v, intervals, interval_count);
+    free(intervals);
+    free(of);
+    return status;
+}
+
+static status_t validate_program(struct validator *v)
+{
+    TRY(check_form(v));
+    TRY(check_clocks(v));
+    TRY(check_batch_and_stats(v));
+    TRY(check_gradients(v));
+    if (v->gathers) TRY(check_gathers(v));
+    return validate_memory(v);
+}
+
+status_t plan_validate(const struct plan *plan)
+{
+    const struct plan_program *programs[] = {&plan->train, &plan->evaluate};
+    uint64_t work_bytes = 0;
+    for (int i = 0; i < 2; i++) {
+        if (programs[i]->graph == NULL) continue;
+        bool shards = plan->options.strategy == STRATEGY_FULL_SHARD;
+        struct validator v = {.plan = plan,
+                              .program = programs[i],
+                              .graph = programs[i]->graph,
+                              .name = i == 0 ? "train" : "evaluate",
+                              .train = i == 0,
+                              .gathers = shards && plan->options.world > 1,
+                              .reduces = plan->options.world > 1};
+        status_t status = validate_program(&v);
+        free(v.clocks);
+        TRY(status);
+        if (programs[i]->work_bytes > work_bytes) work_bytes = programs[i]->work_bytes;
+    }
+    if (plan->work_bytes != work_bytes || plan->peak_bytes != plan->state_bytes + work_bytes)
+        return status_new(STATUS_INTERNAL, "the arenas are not as large as the programs say");
+    if (plan->hash != plan_compute_hash(plan))
+        return status_new(STATUS_INTERNAL, "the hash is not the plan's");
+    return STATUS_OKAY;
+}

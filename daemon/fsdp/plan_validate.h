@@ -1,0 +1,33 @@
+/* What the two halves of plan_validate share; see plan_validate.c. Internal to this room. */
+#ifndef FSDPD_FSDP_PLAN_VALIDATE_H
+#define FSDPD_FSDP_PLAN_VALIDATE_H
+
+#include "fsdp/plan.h"
+
+struct validator {
+    const struct plan *plan;
+    const struct plan_program *program;
+    const struct graph *graph;
+    const char *name; /* of the program */
+    bool train;
+    bool gathers, reduces; /* what strategy and world ask for */
+    int *clocks;           /* own ones, from the waits */
+};
+
+/* An INTERNAL error that names the program and instruction `i` (-1: none). */
+status_t validate_fail(const struct validator *v, int i, const char *format, ...)
+    FSDPD_PRINTF(3, 4);
+
+/* Whether instruction `a` is done before `b` starts, by the validator's own clocks. */
+static inline bool validate_before(const struct validator *v, int a, int b)
+{
+    return a != b && v->clocks[b * LANE_COUNT + v->program->instructions[a].lane] >= a;
+}
+
+/* The parameter that owns the memory of the parameter of a value. */
+int validate_owner(const struct validator *v, int value);
+
+/* plan_validate_memory.c: buffers, places, sharing of bytes, order of reads and writes, figures. */
+status_t validate_memory(const struct validator *v) FSDPD_MUST_USE;
+
+#endif

@@ -1,0 +1,536 @@
+/*
+ * The second half of plan_validate: every operand lies where it should and inside its arena, what
+ * shares bytes is ordered, reads follow writes, and the figures are right. Pure functions; any
+ * thread.
+ *
+ * It looks at storages: runs of bytes with one meaning from their first touch to their last. A
+ * value is one (with its views), a gathered unit is one per gather, so are a unit's gradient, a
+ * scratch buffer, and each piece of state. Two storages that share a byte must not overlap in time;
+ * within a storage every write is ordered with every other touch.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "fsdp/plan_internal.h"
+#include "fsdp/plan_validate.h"
+
+struct storage {
+    int buffer;
+    uint64_t begin, end; /* bytes in the arena */
+    bool state;
+    bool written; /* so far, while walking; state that lives on from step to step starts written */
+    int write;    /* last write, -1 */
+    int read[LANE_COUNT];                    /* last reads since then, -1 */
+    int first[LANE_COUNT], last[LANE_COUNT]; /* touches, -1 */
+};
+
+struct storages {
+    struct storage *items;
+    int count, capacity;
+    int *of_value;  /* activations and gradients, -1 before they are written */
+    int *of_buffer; /* everything else; of a gathered buffer, the latest gather's */
+};
+
+static const char *storage_name(const struct validator *v, const struct storage *storage)
+{
+    const struct plan_buffer *buffer = &v->program->buffers[storage->buffer];
+    if (buffer->value >= 0) return v->graph->values[buffer->value].name;
+    return plan_buffer_class_name(buffer->class);
+}
+
+/* --- Places --- */
+
+static status_t check_buffers(const struct validator *v)
+{
+    for (int b = 0; b < v->program->buffer_count; b++) {
+        const struct plan_buffer *buffer = &v->program->buffers[b];
+        uint64_t arena = buffer->state ? v->plan->state_bytes : v->program->work_bytes, end;
+        if ((unsigned)buffer->class >= BUFFER_CLASS_COUNT)
+            return validate_fail(v, -1, "buffer %d has class %d", b, buffer->class);
+        if (buffer->offset % PLAN_ALIGN != 0)
+            return validate_fail(v, -1, "buffer %d (%s) lies at %llu, not at a multiple of %d", b,
+                                 plan_buffer_class_name(buffer->class),
+                                 (unsigned long long)buffer->offset, PLAN_ALIGN);
+        if (__builtin_add_overflow(buffer->offset, buffer->bytes, &end) || end > arena)
+            return validate_fail(v, -1, "buffer %d (%s) leaves its arena of %llu bytes", b,
+                                 plan_buffer_class_name(buffer->class), (unsigned long long)arena);
+        bool no_shard = v->plan->options.strategy == STRATEGY_NO_SHARD;
+        bool state = buffer->class == BUFFER_SHARD || buffer->class == BUFFER_OPTIMIZER ||
+                     buffer->class == BUFFER_BATCH || buffer->class == BUFFER_STATS ||
+                     (buffer->class == BUFFER_GRADIENT && no_shard);
+        if (buffer->state != state)
+            return validate_fail(v, -1, "buffer %d (%s) is in the wrong arena", b,
+                                 plan_buffer_class_name(buffer->class));
+    }
+    return STATUS_OKAY;
+}
+
+static uint64_t bytes_of_class(const struct validator *v, enum buffer_class class, int unit)
+{
+    const struct flat_parameter *flat = &v->plan->units->units[unit].flat;
+    bool whole = v->plan->options.strategy == STRATEGY_NO_SHARD || class == BUFFER_GATHERED ||
+                 class == BUFFER_GRADIENT;
+    return (uint64_t)(whole ? flat->padded : flat->shard) * 4;
+}
+
+/* That `buffer` is the unit's buffer of this class, large enough. */
+static status_t check_unit_buffer(const struct validator *v, int i, int buffer,
+                                  enum buffer_class class, int unit)
+{
+    if (buffer < 0 || buffer >= v->program->buffer_count)
+        return validate_fail(v, i, "has no buffer for its %s", plan_buffer_class_name(class));
+    const struct plan_buffer *found = &v->program->buffers[buffer];
+    if (found->class != class || found->unit != unit)
+        return validate_fail(v, i, "has buffer %d (%s) for its %s", buffer,
+                             plan_buffer_class_name(found->class), plan_buffer_class_name(class));
+    if (unit >= 0 && found->bytes != bytes_of_class(v, class, unit))
+        return validate_fail(v, i, "has %llu bytes for its %s; expected %llu",
+                             (unsigned long long)found->bytes, plan_buffer_class_name(class),
+                             (unsigned long long)bytes_of_class(v, class, unit));
+    return STATUS_OKAY;
+}
+
+static status_t check_operands(const struct validator *v, int i)
+{
+    const struct plan_instruction *in = &v->program->instructions[i];
+    enum buffer_class gradient =
+        v->plan->options.strategy == STRATEGY_NO_SHARD ? BUFFER_GRADIENT : BUFFER_GRADIENT_SHARD;
+    if (in->workspace >= v->program->buffer_count ||
+        (in->workspace >= 0 && v->program->buffers[in->workspace].class != BUFFER_WORKSPACE))
+        return validate_fail(v, i, "has buffer %d for its scratch memory", in->workspace);
+    bool reduces = in->kind == INSTRUCTION_REDUCE_SCATTER || in->kind == INSTRUCTION_ALL_REDUCE ||
+                   in->kind == INSTRUCTION_REDUCE_STATS;
+    uint64_t scratch = in->workspace < 0 ? 0 : v->program->buffers[in->workspace].bytes;
+    if (reduces && scratch != v->plan->options.collective_workspace_bytes)
+        return validate_fail(v, i, "has %llu bytes of scratch memory; expected %llu",
+                             (unsigned long long)scratch,
+                             (unsigned long long)v->plan->options.collective_workspace_bytes);
+    switch (in->kind) {
+    case INSTRUCTION_ALL_GATHER:
+        TRY(check_unit_buffer(v, i, in->source, BUFFER_SHARD, in->unit));
+        return check_unit_buffer(v, i, in->target, BUFFER_GATHERED, in->unit);
+    case INSTRUCTION_FREE: return check_unit_buffer(v, i, in->source, BUFFER_GATHERED, in->unit);
+    case INSTRUCTION_REDUCE_SCATTER:
+        TRY(check_unit_buffer(v, i, in->source, BUFFER_GRADIENT, in->unit));
+        return check_unit_buffer(v, i, in->target, BUFFER_GRADIENT_SHARD, in->unit);
+    case INSTRUCTION_ALL_REDUCE:
+        TRY(check_unit_buffer(v, i, in->source, BUFFER_GRADIENT, in->unit));
+        return check_unit_buffer(v, i, in->target, BUFFER_GRADIENT, in->unit);
+    case INSTRUCTION_REDUCE_STATS:
+        TRY(check_unit_buffer(v, i, in->source, BUFFER_STATS, -1));
+        return check_unit_buffer(v, i, in->target, BUFFER_STATS, -1);
+    case INSTRUCTION_OPTIMIZER:
+        TRY(check_unit_buffer(v, i, in->source, gradient, in->unit));
+        return check_unit_buffer(v, i, in->target, BUFFER_SHARD, in->unit);
+    default: return STATUS_OKAY;
+    }
+}
+
+/* That a value lies in the right buffer, at the right place in it, and ends inside it. */
+static status_t check_value(const struct validator *v, int i, int value)
+{
+    const struct graph_value *it = &v->graph->values[value];
+    int buffer = v->program->buffer_of_value[value];
+    if (buffer < 0 || buffer >= v->program->buffer_count)
+        return validate_fail(v, i, "touches %s, which has no buffer", it->name);
+    const struct plan_buffer *found = &v->program->buffers[buffer];
+    uint64_t offset = v->program->offset_of_value[value], bytes = tensor_bytes(&it->type), end;
+    if (__builtin_add_overflow(offset, bytes, &end) || end > found->bytes)
+        return validate_fail(v, i, "touches %s, which leaves its buffer %d", it->name, buffer);
+    int unit = -1, expected = -1;
+    uint64_t place = 0;
+    bool no_shard = v->plan->options.strategy == STRATEGY_NO_SHARD;
+    switch (it->kind) {
+    case VALUE_INPUT:
+    case VALUE_TARGET: expected = BUFFER_BATCH; break;
+    case VALUE_LOSS:
+    case VALUE_CORRECT:
+        expected = BUFFER_STATS;
+        place = 4 * (it->kind == VALUE_LOSS ? PLAN_STAT_LOSS : PLAN_STAT_CORRECT);
+        break;
+    case VALUE_PARAMETER:
+    case VALUE_PARAMETER_GRADIENT: {
+        int owner = validate_owner(v, value);
+        unit = v->plan->units->unit_of_parameter[owner];
+        const struct flat_parameter *flat = &v->plan->units->units[unit].flat;
+        int at = 0;
+        while (at < flat->parameter_count && flat->parameters[at] != owner) at++;
+        if (at == flat->parameter_count)
+            return validate_fail(v, i, "uses %s, which its unit does not hold", it->name);
+        place = (uint64_t)flat->offsets[at] * 4;
+        if (it->kind == VALUE_PARAMETER) expected = v->gathers ? BUFFER_GATHERED : BUFFER_SHARD;
+        else expected = v->gathers || no_shard ? BUFFER_GRADIENT : BUFFER_GRADIENT_SHARD;
+        break;
+    }
+    case VALUE_ACTIVATION:
+    case VALUE_GRADIENT: return STATUS_OKAY;
+    }
+    bool batch = it->kind == VALUE_INPUT || it->kind == VALUE_TARGET;
+    if ((int)found->class != expected || found->unit != unit || offset != place ||
+        (batch && found->value != value))
+        return validate_fail(v, i,
+                             "touches %s at byte %llu of buffer %d (%s); expected byte %llu "
+                             "of its %s",
+                             it->name, (unsigned long long)offset, buffer,
+                             plan_buffer_class_name(found->class), (unsigned long long)place,
+                             plan_buffer_class_name(expected));
+    return STATUS_OKAY;
+}
+
+/* --- Storages and who touches them --- */
+
+static int add_storage(const struct validator *v, struct storages *all, int buffer, uint64_t offset,
+                       uint64_t bytes)
+{
+    MEM_GROW(all->items, all->count, all->capacity);
+    const struct plan_buffer *it = &v->program->buffers[buffer];
+    struct storage *storage = &all->items[all->count];
+    *storage =
+        (struct storage){.buffer = buffer,
+                         .begin = it->offset + offset,
+                         .end = it->offset + offset + bytes,
+                         .state = it->state,
+                         .written = it->class == BUFFER_SHARD || it->class == BUFFER_OPTIMIZER,
+                         .write = -1};
+    for (int lane = 0; lane < LANE_COUNT; lane++)
+        storage->read[lane] = storage->first[lane] = storage->last[lane] = -1;
+    return all->count++;
+}
+
+static void note_touch(const struct validator *v, struct storage *storage, int i)
+{
+    enum lane lane = v->program->instructions[i].lane;
+    if (storage->first[lane] < 0) storage->first[lane] = i;
+    storage->last[lane] = i;
+}
+
+static status_t read_storage(const struct validator *v, struct storage *storage, int i)
+{
+    if (!storage->written)
+        return validate_fail(v, i, "reads %s, which nothing has written", storage_name(v, storage));
+    if (storage->write >= 0 && storage->write != i && !validate_before(v, storage->write, i))
+        return validate_fail(v, i, "reads %s without waiting for instruction %d, which writes it",
+                             storage_name(v, storage), storage->write);
+    storage->read[v->program->instructions[i].lane] = i;
+    note_touch(v, storage, i);
+    return STATUS_OKAY;
+}
+
+static status_t write_storage(const struct validator *v, struct storage *storage, int i)
+{
+    int others[LANE_COUNT + 1], count = 0;
+    for (int lane = 0; lane < LANE_COUNT; lane++) others[count++] = storage->read[lane];
+    others[count++] = storage->write;
+    for (int k = 0; k < count; k++)
+        if (others[k] >= 0 && others[k] != i && !validate_before(v, others[k], i))
+            return validate_fail(v, i, "writes %s without waiting for instruction %d",
+                                 storage_name(v, storage), others[k]);
+    for (int lane = 0; lane < LANE_COUNT; lane++) storage->read[lane] = -1;
+    storage->written = true;
+    storage->write = i;
+    note_touch(v, storage, i);
+    return STATUS_OKAY;
+}
+
+static bool own_storage(const struct graph_value *value)
+{
+    return value->kind == VALUE_ACTIVATION || value->kind == VALUE_GRADIENT;
+}
+
+/* The storage of a value that is read or was written before. */
+static struct storage *storage_of_value(const struct validator *v, struct storages *all, int value)
+{
+    int buffer = v->program->buffer_of_value[value];
+    int s = all->of_value[value] >= 0               ? all->of_value[value]
+            : own_storage(&v->graph->values[value]) ? -1
+                                                    : all->of_buffer[buffer];
+    return s >= 0 ? &all->items[s] : NULL;
+}
+
+/* A shape that has the same bytes in either layout. */
+static bool layouts_agree(const struct tensor_type *a, const struct tensor_type *b)
+{
+    const struct tensor_type *types[] = {a, b};
+    if (a->layout == b->layout) return tensor_same_shape(a, b) || a->layout == LAYOUT_PLAIN;
+    for (int i = 0; i < 2; i++)
+        if (types[i]->layout == LAYOUT_CHANNELS_LAST &&
+            (types[i]->dim_count != 4 ||
+             (types[i]->dims[1] != 1 && types[i]->dims[2] * types[i]->dims[3] != 1)))
+            return false;
+    return true;
+}
+
+static uint64_t address(const struct validator *v, int value)
+{
+    return v->program->buffers[v->program->buffer_of_value[value]].offset +
+           v->program->offset_of_value[value];
+}
+
+/* Whether output 0 of the op is the same storage as input 0: a reshape in place. */
+static bool is_view(const struct validator *v, const struct graph_op *op)
+{
+    if (op->kind != OP_RESHAPE) return false;
+    int from = op->inputs[0], to = op->outputs[0];
+    return v->program->buffer_of_value[from] == v->program->buffer_of_value[to] &&
+           address(v, from) == address(v, to) &&
+           layouts_agree(&v->graph->values[from].type, &v->graph->values[to].type);
+}
+
+static status_t walk_op(const struct validator *v, struct storages *all, int i, bool *written)
+{
+    const struct graph_op *op = &v->graph->ops[v->program->instructions[i].op];
+    for (int k = 0; k < OP_MAX_INPUTS; k++) {
+        int value = op->inputs[k];
+        if (value < 0) continue;
+        TRY(check_value(v, i, value));
+        struct storage *storage = storage_of_value(v, all, value);
+        if (storage == NULL)
+            return validate_fail(v, i, "reads %s, which nothing has written",
+                                 v->graph->values[value].name);
+        TRY(read_storage(v, storage, i));
+    }
+    for (int k = 0; k < OP_MAX_OUTPUTS; k++) {
+        int value = op->outputs[k];
+        if (value < 0) continue;
+        const struct graph_value *it = &v->graph->values[value];
+        TRY(check_value(v, i, value));
+        if (op->accumulate[k] && !written[value])
+            return validate_fail(v, i, "adds to %s, which nothing has written", it->name);
+        if (it->kind == VALUE_PARAMETER || it->kind == VALUE_INPUT || it->kind == VALUE_TARGET)
+            return validate_fail(v, i, "writes %s", it->name);
+        written[value] = true;
+        if (own_storage(it) && all->of_value[value] < 0) {
+            if (k == 0 && is_view(v, op)) {
+                /* Nothing runs; readers of the view read the input's storage. */
+                struct storage *input = storage_of_value(v, all, op->inputs[0]);
+                all->of_value[value] = (int)(input - all->items);
+                continue;
+            }
+            all->of_value[value] =
+                add_storage(v, all, v->program->buffer_of_value[value],
+                            v->program->offset_of_value[value], tensor_bytes(&it->type));
+        }
+        TRY(write_storage(v, storage_of_value(v, all, value), i));
+    }
+    return STATUS_OKAY;
+}
+
+static status_t walk_instruction(const struct validator *v, struct storages *all, int i,
+                                 bool *written)
+{
+    const struct plan_instruction *in = &v->program->instructions[i];
+    TRY(check_operands(v, i));
+    if (in->workspace >= 0) {
+        if (all->of_buffer[in->workspace] >= 0)
+            return validate_fail(v, i, "shares its scratch buffer with another instruction");
+        all->of_buffer[in->workspace] =
+            add_storage(v, all, in->workspace, 0, v->program->buffers[in->workspace].bytes);
+        TRY(write_storage(v, &all->items[all->of_buffer[in->workspace]], i));
+    }
+    switch (in->kind) {
+    case INSTRUCTION_COMPUTE: return walk_op(v, all, i, written);
+    case INSTRUCTION_COPY_BATCH:
+        for (int b = 0; b < v->program->buffer_count; b++) {
+            enum buffer_class class = v->program->buffers[b].class;
+            if (class == BUFFER_BATCH || class == BUFFER_STATS)
+                TRY(write_storage(v, &all->items[all->of_buffer[b]], i));
+        }
+        return STATUS_OKAY;
+    case INSTRUCTION_ALL_GATHER:
+        all->of_buffer[in->target] =
+            add_storage(v, all, in->target, 0, v->program->buffers[in->target].bytes);
+        break;
+    case INSTRUCTION_OPTIMIZER: {
+        unsigned slots = 0, expected = (1u << v->plan->options.optimizer_slots) - 1;
+        for (int b = 0; b < v->program->buffer_count; b++) {
+            const struct plan_buffer *buffer = &v->program->buffers[b];
+            if (buffer->class != BUFFER_OPTIMIZER || buffer->unit != in->unit) continue;
+            TRY(check_unit_buffer(v, i, b, BUFFER_OPTIMIZER, in->unit));
+            slots |= 1u << (buffer->slot & 31);
+            TRY(read_storage(v, &all->items[all->of_buffer[b]], i));
+            TRY(write_storage(v, &all->items[all->of_buffer[b]], i));
+        }
+        if (slots != expected) return validate_fail(v, i, "lacks buffers of optimizer state");
+        break;
+    }
+    default: break;
+    }
+    if (in->source >= 0) TRY(read_storage(v, &all->items[all->of_buffer[in->source]], i));
+    if (in->target >= 0) TRY(write_storage(v, &all->items[all->of_buffer[in->target]], i));
+    return STATUS_OKAY;
+}
+
+/* Every buffer that is one storage as it stands: all but gathered units, values and scratch. */
+static void add_fixed_storages(const struct validator *v, struct storages *all)
+{
+    for (int b = 0; b < v->program->buffer_count; b++) {
+        const struct plan_buffer *buffer = &v->program->buffers[b];
+        all->of_buffer[b] = -1;
+        if (buffer->state || buffer->class == BUFFER_GRADIENT ||
+            buffer->class == BUFFER_GRADIENT_SHARD || buffer->class == BUFFER_GATHERED)
+            all->of_buffer[b] = add_storage(v, all, b, 0, buffer->bytes);
+    }
+}
+
+/* --- Sharing --- */
+
+static bool storage_before(const struct validator *v, const struct storage *a,
+                           const struct storage *b)
+{
+    for (int la = 0; la < LANE_COUNT; la++)
+        for (int lb = 0; lb < LANE_COUNT; lb++)
+            if (a->last[la] >= 0 && b->first[lb] >= 0 &&
+                !validate_before(v, a->last[la], b->first[lb]))
+                return false;
+    return true;
+}
+
+/* Whether `b` is what an element-wise op makes of `a`, in place, as the last to read it. */
+static bool taken_over(const struct validator *v, const struct storages *all,
+                       const struct storage *a, const struct storage *b)
+{
+    int i = b->first[LANE_COMPUTE];
+    if (i < 0 || i != a->last[LANE_COMPUTE] || a->begin != b->begin || a->end != b->end)
+        return false;
+    for (int lane = 0; lane < LANE_COUNT; lane++)
+        if (lane != LANE_COMPUTE && (a->last[lane] >= 0 || b->first[lane] >= 0)) return false;
+    if (v->program->instructions[i].kind != INSTRUCTION_COMPUTE) return false;
+    const struct graph_op *op = &v->graph->ops[v->program->instructions[i].op];
+    if (!op_info_get(op->kind)->element_wise || op->accumulate[0]) return false;
+    const struct tensor_type *from = &v->graph->values[op->inputs[0]].type;
+    const struct tensor_type *to = &v->graph->values[op->outputs[0]].type;
+    if (from->layout != to->layout || all->of_value[op->inputs[0]] != a - all->items ||
+        all->of_value[op->outputs[0]] != b - all->items)
+        return false;
+    for (int k = 1; k < OP_MAX_INPUTS; k++)
+        if (op->inputs[k] >= 0 && all->of_value[op->inputs[k]] == a - all->items) return false;
+    return true;
+}
+
+static bool touched(const struct storage *storage)
+{
+    for (int lane = 0; lane < LANE_COUNT; lane++)
+        if (storage->first[lane] >= 0) return true;
+    return storage->state;
+}
+
+static int compare_storage(const void *a, const void *b)
+{
+    const struct storage *x = *(struct storage *const *)a, *y = *(struct storage *const *)b;
+    if (x->state != y->state) return x->state ? -1 : 1;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+static status_t check_sharing(const struct validator *v, const struct storages *all)
+{
+    struct storage **sorted = mem_alloc_array(all->count, sizeof *sorted);
+    int count = 0;
+    for (int s = 0; s < all->count; s++)
+        if (touched(&all->items[s]) && all->items[s].begin < all->items[s].end)
+            sorted[count++] = &all->items[s];
+    if (count > 1) qsort(sorted, count, sizeof *sorted, compare_storage);
+    status_t status = STATUS_OKAY;
+    for (int i = 0; i < count && status == STATUS_OKAY; i++) {
+        const struct storage *a = sorted[i];
+        for (int k = i + 1; k < count; k++) {
+            const struct storage *b = sorted[k];
+            if (b->state != a->state || b->begin >= a->end) break;
+            if (!a->state && (storage_before(v, a, b) || storage_before(v, b, a) ||
+                              taken_over(v, all, a, b) || taken_over(v, all, b, a)))
+                continue;
+            status = validate_fail(v, -1,
+                                   "buffers %d (%s) and %d (%s) share bytes, but nothing orders "
+                                   "them",
+                                   a->buffer, storage_name(v, a), b->buffer, storage_name(v, b));
+            break;
+        }
+    }
+    free(sorted);
+    return status;
+}
+
+/* --- Figures --- */
+
+static status_t check_figures(const struct validator *v)
+{
+    const struct plan_program *program = v->program;
+    uint64_t sum = 0, *alive = mem_alloc_array(program->instruction_count + 1, sizeof *alive);
+    uint64_t state = 0, most = 0;
+    for (int b = 0; b < program->buffer_count; b++) {
+        const struct plan_buffer *buffer = &program->buffers[b];
+        if (buffer->state) state += plan_align(buffer->bytes);
+        /* Gathered buffers may be dead in between; the others give a lower bound. */
+        if (buffer->state || buffer->class == BUFFER_GATHERED || buffer->first < 0) continue;
+        alive[buffer->first] += plan_align(buffer->bytes);
+        alive[buffer->last + 1] -= plan_align(buffer->bytes);
+    }
+    for (int i = 0; i < program->instruction_count; i++) {
+        sum += alive[i];
+        if (sum > most) most = sum;
+    }
+    free(alive);
+    if (program->live_peak < state + most ||
+        program->live_peak > v->plan->state_bytes + program->work_bytes)
+        return validate_fail(v, -1, "%llu bytes cannot be the most that is alive at once",
+                             (unsigned long long)program->live_peak);
+    uint64_t classes = 0;
+    for (int c = 0; c < BUFFER_CLASS_COUNT; c++) classes += program->class_bytes_at_peak[c];
+    if (classes != program->live_peak || program->peak_instruction < 0 ||
+        program->peak_instruction >= program->instruction_count)
+        return validate_fail(v, -1, "the memory table does not add up to its peak");
+    return STATUS_OKAY;
+}
+
+/* first and last of every work buffer, as the storages saw them. */
+static status_t check_touches(const struct validator *v, const struct storages *all)
+{
+    int count = v->program->buffer_count;
+    int *first = mem_alloc_array(count, sizeof *first),
+        *last = mem_alloc_array(count, sizeof *last);
+    for (int b = 0; b < count; b++) first[b] = last[b] = -1;
+    for (int s = 0; s < all->count; s++) {
+        const struct storage *storage = &all->items[s];
+        if (storage->state) continue;
+        for (int lane = 0; lane < LANE_COUNT; lane++) {
+            if (storage->first[lane] < 0) continue;
+            int b = storage->buffer;
+            if (first[b] < 0 || storage->first[lane] < first[b]) first[b] = storage->first[lane];
+            if (storage->last[lane] > last[b]) last[b] = storage->last[lane];
+        }
+    }
+    status_t status = STATUS_OKAY;
+    for (int b = 0; b < count && status == STATUS_OKAY; b++) {
+        const struct plan_buffer *buffer = &v->program->buffers[b];
+        if (buffer->first != first[b] || buffer->last != last[b])
+            status = validate_fail(v, -1,
+                                   "buffer %d (%s) is touched by instructions %d to %d, not "
+                                   "%d to %d",
+                                   b, plan_buffer_class_name(buffer->class), first[b], last[b],
+                                   buffer->first, buffer->last);
+    }
+    free(first);
+    free(last);
+    return status;
+}
+
+status_t validate_memory(const struct validator *v)
+{
+    TRY(check_buffers(v));
+    struct storages all = {.of_value = mem_alloc_array(v->graph->value_count, sizeof(int)),
+                           .of_buffer = mem_alloc_array(v->program->buffer_count, sizeof(int))};
+    for (int value = 0; value < v->graph->value_count; value++) all.of_value[value] = -1;
+    add_fixed_storages(v, &all);
+    bool *written = mem_alloc_array(v->graph->value_count, sizeof *written);
+    status_t status = STATUS_OKAY;
+    for (int i = 0; i < v->program->instruction_count && status == STATUS_OKAY; i++)
+        status = walk_instruction(v, &all, i, written);
+    if (status == STATUS_OKAY) status = check_sharing(v, &all);
+    if (status == STATUS_OKAY) status = check_touches(v, &all);
+    if (status == STATUS_OKAY) status = check_figures(v);
+    free(written);
+    free(all.items);
+    free(all.of_value);
+    free(all.of_buffer);
+    return status;
+}

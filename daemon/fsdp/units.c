@@ -1,0 +1,389 @@
+/*
+ * From a wrap policy to units: which modules each unit wraps, which unit owns each parameter, and
+ * the flat parameters. Pure functions; any thread. A unit_set owns everything it points to.
+ */
+#include "fsdp/units.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "fsdp/flat_parameter.h"
+#include "fsdp/wrap_size.h"
+
+/* The policy's choice, before parameters are laid out. Groups are numbered as they were found; the
+ * root's group is the last. */
+struct choice {
+    const struct model *model;
+    int *group_of_module; /* of the modules that a group wraps: its number; others -1 */
+    int *nearest;         /* by module: the group of itself or the nearest ancestor that has one */
+    int group_count;      /* root included */
+};
+
+/* Modules by path, for looking up many. */
+struct path_index {
+    const char *path;
+    int module;
+};
+
+static int path_compare(const void *a, const void *b)
+{
+    return strcmp(((const struct path_index *)a)->path, ((const struct path_index *)b)->path);
+}
+
+static struct path_index *path_index_new(const struct model *model)
+{
+    struct path_index *index = mem_alloc_array(model->module_count, sizeof *index);
+    for (int m = 0; m < model->module_count; m++)
+        index[m] = (struct path_index){.path = model->modules[m].path, .module = m};
+    qsort(index, model->module_count, sizeof *index, path_compare);
+    return index;
+}
+
+static int path_index_find(const struct path_index *index, const struct model *model,
+                           const char *path)
+{
+    struct path_index key = {.path = path};
+    const struct path_index *found =
+        bsearch(&key, index, model->module_count, sizeof key, path_compare);
+    return found != NULL ? found->module : -1;
+}
+
+static status_t unknown_module(const struct model *model, int unit, const char *path)
+{
+    const char **paths = mem_alloc_array(model->module_count, sizeof *paths);
+    for (int m = 1; m < model->module_count; m++) paths[m - 1] = model->modules[m].path;
+    const char *nearest = text_nearest(path, paths, model->module_count - 1);
+    free(paths);
+    if (nearest == NULL)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "wrap unit %d names the module '%s', which %s does not have", unit + 1,
+                          path, model->modules[0].type);
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "wrap unit %d names the module '%s', which %s does not have; did you mean "
+                      "'%s'?",
+                      unit + 1, path, model->modules[0].type, nearest);
+}
+
+static status_t choose_listed(struct choice *choice, const struct wrap_policy *policy,
+                              const int64_t *subtree, const struct path_index *index)
+{
+    const struct model *model = choice->model;
+    if (policy->unit_count <= 0)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "the wrap policy lists no units; use the policy none for one unit");
+    for (int u = 0; u < policy->unit_count; u++) {
+        const struct wrap_unit_spec *spec = &policy->units[u];
+        if (spec->module_count <= 0)
+            return status_new(STATUS_INVALID_ARGUMENT, "wrap unit %d lists no modules", u + 1);
+        int64_t elements = 0;
+        for (int i = 0; i < spec->module_count; i++) {
+            int m = path_index_find(index, model, spec->modules[i]);
+            if (m < 0) return unknown_module(model, u, spec->modules[i]);
+            if (m == 0)
+                return status_new(STATUS_INVALID_ARGUMENT,
+                                  "wrap unit %d names the model itself, which always is the root "
+                                  "unit",
+                                  u + 1);
+            if (choice->group_of_module[m] >= 0)
+                return status_new(STATUS_INVALID_ARGUMENT,
+                                  "the module '%s' is named twice, in wrap units %d and %d",
+                                  spec->modules[i], choice->group_of_module[m] + 1, u + 1);
+            choice->group_of_module[m] = u;
+            elements += subtree[m];
+        }
+        if (elements == 0)
+            return status_new(STATUS_INVALID_ARGUMENT,
+                              "wrap unit %d ('%s') has no parameters to shard", u + 1,
+                              spec->modules[0]);
+    }
+    for (int m = 1; m < model->module_count; m++) {
+        if (choice->group_of_module[m] < 0) continue;
+        for (int a = model->modules[m].parent; a > 0; a = model->modules[a].parent)
+            if (choice->group_of_module[a] >= 0)
+                return status_new(STATUS_INVALID_ARGUMENT,
+                                  "wrap unit %d names '%s', which is inside '%s' of wrap unit %d",
+                                  choice->group_of_module[m] + 1, model->modules[m].path,
+                                  model->modules[a].path, choice->group_of_module[a] + 1);
+    }
+    choice->group_count = policy->unit_count + 1;
+    return STATUS_OKAY;
+}
+
+static status_t choose_by_size(struct choice *choice, uint64_t min_num_params,
+                               const int64_t *subtree, struct buf *notes)
+{
+    const struct model *model = choice->model;
+    char wanted[32], found[32];
+    text_format_count(min_num_params, wanted);
+    if (min_num_params == 0)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "min_num_params is 0; expected a number of parameters, at least 1");
+    if ((uint64_t)subtree[0] < min_num_params)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "min_num_params is %s, but no module reaches it: all of %s has %s "
+                          "parameters; use the policy none for one unit",
+                          wanted, model->modules[0].type,
+                          text_format_count((uint64_t)subtree[0], found));
+    bool *wrapped = mem_alloc_array(model->module_count, sizeof *wrapped);
+    wrap_by_size(model, subtree, min_num_params, wrapped);
+    int count = 0;
+    for (int m = 1; m < model->module_count; m++)
+        if (wrapped[m]) choice->group_of_module[m] = count++;
+    free(wrapped);
+    if (count == 0)
+        buf_printf(notes,
+                   "no module but the model itself holds min_num_params = %s parameters: the root "
+                   "is the only unit\n",
+                   wanted);
+    choice->group_count = count + 1;
+    return STATUS_OKAY;
+}
+
+/* Renumbers groups in the order of their first module, and finds each module's nearest one. */
+static void choice_number(struct choice *choice)
+{
+    const struct model *model = choice->model;
+    int *number = mem_alloc_array(choice->group_count, sizeof *number);
+    for (int g = 0; g < choice->group_count; g++) number[g] = -1;
+    int next = 0;
+    for (int m = 1; m < model->module_count; m++) {
+        int group = choice->group_of_module[m];
+        if (group < 0) continue;
+        if (number[group] < 0) number[group] = next++;
+        choice->group_of_module[m] = number[group];
+    }
+    free(number);
+    choice->group_of_module[0] = choice->group_count - 1;
+    for (int m = 0; m < model->module_count; m++)
+        choice->nearest[m] = choice->group_of_module[m] >= 0
+                                 ? choice->group_of_module[m]
+                                 : choice->nearest[model->modules[m].parent];
+}
+
+/* The innermost group around both `group` and `module`. */
+static int covering_group(const struct choice *choice, const int *first_module, int group,
+                          int module)
+{
+    int root = choice->group_count - 1;
+    while (group != root) {
+        int around = choice->nearest[module];
+        while (around != group && around != root)
+            around = choice->nearest[choice->model->modules[first_module[around]].parent];
+        if (around == group) return group;
+        group = choice->nearest[choice->model->modules[first_module[group]].parent];
+    }
+    return root;
+}
+
+/* By parameter: the group that owns it; tied ones follow their owner. */
+static int *assign_parameters(const struct choice *choice)
+{
+    const struct model *model = choice->model;
+    int *first_module = mem_alloc_array(choice->group_count, sizeof *first_module);
+    for (int m = model->module_count - 1; m >= 0; m--)
+        if (choice->group_of_module[m] >= 0) first_module[choice->group_of_module[m]] = m;
+    int *group = mem_alloc_array(model->parameter_count, sizeof *group);
+    for (int p = 0; p < model->parameter_count; p++) {
+        int module = model->parameters[p].module, owner = flat_parameter_owner(model, p);
+        group[p] = choice->nearest[module];
+        if (owner != p) group[owner] = covering_group(choice, first_module, group[owner], module);
+    }
+    for (int p = 0; p < model->parameter_count; p++)
+        group[p] = group[flat_parameter_owner(model, p)];
+    free(first_module);
+    return group;
+}
+
+static void note_ties(const struct choice *choice, const int *group, const char *const *names,
+                      struct buf *notes)
+{
+    const struct model *model = choice->model;
+    for (int p = 0; p < model->parameter_count; p++) {
+        int owner = flat_parameter_owner(model, p);
+        if (owner == p) continue;
+        int mine = choice->nearest[model->parameters[p].module];
+        int owners = choice->nearest[model->parameters[owner].module];
+        if (mine == group[p] && owners == group[p]) continue;
+        buf_printf(notes,
+                   "%s is tied to %s: one parameter, owned by unit %s, the innermost around all of "
+                   "its users\n",
+                   model->parameters[p].name, model->parameters[owner].name, names[group[p]]);
+    }
+}
+
+/* Things sorted into buckets, each bucket in ascending order: bucket b is items[begin[b]] to
+ * items[begin[b + 1] - 1]. Things whose bucket is negative are left out. */
+struct buckets {
+    int *items, *begin;
+};
+
+static struct buckets buckets_new(const int *bucket_of, int count, int bucket_count)
+{
+    struct buckets buckets = {.items = mem_alloc_array(count, sizeof(int)),
+                              .begin = mem_alloc_array(bucket_count + 2, sizeof(int))};
+    int *fill = buckets.begin + 1;
+    for (int i = 0; i < count; i++)
+        if (bucket_of[i] >= 0) fill[bucket_of[i] + 1]++;
+    for (int b = 1; b <= bucket_count; b++) fill[b] += fill[b - 1];
+    for (int i = 0; i < count; i++)
+        if (bucket_of[i] >= 0) buckets.items[fill[bucket_of[i]]++] = i;
+    return buckets;
+}
+
+static void buckets_deinit(struct buckets *buckets)
+{
+    free(buckets->items);
+    free(buckets->begin);
+}
+
+static bool is_frozen(const struct model *model, int parameter)
+{
+    return !model->parameters[flat_parameter_owner(model, parameter)].trainable;
+}
+
+struct laying {
+    const struct choice *choice;
+    struct unit_set *set;
+    struct buckets modules;    /* wrapped ones, by group */
+    struct buckets parameters; /* owners, by group, in registration order */
+};
+
+/* Adds the unit of `group` with those of its parameters that are frozen, or those that are not. */
+static void add_unit(struct laying *laying, int group, const char *name, bool frozen)
+{
+    const struct model *model = laying->choice->model;
+    struct unit_set *set = laying->set;
+    struct unit *unit = &set->units[set->unit_count];
+    unit->name = mem_strdup(name);
+    unit->frozen = frozen;
+    const int *modules = laying->modules.items + laying->modules.begin[group];
+    unit->module_count = laying->modules.begin[group + 1] - laying->modules.begin[group];
+    unit->modules = mem_dup(modules, unit->module_count * sizeof *modules);
+    int begin = laying->parameters.begin[group], end = laying->parameters.begin[group + 1];
+    int count = 0;
+    int *parameters = mem_alloc_array(end - begin, sizeof *parameters);
+    for (int i = begin; i < end; i++) {
+        int p = laying->parameters.items[i];
+        if (is_frozen(model, p) != frozen) continue;
+        parameters[count++] = p;
+        set->unit_of_parameter[p] = set->unit_count;
+    }
+    flat_parameter_init(&unit->flat, model, parameters, count, set->shard_world);
+    set->unit_count++;
+}
+
+/* The group's unit, or units where it holds frozen and trainable parameters; returns the last. */
+static int add_group(struct laying *laying, int group, const char *name)
+{
+    const struct model *model = laying->choice->model;
+    int begin = laying->parameters.begin[group], end = laying->parameters.begin[group + 1];
+    int frozen = 0;
+    for (int i = begin; i < end; i++) frozen += is_frozen(model, laying->parameters.items[i]);
+    if (frozen > 0 && frozen < end - begin) {
+        char *frozen_name = mem_printf("%s (frozen)", name);
+        add_unit(laying, group, frozen_name, true);
+        free(frozen_name);
+        frozen = 0;
+    }
+    add_unit(laying, group, name, frozen > 0);
+    return laying->set->unit_count - 1;
+}
+
+static struct unit_set *lay_out(const struct choice *choice, int shard_world, struct buf *notes)
+{
+    const struct model *model = choice->model;
+    int *group = assign_parameters(choice);
+    int *owners_group = mem_dup(group, model->parameter_count * sizeof *group);
+    for (int p = 0; p < model->parameter_count; p++)
+        if (model->parameters[p].tied_to >= 0) owners_group[p] = -1;
+
+    struct unit_set *set = mem_alloc(sizeof *set);
+    set->shard_world = shard_world;
+    set->units = mem_alloc_array(2 * (size_t)choice->group_count, sizeof *set->units);
+    set->unit_of_parameter = mem_alloc_array(model->parameter_count, sizeof(int));
+    set->unit_of_module = mem_alloc_array(model->module_count, sizeof(int));
+    struct laying laying = {.choice = choice,
+                            .set = set,
+                            .modules = buckets_new(choice->group_of_module, model->module_count,
+                                                   choice->group_count),
+                            .parameters = buckets_new(owners_group, model->parameter_count,
+                                                      choice->group_count)};
+    const char **names = mem_alloc_array(choice->group_count, sizeof *names);
+    int *unit_of_group = mem_alloc_array(choice->group_count, sizeof *unit_of_group);
+    for (int g = 0; g < choice->group_count; g++) {
+        int first = laying.modules.items[laying.modules.begin[g]];
+        names[g] = first == 0 ? "(root)" : model->modules[first].path;
+        unit_of_group[g] = add_group(&laying, g, names[g]);
+    }
+    for (int p = 0; p < model->parameter_count; p++)
+        set->unit_of_parameter[p] = set->unit_of_parameter[flat_parameter_owner(model, p)];
+    for (int m = 0; m < model->module_count; m++)
+        set->unit_of_module[m] = unit_of_group[choice->nearest[m]];
+    note_ties(choice, group, names, notes);
+    set->notes = buf_take(notes);
+
+    free(unit_of_group);
+    free(names);
+    buckets_deinit(&laying.modules);
+    buckets_deinit(&laying.parameters);
+    free(owners_group);
+    free(group);
+    return set;
+}
+
+status_t units_build(const struct model *model, const struct wrap_policy *policy, int shard_world,
+                     struct unit_set **units)
+{
+    if (shard_world < 1)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "cannot shard over %d ranks; expected at least 1", shard_world);
+    struct choice choice = {.model = model, .group_count = 1};
+    choice.group_of_module = mem_alloc_array(model->module_count, sizeof(int));
+    choice.nearest = mem_alloc_array(model->module_count, sizeof(int));
+    for (int m = 0; m < model->module_count; m++) choice.group_of_module[m] = -1;
+    int64_t *subtree = wrap_count_subtrees(model);
+    struct buf notes = {0};
+    status_t status = STATUS_OKAY;
+    switch (policy->kind) {
+    case WRAP_NONE: break;
+    case WRAP_SIZE:
+        status = choose_by_size(&choice, policy->min_num_params, subtree, &notes);
+        break;
+    case WRAP_UNITS: {
+        struct path_index *index = path_index_new(model);
+        status = choose_listed(&choice, policy, subtree, index);
+        free(index);
+        break;
+    }
+    default:
+        status = status_new(STATUS_INVALID_ARGUMENT, "wrap policy %d is unknown", policy->kind);
+        break;
+    }
+    if (status == STATUS_OKAY) {
+        choice_number(&choice);
+        *units = lay_out(&choice, shard_world, &notes);
+    }
+    buf_deinit(&notes);
+    free(subtree);
+    free(choice.nearest);
+    free(choice.group_of_module);
+    return status;
+}
+
+void units_free(struct unit_set *units)
+{
+    if (units == NULL) return;
+    for (int u = 0; u < units->unit_count; u++) {
+        free(units->units[u].name);
+        free(units->units[u].modules);
+        flat_parameter_deinit(&units->units[u].flat);
+    }
+    free(units->units);
+    free(units->unit_of_parameter);
+    free(units->unit_of_module);
+    free(units->notes);
+    free(units);
+}

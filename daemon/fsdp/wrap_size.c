@@ -1,0 +1,98 @@
+/*
+ * The size policy: PyTorch's size_based_auto_wrap_policy with its recursion, to the letter
+ * (torch/distributed/fsdp/wrap.py). Pure functions; any thread.
+ *
+ * A visit to a module counts the distinct parameters of its whole subtree first, lets the children
+ * take theirs, and wraps the module if what is left over is large enough. Because of "distinct", a
+ * parameter tied across two children is taken off twice; PyTorch does the same.
+ */
+#include "fsdp/wrap_size.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "fsdp/flat_parameter.h"
+
+int64_t *wrap_count_subtrees(const struct model *model)
+{
+    int64_t *counts = mem_alloc_array(model->module_count, sizeof *counts);
+    int *seen = mem_alloc_array(model->module_count, sizeof *seen); /* parameter + 1 */
+    /* Users of one tied parameter must follow each other for the mark in `seen` to hold. */
+    int *next_user = mem_alloc_array(model->parameter_count, sizeof *next_user);
+    int *last_user = mem_alloc_array(model->parameter_count, sizeof *last_user);
+    for (int p = 0; p < model->parameter_count; p++) {
+        next_user[p] = -1;
+        last_user[p] = p;
+        int owner = flat_parameter_owner(model, p);
+        if (owner == p) continue;
+        next_user[last_user[owner]] = p;
+        last_user[owner] = p;
+    }
+    for (int p = 0; p < model->parameter_count; p++) {
+        if (model->parameters[p].tied_to >= 0) continue;
+        int64_t elements = tensor_element_count(&model->parameters[p].type);
+        for (int user = p; user >= 0; user = next_user[user]) {
+            int m = model->parameters[user].module;
+            for (; m >= 0 && seen[m] != p + 1; m = model->modules[m].parent) {
+                seen[m] = p + 1;
+                counts[m] += elements;
+            }
+        }
+    }
+    free(last_user);
+    free(next_user);
+    free(seen);
+    return counts;
+}
+
+static bool is_leaf(const struct module *module)
+{
+    return strcmp(module->type, "MultiheadAttention") == 0;
+}
+
+static bool is_container(const struct module *module)
+{
+    return strcmp(module->type, "ModuleList") == 0 || strcmp(module->type, "ModuleDict") == 0;
+}
+
+struct wrap_visit {
+    const struct model *model;
+    const int64_t *subtree;
+    int64_t min_num_params;
+    bool *wrapped;
+    int *visited_by; /* by module: the parent that visited it, + 1 */
+};
+
+/* Returns the elements that ended up in units at or below `m`. */
+static int64_t visit(struct wrap_visit *visiting, int m)
+{
+    const struct module *module = &visiting->model->modules[m];
+    int64_t here = visiting->subtree[m];
+    if (here < visiting->min_num_params || is_leaf(module)) return 0;
+    int64_t taken = 0;
+    for (int i = 0; i < module->child_count; i++) {
+        int child = module->children[i];
+        if (visiting->visited_by[child] == m + 1) continue;
+        visiting->visited_by[child] = m + 1;
+        taken += visit(visiting, child);
+    }
+    int64_t left = here - taken;
+    if (m == 0 || left < visiting->min_num_params || is_container(module)) return taken;
+    visiting->wrapped[m] = true;
+    return here;
+}
+
+void wrap_by_size(const struct model *model, const int64_t *subtree, uint64_t min_num_params,
+                  bool *wrapped)
+{
+    struct wrap_visit visiting = {
+        .model = model,
+        .subtree = subtree,
+        .min_num_params = min_num_params > INT64_MAX ? INT64_MAX : (int64_t)min_num_params,
+        .wrapped = wrapped,
+        .visited_by = mem_alloc_array(model->module_count, sizeof(int)),
+    };
+    visit(&visiting, 0);
+    free(visiting.visited_by);
+}

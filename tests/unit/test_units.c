@@ -1,0 +1,491 @@
+/* Units: the wrap rule's vectors, flat parameters, ties, frozen parameters, explicit lists, print.
+ */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "fsdp/units.h"
+#include "fsdp_fixture.h"
+
+static struct unit_set *build(const struct model *model, struct wrap_policy policy, int world)
+{
+    struct unit_set *units = NULL;
+    status_t status = units_build(model, &policy, world, &units);
+    ck_assert_msg(status == STATUS_OKAY, "%s", status_message(status));
+    return units;
+}
+
+static struct unit_set *build_size(const struct model *model, uint64_t min_num_params)
+{
+    return build(model, (struct wrap_policy){.kind = WRAP_SIZE, .min_num_params = min_num_params},
+                 2);
+}
+
+static void expect_error(const struct model *model, struct wrap_policy policy, const char *text)
+{
+    struct unit_set *units = NULL;
+    status_t status = units_build(model, &policy, 2, &units);
+    ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
+    ck_assert_msg(strstr(status_message(status), text) != NULL, "'%s' does not say '%s'",
+                  status_message(status), text);
+    ck_assert_ptr_null(units);
+    status_free(status);
+}
+
+/* "name:elements name:elements ..." */
+static void expect_units(const struct unit_set *units, const char *expected)
+{
+    char text[4096] = "";
+    size_t length = 0;
+    for (int u = 0; u < units->unit_count; u++)
+        length += (size_t)snprintf(text + length, sizeof text - length, "%s%s:%lld",
+                                   u > 0 ? " " : "", units->units[u].name,
+                                   (long long)units->units[u].flat.parameter_elements);
+    ck_assert_str_eq(text, expected);
+}
+
+START_TEST(mnist_vectors)
+{
+    struct model *model = fixture_mnist();
+    static const struct {
+        uint64_t min_num_params;
+        const char *units;
+    } vectors[] = {
+        {20000, "fc1:1179776 (root):20106"},
+        {18496, "conv2:18496 fc1:1179776 (root):1610"},
+        {18497, "fc1:1179776 (root):20106"},
+        {1000, "conv2:18496 fc1:1179776 fc2:1290 (root):320"},
+        {100, "conv1:320 conv2:18496 fc1:1179776 fc2:1290 (root):0"},
+        {1, "conv1:320 conv2:18496 fc1:1179776 fc2:1290 (root):0"},
+        {1179777, "(root):1199882"},
+    };
+    for (size_t i = 0; i < sizeof vectors / sizeof vectors[0]; i++) {
+        struct unit_set *units = build_size(model, vectors[i].min_num_params);
+        expect_units(units, vectors[i].units);
+        units_free(units);
+    }
+    struct unit_set *units = build(model, (struct wrap_policy){.kind = WRAP_NONE}, 2);
+    expect_units(units, "(root):1199882");
+    units_free(units);
+    fixture_model_free(model);
+}
+END_TEST
+
+START_TEST(gpt2_vectors)
+{
+    struct model *model = fixture_gpt2();
+    struct unit_set *units = build_size(model, 100000000);
+    expect_units(units, "(root):124439808");
+    ck_assert_ptr_nonnull(strstr(units->notes, "the root is the only unit"));
+    units_free(units);
+
+    units = build_size(model, 5000000);
+    ck_assert_int_eq(units->unit_count, 15);
+    ck_assert_str_eq(units->units[0].name, "transformer.wte");
+    ck_assert_str_eq(units->units[13].name, "lm_head");
+    /* The tie would be split over wte and lm_head: it goes to the root. */
+    ck_assert_int_eq(units->units[0].flat.parameter_elements, 0);
+    ck_assert_int_eq(units->units[13].flat.parameter_elements, 0);
+    for (int u = 1; u <= 12; u++)
+        ck_assert_int_eq(units->units[u].flat.parameter_elements, 7087872);
+    ck_assert_int_eq(units->units[14].flat.parameter_elements, 124439808 - 12 * 7087872);
+    int tied = model->parameter_count - 1;
+    ck_assert_int_eq(units->unit_of_parameter[tied], 14);
+    ck_assert_int_eq(units->unit_of_parameter[model->parameters[tied].tied_to], 14);
+    ck_assert_str_eq(units->notes, "lm_head.weight is tied to transformer.wte.weight: one "
+                                   "parameter, owned by unit (root), the innermost around all of "
+                                   "its users\n");
+    units_free(units);
+
+    units = build_size(model, 3000000);
+    ck_assert_int_eq(units->unit_count, 15);
+    for (int u = 1; u <= 12; u++) {
+        ck_assert_ptr_nonnull(strstr(units->units[u].name, ".mlp"));
+        ck_assert_int_eq(units->units[u].flat.parameter_elements, 4722432);
+    }
+    units_free(units);
+    fixture_model_free(model);
+}
+END_TEST
+
+/* The rule once more, written down as the facts state it, over sets instead of counts. */
+struct oracle {
+    const struct model *model;
+    int64_t min_num_params;
+    bool *wrapped;
+};
+
+static int owner_of(const struct model *model, int p)
+{
+    while (model->parameters[p].tied_to >= 0) p = model->parameters[p].tied_to;
+    return p;
+}
+
+static void collect(const struct model *model, int m, bool *in)
+{
+    const struct module *module = &model->modules[m];
+    for (int i = 0; i < module->parameter_count; i++)
+        in[owner_of(model, module->parameters[i])] = true;
+    for (int i = 0; i < module->child_count; i++) collect(model, module->children[i], in);
+}
+
+static int64_t oracle_visit(struct oracle *oracle, int m)
+{
+    const struct model *model = oracle->model;
+    bool *in = mem_alloc_array(model->parameter_count, sizeof *in);
+    collect(model, m, in);
+    int64_t s = 0, w = 0;
+    for (int p = 0; p < model->parameter_count; p++)
+        if (in[p]) s += tensor_element_count(&model->parameters[p].type);
+    free(in);
+    const char *type = model->modules[m].type;
+    if (s < oracle->min_num_params || strcmp(type, "MultiheadAttention") == 0) return 0;
+    for (int i = 0; i < model->modules[m].child_count; i++)
+        w += oracle_visit(oracle, model->modules[m].children[i]);
+    if (m > 0 && s - w >= oracle->min_num_params && strncmp(type, "Module", 6) != 0) {
+        oracle->wrapped[m] = true;
+        return s;
+    }
+    return w;
+}
+
+static bool inside(const struct model *model, int m, const struct unit *unit)
+{
+    for (; m >= 0; m = model->modules[m].parent)
+        for (int i = 0; i < unit->module_count; i++)
+            if (unit->modules[i] == m) return true;
+    return false;
+}
+
+static void check_set(const struct model *model, const struct unit_set *units)
+{
+    int64_t elements = 0;
+    for (int u = 0; u < units->unit_count; u++) {
+        const struct unit *unit = &units->units[u];
+        const struct flat_parameter *flat = &unit->flat;
+        int64_t end = 0;
+        for (int i = 0; i < flat->parameter_count; i++) {
+            int p = flat->parameters[i];
+            ck_assert_int_eq(units->unit_of_parameter[p], u);
+            ck_assert_int_eq(model->parameters[p].tied_to, -1);
+            ck_assert_int_eq(model->parameters[p].trainable, !unit->frozen);
+            ck_assert_int_ge(flat->offsets[i], end);
+            ck_assert_int_lt(flat->offsets[i], end + FLAT_ALIGN_ELEMENTS);
+            ck_assert_int_eq(flat->offsets[i] % FLAT_ALIGN_ELEMENTS, 0);
+            if (i > 0) ck_assert_int_lt(flat->parameters[i - 1], p);
+            end = flat->offsets[i] + tensor_element_count(&model->parameters[p].type);
+            elements += tensor_element_count(&model->parameters[p].type);
+        }
+        ck_assert_int_eq(flat->padded, flat->shard * units->shard_world);
+        ck_assert_int_eq(flat->shard % FLAT_ALIGN_ELEMENTS, 0);
+        ck_assert_int_ge(flat->padded, end);
+        ck_assert_int_lt(flat->padded, end + (int64_t)units->shard_world * FLAT_ALIGN_ELEMENTS);
+        if (u > 0 && unit->modules[0] > 0)
+            ck_assert_int_ge(unit->modules[0], units->units[u - 1].modules[0]);
+    }
+    int64_t all = 0;
+    for (int p = 0; p < model->parameter_count; p++) {
+        if (model->parameters[p].tied_to < 0)
+            all += tensor_element_count(&model->parameters[p].type);
+        /* Every user of a parameter is inside the unit that owns it. */
+        ck_assert(
+            inside(model, model->parameters[p].module, &units->units[units->unit_of_parameter[p]]));
+    }
+    ck_assert_int_eq(elements, all);
+    ck_assert_int_eq(units->units[units->unit_count - 1].modules[0], 0);
+}
+
+START_TEST(random_models_follow_the_rule)
+{
+    uint64_t seed = 1000 + (uint64_t)_i;
+    struct fixture_random random = {.state = seed * 0x9e3779b97f4a7c15u};
+    printf("seed %llu\n", (unsigned long long)seed);
+    for (int round = 0; round < 40; round++) {
+        struct model *model = fixture_random_model(&random);
+        int world = 1 + (int)fixture_draw(&random, 9);
+        struct wrap_policy policy = {.kind = WRAP_SIZE,
+                                     .min_num_params = 1 + fixture_draw(&random, 120)};
+        struct oracle oracle = {.model = model,
+                                .min_num_params = (int64_t)policy.min_num_params,
+                                .wrapped = mem_alloc_array(model->module_count, sizeof(bool))};
+        oracle_visit(&oracle, 0);
+        struct unit_set *units = NULL;
+        status_t status = units_build(model, &policy, world, &units);
+        if (status != STATUS_OKAY) {
+            ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
+            for (int m = 0; m < model->module_count; m++) ck_assert(!oracle.wrapped[m]);
+            status_free(status);
+        } else {
+            bool *wrapped = mem_alloc_array(model->module_count, sizeof *wrapped);
+            for (int u = 0; u < units->unit_count; u++) wrapped[units->units[u].modules[0]] = true;
+            ck_assert(wrapped[0]);
+            for (int m = 1; m < model->module_count; m++)
+                ck_assert_msg(wrapped[m] == oracle.wrapped[m], "module %s of seed %llu",
+                              model->modules[m].path, (unsigned long long)seed);
+            check_set(model, units);
+            free(wrapped);
+            free(units_print_tree(units, model));
+            units_free(units);
+        }
+        free(oracle.wrapped);
+        fixture_model_free(model);
+    }
+}
+END_TEST
+
+START_TEST(child_registered_twice_counts_once)
+{
+    struct model *model = fixture_model_new("Net");
+    int block = fixture_module(model, 0, "block", "Block", "");
+    int inner = fixture_linear(model, block, "inner", 9, 10); /* 100 parameters */
+    fixture_linear(model, block, "rest1", 4, 6);              /* 30 */
+    fixture_linear(model, block, "rest2", 4, 6);
+    struct module *module = &model->modules[block];
+    module->children = mem_resize_array(module->children, 4, sizeof(int));
+    module->children[module->child_count++] = inner;
+    /* Visited twice, inner would leave 160 - 200, and block would not be a unit. */
+    struct unit_set *units = build_size(model, 50);
+    expect_units(units, "block:60 block.inner:100 (root):0");
+    units_free(units);
+    units = build_size(model, 61);
+    expect_units(units, "block.inner:100 (root):60");
+    units_free(units);
+    fixture_model_free(model);
+}
+END_TEST
+
+START_TEST(containers_and_attention_are_never_wrapped)
+{
+    struct model *model = fixture_model_new("Net");
+    int list = fixture_module(model, 0, "list", "ModuleList", "");
+    for (int i = 0; i < 3; i++)
+        fixture_linear(model, list, (const char *[]){"0", "1", "2"}[i], 9, 10);
+    int attention = fixture_module(model, 0, "attention", "MultiheadAttention", "");
+    fixture_linear(model, attention, "out_proj", 30, 30);
+    struct unit_set *units = build_size(model, 150);
+    expect_units(units, "(root):1230"); /* list holds 300, attention 930 */
+    units_free(units);
+    units = build_size(model, 100);
+    expect_units(units, "list.0:100 list.1:100 list.2:100 (root):930");
+    units_free(units);
+    fixture_model_free(model);
+}
+END_TEST
+
+START_TEST(padding)
+{
+    struct model *model = fixture_model_new("Net");
+    fixture_linear(model, 0, "fc", 2, 1); /* 2 + 1 elements */
+    for (int world = 1; world <= 9; world++) {
+        struct unit_set *units = build(model, (struct wrap_policy){.kind = WRAP_NONE}, world);
+        const struct flat_parameter *flat = &units->units[0].flat;
+        ck_assert_int_eq(flat->offsets[0], 0);
+        ck_assert_int_eq(flat->offsets[1], 4);
+        ck_assert_int_eq(flat->shard, world == 1 ? 8 : 4); /* most ranks hold padding only */
+        ck_assert_int_eq(flat->padded, flat->shard * world);
+        units_free(units);
+    }
+    struct unit_set *units = build_size(model, 1);
+    ck_assert_int_eq(units->units[1].flat.padded, 0);
+    ck_assert_int_eq(units->units[1].flat.shard, 0);
+    units_free(units);
+    fixture_model_free(model);
+}
+END_TEST
+
+START_TEST(listed_units)
+{
+    struct model *model = fixture_mnist();
+    const char *first[] = {"fc2", "conv1"}, *second[] = {"conv2"};
+    struct wrap_unit_spec specs[] = {{second, 1}, {first, 2}};
+    struct wrap_policy policy = {.kind = WRAP_UNITS, .units = specs, .unit_count = 2};
+    struct unit_set *units = build(model, policy, 2);
+    expect_units(units, "conv1:1610 conv2:18496 (root):1179776");
+    ck_assert_int_eq(units->units[0].module_count, 2);
+    ck_assert_int_eq(units->unit_of_module[1], 0);
+    ck_assert_int_eq(units->unit_of_module[6], 0);
+    ck_assert_int_eq(units->unit_of_module[5], 2);
+    check_set(model, units);
+    char *text = units_print_tree(units, model);
+    ck_assert_str_eq(
+        text,
+        "FullyShardedDataParallel(  # 1,179,776 parameters\n"
+        "  (_fsdp_wrapped_module): Net(\n"
+        "    (conv1): FullyShardedDataParallel(  # unit conv1 of 2 modules: 1,610 parameters\n"
+        "      (_fsdp_wrapped_module): Conv2d(1, 32, kernel_size=(3, 3), stride=(1, 1))\n"
+        "    )\n"
+        "    (conv2): FullyShardedDataParallel(  # 18,496 parameters\n"
+        "      (_fsdp_wrapped_module): Conv2d(32, 64, kernel_size=(3, 3), stride=(1, 1))\n"
+        "    )\n"
+        "    (dropout1): Dropout(p=0.25, inplace=False)\n"
+        "    (dropout2): Dropout(p=0.5, inplace=False)\n"
+        "    (fc1): Linear(in_features=9216, out_features=128, bias=True)\n"
+        "    (fc2): FullyShardedDataParallel(  # unit conv1 of 2 modules: 1,610 parameters\n"
+        "      (_fsdp_wrapped_module): Linear(in_features=128, out_features=10, bias=True)\n"
+        "    )\n"
+        "  )\n"
+        ")\n");
+    free(text);
+    units_free(units);
+    fixture_model_free(model);
+}
+END_TEST
+
+START_TEST(listed_units_refused)
+{
+    struct model *model = fixture_gpt2();
+    const char *unknown[] = {"lm_haed"}, *root[] = {""}, *head[] = {"lm_head"};
+    const char *block[] = {"transformer.h.3"}, *mlp[] = {"transformer.h.3.mlp"};
+    const char *far[] = {"zzzzzzzzzzzz"};
+    struct wrap_unit_spec specs[2];
+    struct wrap_policy policy = {.kind = WRAP_UNITS, .units = specs, .unit_count = 1};
+    specs[0] = (struct wrap_unit_spec){unknown, 1};
+    expect_error(model, policy, "did you mean 'lm_head'?");
+    specs[0] = (struct wrap_unit_spec){far, 1};
+    expect_error(model, policy, "'zzzzzzzzzzzz', which GPT does not have");
+    specs[0] = (struct wrap_unit_spec){root, 1};
+    expect_error(model, policy, "always is the root");
+    specs[0] = (struct wrap_unit_spec){head, 0};
+    expect_error(model, policy, "lists no modules");
+    policy.unit_count = 2;
+    specs[0] = specs[1] = (struct wrap_unit_spec){head, 1};
+    expect_error(model, policy, "named twice, in wrap units 1 and 2");
+    specs[0] = (struct wrap_unit_spec){mlp, 1};
+    specs[1] = (struct wrap_unit_spec){block, 1};
+    expect_error(model, policy,
+                 "wrap unit 1 names 'transformer.h.3.mlp', which is inside 'transformer.h.3'");
+    policy.unit_count = 0;
+    expect_error(model, policy, "lists no units");
+    fixture_model_free(model);
+
+    model = fixture_mnist();
+    const char *dropout[] = {"dropout1"};
+    policy.unit_count = 1;
+    specs[0] = (struct wrap_unit_spec){dropout, 1};
+    expect_error(model, policy, "('dropout1') has no parameters");
+    policy = (struct wrap_policy){.kind = WRAP_SIZE, .min_num_params = 0};
+    expect_error(model, policy, "at least 1");
+    policy.min_num_params = 1199883;
+    expect_error(model, policy,
+                 "min_num_params is 1,199,883, but no module reaches it: all of Net "
+                 "has 1,199,882 parameters");
+    policy.min_num_params = UINT64_MAX;
+    expect_error(model, policy, "no module reaches it");
+    fixture_model_free(model);
+}
+END_TEST
+
+START_TEST(ties_stay_in_one_unit)
+{
+    struct model *model = fixture_model_new("Net");
+    int outer = fixture_module(model, 0, "outer", "Block", "");
+    int a = fixture_linear(model, outer, "a", 10, 10);
+    int b = fixture_linear(model, outer, "b", 10, 10);
+    int c = fixture_linear(model, 0, "c", 10, 10);
+    int *tied = &model->parameters[model->modules[b].parameters[0]].tied_to;
+    *tied = model->modules[a].parameters[0];
+    /* a and b in one unit of two modules: the tie stays there. */
+    const char *together[] = {"outer.a", "outer.b"}, *apart_a[] = {"outer.a"},
+               *apart_b[] = {"outer.b"};
+    struct wrap_unit_spec specs[] = {{together, 2}, {apart_b, 1}};
+    struct wrap_policy policy = {.kind = WRAP_UNITS, .units = specs, .unit_count = 1};
+    struct unit_set *units = build(model, policy, 2);
+    expect_units(units, "outer.a:120 (root):110");
+    ck_assert_str_eq(units->notes, "");
+    check_set(model, units);
+    units_free(units);
+    specs[0] = (struct wrap_unit_spec){apart_a, 1};
+    policy.unit_count = 2;
+    units = build(model, policy, 2);
+    expect_units(units, "outer.a:10 outer.b:10 (root):210");
+    char *text = units_print_tree(units, model);
+    ck_assert_ptr_nonnull(strstr(text, "outer.b.weight is tied to outer.a.weight: one parameter, "
+                                       "owned by unit (root)"));
+    free(text);
+    check_set(model, units);
+    units_free(units);
+    /* By size, the tie is taken off twice, as PyTorch does: 120 - 220 is left for outer. */
+    units = build_size(model, 100);
+    expect_units(units, "outer.a:10 outer.b:10 c:110 (root):100");
+    units_free(units);
+    *tied = -1;
+    model->parameters[model->modules[c].parameters[0]].tied_to = model->modules[a].parameters[0];
+    units = build_size(model, 200);
+    expect_units(units, "outer:120 (root):110"); /* 220 reached; the tie with c goes up */
+    units_free(units);
+    fixture_model_free(model);
+}
+END_TEST
+
+START_TEST(frozen_parameters_keep_apart)
+{
+    struct model *model = fixture_mnist();
+    model->parameters[0].trainable = false;                                  /* conv1.weight */
+    model->parameters[4].trainable = model->parameters[5].trainable = false; /* fc1 */
+    struct unit_set *units = build_size(model, 20000);
+    expect_units(units, "fc1:1179776 (root) (frozen):288 (root):19818");
+    ck_assert(units->units[0].frozen);
+    ck_assert(units->units[1].frozen);
+    ck_assert(!units->units[2].frozen);
+    ck_assert_int_eq(units->unit_of_module[0], 2);
+    ck_assert_int_eq(units->unit_of_parameter[0], 1);
+    check_set(model, units);
+    char *text = units_print_tree(units, model);
+    ck_assert_ptr_nonnull(strstr(text, "# 19,818 parameters and 288 frozen\n"));
+    ck_assert_ptr_nonnull(strstr(text, "# 1,179,776 frozen parameters\n"));
+    free(text);
+    units_free(units);
+    fixture_model_free(model);
+}
+END_TEST
+
+START_TEST(prints_as_pytorch)
+{
+    struct model *model = fixture_mnist();
+    struct unit_set *units = build_size(model, 20000);
+    char *text = units_print_tree(units, model);
+    ck_assert_str_eq(
+        text,
+        "FullyShardedDataParallel(  # 20,106 parameters\n"
+        "  (_fsdp_wrapped_module): Net(\n"
+        "    (conv1): Conv2d(1, 32, kernel_size=(3, 3), stride=(1, 1))\n"
+        "    (conv2): Conv2d(32, 64, kernel_size=(3, 3), stride=(1, 1))\n"
+        "    (dropout1): Dropout(p=0.25, inplace=False)\n"
+        "    (dropout2): Dropout(p=0.5, inplace=False)\n"
+        "    (fc1): FullyShardedDataParallel(  # 1,179,776 parameters\n"
+        "      (_fsdp_wrapped_module): Linear(in_features=9216, out_features=128, bias=True)\n"
+        "    )\n"
+        "    (fc2): Linear(in_features=128, out_features=10, bias=True)\n"
+        "  )\n"
+        ")\n");
+    free(text);
+    units_free(units);
+    fixture_model_free(model);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("units");
+    TCase *tests = tcase_create("units");
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, mnist_vectors);
+    tcase_add_test(tests, gpt2_vectors);
+    tcase_add_loop_test(tests, random_models_follow_the_rule, 0, 20);
+    tcase_add_test(tests, child_registered_twice_counts_once);
+    tcase_add_test(tests, containers_and_attention_are_never_wrapped);
+    tcase_add_test(tests, padding);
+    tcase_add_test(tests, listed_units);
+    tcase_add_test(tests, listed_units_refused);
+    tcase_add_test(tests, ties_stay_in_one_unit);
+    tcase_add_test(tests, frozen_parameters_keep_apart);
+    tcase_add_test(tests, prints_as_pytorch);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
