@@ -14,7 +14,11 @@ bool client_call(struct client *client, const struct rpc_method *method,
 {
     struct session *session = NULL;
     status_t status = session_new(client->options.address, client->options.timeout_ms, &session);
-    if (status == NULL) status = session_call(session, method, request, false, response);
+    if (status != NULL) {
+        *exit_code = output_usage_error(status);
+        return false;
+    }
+    status = session_call(session, method, request, false, response);
     session_free(session);
     if (status == NULL) return true;
     *exit_code = output_error(status);
@@ -30,13 +34,15 @@ status_t option_set(struct options *options, const char *value)
     return NULL;
 }
 
-bool client_read_spec(struct client *client, Fsdpd__V1__JobSpec **spec)
+bool client_read_spec(struct client *client, Fsdpd__V1__JobSpec **spec, int *exit_code)
 {
     const struct options *options = &client->options;
     status_t status =
         spec_read_file(options->arguments[0], options->sets, options->set_count, spec);
     if (status == NULL) return true;
-    output_error(status);
+    *exit_code = output_error(status);
+    /* A file that is too large or makes no sense is not what those codes mean for a job. */
+    if (*exit_code != EXIT_NOT_FOUND && *exit_code != EXIT_NOT_PERMITTED) *exit_code = EXIT_USAGE;
     return false;
 }
 
@@ -72,7 +78,7 @@ int client_main(int count, char **words)
     struct client client = {0};
     terminal_init(&client.terminal);
     status_t status = options_parse(count, words, &client.verb, &client.options);
-    int code = status == NULL ? run(&client) : output_error(status);
+    int code = status == NULL ? run(&client) : output_usage_error(status);
     options_deinit(&client.options);
     return check_output(code);
 }

@@ -47,8 +47,8 @@ extern const struct option_row pull_options[];
 /* "--set KEY=VALUE", for the verbs that read a job file. */
 status_t option_set(struct options *options, const char *value);
 
-/* Reads the job file that the first argument names. On failure the error has been told, and the
- * exit code is that of wrong usage. */
-bool client_read_spec(struct client *client, Fsdpd__V1__JobSpec **spec);
+/* Reads the job file that the first argument names. On failure the error has been told and
+ * *exit_code is set. */
+bool client_read_spec(struct client *client, Fsdpd__V1__JobSpec **spec, int *exit_code);
 
 #endif

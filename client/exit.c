@@ -5,8 +5,6 @@ int exit_from_status(status_t status)
 {
     switch (status_code(status)) {
     case STATUS_OK: return EXIT_DONE;
-    case STATUS_INVALID_ARGUMENT:
-    case STATUS_OUT_OF_RANGE: return EXIT_USAGE;
     case STATUS_UNAVAILABLE: return EXIT_UNREACHABLE;
     case STATUS_PERMISSION_DENIED:
     case STATUS_UNAUTHENTICATED: return EXIT_NOT_PERMITTED;

@@ -7,8 +7,8 @@
 
 enum exit_code {
     EXIT_DONE = 0,
-    EXIT_FAILED = 1,
-    EXIT_USAGE = 2, /* the command line, the job file, or what the daemon found invalid */
+    EXIT_FAILED = 1, /* also: the daemon found the model, the policy or the data wrong */
+    EXIT_USAGE = 2,  /* the command line or a key of the job file is wrong */
     EXIT_UNREACHABLE = 3,
     EXIT_NOT_PERMITTED = 4,
     EXIT_NOT_FOUND = 5,
@@ -20,7 +20,8 @@ enum exit_code {
     EXIT_SIGNAL = 128, /* plus the signal's number */
 };
 
-/* For an error that the daemon, or the way to it, answered with; 0 for NULL. */
+/* For an error that the daemon, or the way to it, answered with; 0 for NULL. What is wrong on this
+ * side is EXIT_USAGE. */
 int exit_from_status(status_t status);
 
 /* For a job that is over. */

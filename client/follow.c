@@ -56,18 +56,25 @@ static void draw(struct follow *follow, bool now)
 
 static void take_state(struct follow *follow, const Fsdpd__V1__StateChange *change)
 {
-    follow->over = report_is_over(change->state);
     bool again = change->attempt > 1 && change->attempt != follow->attempt;
+    follow->over = report_is_over(change->state);
     follow->state = change->state;
     follow->attempt = change->attempt;
-    if (follow->output != FOLLOW_TEXT) return;
     struct buf text = {0};
     report_end(follow->id, change->state, change->reason, &text);
     if (again) {
         text.length--; /* the line's end */
         buf_printf(&text, " (attempt %u)\n", change->attempt);
     }
-    print(follow, &text);
+    if (follow->over && change->state != FSDPD__V1__JOB_STATE__SUCCEEDED) {
+        /* A bad end is for stderr, whatever goes to stdout. */
+        live_clear(&follow->live);
+        fflush(stdout);
+        fprintf(stderr, "fsdpctl: %s", buf_text(&text));
+    } else if (follow->output == FOLLOW_TEXT) {
+        print(follow, &text);
+    }
+    buf_deinit(&text);
 }
 
 static void take_metrics(struct follow *follow, const Fsdpd__V1__JobEvent *event)

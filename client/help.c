@@ -9,8 +9,8 @@ int verb_help(struct client *client)
     const char *name = client->options.argument_count > 0 ? client->options.arguments[0] : NULL;
     const struct verb *verb = name ? verb_find(name) : NULL;
     if (name != NULL && verb == NULL)
-        return output_error(status_new(STATUS_INVALID_ARGUMENT,
-                                       "unknown verb '%s'; fsdpctl --help lists them", name));
+        return output_usage_error(status_new(STATUS_INVALID_ARGUMENT,
+                                             "unknown verb '%s'; fsdpctl --help lists them", name));
     struct buf text = {0};
     options_help(verb, &text);
     output_print(&text);
@@ -20,9 +20,9 @@ int verb_help(struct client *client)
 int verb_completion(struct client *client)
 {
     if (strcmp(client->options.arguments[0], "bash") != 0)
-        return output_error(status_new(STATUS_INVALID_ARGUMENT,
-                                       "completion: expected bash, found '%s'",
-                                       client->options.arguments[0]));
+        return output_usage_error(status_new(STATUS_INVALID_ARGUMENT,
+                                             "completion: expected bash, found '%s'",
+                                             client->options.arguments[0]));
     struct buf text = {0};
     options_completion(&text);
     output_print(&text);

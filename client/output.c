@@ -66,6 +66,12 @@ int output_error(status_t status)
     return code;
 }
 
+int output_usage_error(status_t status)
+{
+    output_error(status);
+    return EXIT_USAGE;
+}
+
 void output_note(const char *format, ...)
 {
     va_list args;

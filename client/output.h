@@ -37,6 +37,9 @@ int output_width(const char *text);
 /* "fsdpctl: <message>" on stderr, cleaned; frees the status and returns its exit code. */
 int output_error(status_t status);
 
+/* The same for what is wrong with the command line: EXIT_USAGE. */
+int output_usage_error(status_t status);
+
 /* One line on stderr, cleaned. */
 void output_note(const char *format, ...) FSDPD_PRINTF(1, 2);
 

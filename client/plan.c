@@ -43,7 +43,7 @@ int verb_plan(struct client *client)
     Fsdpd__V1__PlanJobRequest request = FSDPD__V1__PLAN_JOB_REQUEST__INIT;
     ProtobufCMessage *response;
     int code = EXIT_DONE;
-    if (!client_read_spec(client, &request.spec)) return EXIT_USAGE;
+    if (!client_read_spec(client, &request.spec, &code)) return code;
     request.dump = client->options.dump;
     if (client_call(client, &control_plan_job, &request.base, &response, &code)) {
         print_plan(client, (const Fsdpd__V1__Plan *)(const void *)response);

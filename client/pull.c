@@ -99,8 +99,9 @@ static int run(struct pull *pull, struct session *session)
     session_catch_signals(session);
     status_t status = download_begin(&pull->download, options->file);
     if (status != NULL) {
-        int code = output_error(status);
-        return code == EXIT_USAGE ? EXIT_USAGE : EXIT_FAILED;
+        bool usage = status_code(status) == STATUS_INVALID_ARGUMENT;
+        output_error(status);
+        return usage ? EXIT_USAGE : EXIT_FAILED;
     }
     pull->started_ns = clock_monotonic_ns();
     status = session_stream(session, &control_pull_state_dict, &request.base, options->timeout_ms,
@@ -122,12 +123,13 @@ static int run(struct pull *pull, struct session *session)
 int verb_pull(struct client *client)
 {
     if (client->options.file == NULL)
-        return output_error(status_new(STATUS_INVALID_ARGUMENT,
-                                       "pull: expected -o FILE, for example -o %s.safetensors",
-                                       client->options.arguments[0]));
+        return output_usage_error(
+            status_new(STATUS_INVALID_ARGUMENT,
+                       "pull: expected -o FILE, for example -o %s.safetensors",
+                       client->options.arguments[0]));
     struct session *session;
     status_t status = session_new(client->options.address, client->options.timeout_ms, &session);
-    if (status != NULL) return output_error(status);
+    if (status != NULL) return output_usage_error(status);
     struct pull pull = {.client = client, .live = {.terminal = &client->terminal}};
     int code = run(&pull, session);
     session_free(session);

@@ -56,8 +56,8 @@ int verb_wrap(struct client *client)
 {
     const char *const *arguments = client->options.arguments;
     if (strcmp(arguments[0], "show") != 0)
-        return output_error(status_new(STATUS_INVALID_ARGUMENT,
-                                       "wrap: expected show JOB, found '%s'", arguments[0]));
+        return output_usage_error(status_new(STATUS_INVALID_ARGUMENT,
+                                             "wrap: expected show JOB, found '%s'", arguments[0]));
     Fsdpd__V1__Job *job;
     int code;
     if (!get_job(client, arguments[1], &job, &code)) return code;

@@ -135,7 +135,7 @@ int verb_status(struct client *client)
 {
     struct session *session;
     status_t status = session_new(client->options.address, client->options.timeout_ms, &session);
-    if (status != NULL) return output_error(status);
+    if (status != NULL) return output_usage_error(status);
     struct overview overview = {0};
     status = ask(session, &overview);
     struct buf text = {0};

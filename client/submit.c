@@ -116,12 +116,12 @@ static int submit(struct client *client, struct session *session, Fsdpd__V1__Job
 int verb_submit(struct client *client)
 {
     Fsdpd__V1__JobSpec *spec;
-    if (!client_read_spec(client, &spec)) return EXIT_USAGE;
+    int code;
+    if (!client_read_spec(client, &spec, &code)) return code;
     struct session *session;
     status_t status = session_new(client->options.address, client->options.timeout_ms, &session);
-    int code;
     if (status != NULL) {
-        code = output_error(status);
+        code = output_usage_error(status);
     } else {
         code = submit(client, session, spec);
         session_free(session);

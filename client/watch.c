@@ -9,7 +9,7 @@ int verb_watch(struct client *client)
     ProtobufCMessage *response;
     struct session *session;
     status_t status = session_new(client->options.address, client->options.timeout_ms, &session);
-    if (status != NULL) return output_error(status);
+    if (status != NULL) return output_usage_error(status);
     request.id = (char *)client->options.arguments[0];
     status = session_call(session, &control_get_job, &request.base, false, &response);
     int code;
