@@ -131,13 +131,14 @@ static status_t take_event(const ProtobufCMessage *message, void *user)
     return NULL;
 }
 
-static bool is_loss(status_t status)
+/* Whether the daemon went away, rather than refused. */
+static bool is_loss(const struct follow *follow, status_t status)
 {
     switch (status_code(status)) {
     case STATUS_UNAVAILABLE:
-    case STATUS_CANCELLED: /* a daemon that leaves ends its streams so */
+    case STATUS_CANCELLED: return true; /* a daemon that leaves ends its streams so */
     case STATUS_INTERNAL:
-    case STATUS_UNKNOWN: return true;
+    case STATUS_UNKNOWN: return follow->fresh > 0; /* a stream that was cut off */
     default: return false;
     }
 }
@@ -223,8 +224,7 @@ static status_t watch(struct follow *follow)
         status_t status = watch_once(follow);
         if (status == NULL || session_signal(follow->session) != 0) return status;
         live_clear(&follow->live);
-        /* The first answer decides whether there is anything to come back to. */
-        if (!is_loss(status) || (follow->last_sequence == 0 && !lost)) return status;
+        if (!is_loss(follow, status)) return status;
         bool held = clock_monotonic_ns() - opened_ns > HELD_NS;
         if (!lost || held || follow->fresh > 0) {
             give_up_ns = timeout_ms > 0 ? clock_monotonic_ns() + timeout_ms * 1000000 : 0;

@@ -34,3 +34,21 @@ fsdpctl_LDADD = $(CLIENT_LDADD)
 %D%/main.$(OBJEXT): $(PROTO_H)
 
 EXTRA_DIST += examples/mnist/job.yaml
+EXTRA_DIST += docs/fsdpctl.md
+
+if HAVE_CHECK
+check_PROGRAMS += tests/unit/test_client
+TESTS += tests/unit/test_client
+tests_unit_test_client_SOURCES = tests/unit/test_client.c
+tests_unit_test_client_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_client_LDADD = $(CLIENT_LDADD) $(CHECK_LIBS)
+
+check_PROGRAMS += tests/unit/test_client_verbs
+TESTS += tests/unit/test_client_verbs
+tests_unit_test_client_verbs_SOURCES = tests/unit/test_client_verbs.c
+tests_unit_test_client_verbs_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_client_verbs_LDADD = $(CLIENT_LDADD) $(CHECK_LIBS)
+
+tests/unit/test_client-test_client.$(OBJEXT) \
+tests/unit/test_client_verbs-test_client_verbs.$(OBJEXT): $(PROTO_H)
+endif

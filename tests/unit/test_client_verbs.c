@@ -1,0 +1,802 @@
+/*
+ * client: the verbs against a daemon that is played by a thread of the test, with common/rpc's
+ * server on a loop of its own. The script says how it behaves; it is set before the client runs and
+ * read by the thread alone, except for the counters, which are read after it was joined.
+ */
+#include <check.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "client/client.h"
+#include "client/download.h"
+#include "client/exit.h"
+#include "proto/descriptors.h"
+#include "rpc/server.h"
+#include "spec/spec.h"
+
+enum { CHUNK = 1000, CHUNKS = 5, EVENTS = 6 };
+
+enum pull_mode {
+    PULL_WHOLE,
+    PULL_CUT,   /* ends well, too early */
+    PULL_BREAK, /* ends with UNAVAILABLE in the middle */
+    PULL_MORE,  /* one chunk too many */
+    PULL_NO_TOTAL,
+    PULL_STALL,     /* nothing after the first chunk */
+    PULL_INTERRUPT, /* the user presses Ctrl-C after the first chunk */
+};
+
+static struct script {
+    enum pull_mode pull;
+    enum status_code refuse; /* every unary call; 0: none */
+    int break_watch_after;   /* events of the first stream; 0: never */
+    bool restart;            /* the server goes away when it breaks, and comes back */
+    bool interrupt_watch;    /* Ctrl-C after the second event */
+    Fsdpd__V1__JobState end;
+    /* what was seen */
+    int watches;
+    uint64_t asked_after; /* after_sequence of the last WatchJob */
+    char id[64];
+    uint32_t epochs;
+    char data_dir[256];
+} script;
+
+static char directory[64], address[128];
+
+static struct server {
+    pthread_t thread;
+    uv_loop_t loop;
+    uv_async_t stop;
+    uv_timer_t pause, interrupt;
+    struct rpc_runtime *runtime;
+    struct rpc_server *server;
+    bool closed, runtime_closed, stopping;
+    pthread_barrier_t ready;
+} server;
+
+/* --- the daemon --- */
+
+static bool refused(struct rpc_call *call)
+{
+    if (script.refuse == STATUS_OK) return false;
+    rpc_call_finish(call, status_new(script.refuse, "refused \x1b[31mas the script says"));
+    return true;
+}
+
+static Fsdpd__V1__Plan plan = FSDPD__V1__PLAN__INIT;
+static Fsdpd__V1__Reason reason = FSDPD__V1__REASON__INIT;
+
+static void reply_job(struct rpc_call *call, const char *id, Fsdpd__V1__JobState state)
+{
+    Fsdpd__V1__Job job = FSDPD__V1__JOB__INIT;
+    job.id = (char *)id;
+    job.state = state;
+    job.reason = &reason;
+    job.steps = 40;
+    job.plan = &plan;
+    rpc_call_reply(call, &job.base);
+}
+
+static void on_submit(struct rpc_call *call, const ProtobufCMessage *message, void *user)
+{
+    (void)user;
+    const Fsdpd__V1__SubmitJobRequest *request =
+        (const Fsdpd__V1__SubmitJobRequest *)(const void *)message;
+    snprintf(script.id, sizeof script.id, "%s", request->id);
+    snprintf(script.data_dir, sizeof script.data_dir, "%s", request->spec->data->dir);
+    script.epochs = request->spec->train->epochs;
+    if (!refused(call))
+        reply_job(call, request->id[0] ? request->id : "mnist-1", FSDPD__V1__JOB_STATE__QUEUED);
+}
+
+static void on_get(struct rpc_call *call, const ProtobufCMessage *message, void *user)
+{
+    (void)user;
+    const Fsdpd__V1__GetJobRequest *request =
+        (const Fsdpd__V1__GetJobRequest *)(const void *)message;
+    if (refused(call)) return;
+    if (strcmp(request->id, "mnist-1") != 0)
+        rpc_call_finish(call, status_new(STATUS_NOT_FOUND, "there is no job '%s'", request->id));
+    else reply_job(call, request->id, FSDPD__V1__JOB_STATE__RUNNING);
+}
+
+static void on_cancel(struct rpc_call *call, const ProtobufCMessage *message, void *user)
+{
+    (void)user, (void)message;
+    if (!refused(call)) reply_job(call, "mnist-1", FSDPD__V1__JOB_STATE__RUNNING);
+}
+
+static void on_plan(struct rpc_call *call, const ProtobufCMessage *message, void *user)
+{
+    (void)user, (void)message;
+    if (!refused(call)) rpc_call_reply(call, &plan.base);
+}
+
+static void on_list(struct rpc_call *call, const ProtobufCMessage *message, void *user)
+{
+    (void)user, (void)message;
+    if (refused(call)) return;
+    Fsdpd__V1__Job job = FSDPD__V1__JOB__INIT;
+    Fsdpd__V1__Job *jobs[] = {&job};
+    Fsdpd__V1__ListJobsResponse list = FSDPD__V1__LIST_JOBS_RESPONSE__INIT;
+    job.id = (char *)"mnist-1";
+    job.state = FSDPD__V1__JOB_STATE__SUCCEEDED;
+    list.jobs = jobs;
+    list.n_jobs = 1;
+    rpc_call_reply(call, &list.base);
+}
+
+static void on_workers(struct rpc_call *call, const ProtobufCMessage *message, void *user)
+{
+    (void)user, (void)message;
+    if (refused(call)) return;
+    Fsdpd__V1__Worker worker = FSDPD__V1__WORKER__INIT;
+    Fsdpd__V1__Worker *workers[] = {&worker};
+    Fsdpd__V1__ListWorkersResponse list = FSDPD__V1__LIST_WORKERS_RESPONSE__INIT;
+    worker.id = (char *)"host/cpu:0";
+    list.workers = workers;
+    list.n_workers = 1;
+    rpc_call_reply(call, &list.base);
+}
+
+static void on_version(struct rpc_call *call, const ProtobufCMessage *message, void *user)
+{
+    (void)user, (void)message;
+    if (refused(call)) return;
+    Fsdpd__V1__Version version = FSDPD__V1__VERSION__INIT;
+    version.version = (char *)"9.8.7";
+    version.api = (char *)"v1";
+    rpc_call_reply(call, &version.base);
+}
+
+/* QUEUED, RUNNING, metrics, metrics, epoch, the end; sequence numbers from 1. */
+static void send_event(struct rpc_call *call, uint64_t sequence)
+{
+    Fsdpd__V1__JobEvent event = FSDPD__V1__JOB_EVENT__INIT;
+    Fsdpd__V1__StateChange change = FSDPD__V1__STATE_CHANGE__INIT;
+    Fsdpd__V1__Metrics metrics = FSDPD__V1__METRICS__INIT;
+    Fsdpd__V1__EpochEnd epoch = FSDPD__V1__EPOCH_END__INIT;
+    event.sequence = sequence;
+    event.time_ms = 1000000 + (int64_t)sequence * 10000;
+    event.steps = 40;
+    if (sequence == 3 || sequence == 4) {
+        event.event_case = FSDPD__V1__JOB_EVENT__EVENT_METRICS;
+        event.metrics = &metrics;
+        metrics.step = sequence * 10 - 20;
+        metrics.loss = 1.0 / (double)sequence;
+        metrics.samples_per_second = 5000;
+        metrics.seconds_left = 30;
+    } else if (sequence == 5) {
+        event.event_case = FSDPD__V1__JOB_EVENT__EVENT_EPOCH;
+        event.epoch = &epoch;
+        epoch.epoch = 1;
+        epoch.train_loss = 0.2341;
+        epoch.evaluated = true;
+        epoch.test_loss = 0.0573;
+        epoch.accuracy = 0.9812;
+        epoch.correct = 9812;
+        epoch.test_samples = 10000;
+    } else {
+        event.event_case = FSDPD__V1__JOB_EVENT__EVENT_STATE;
+        event.state = &change;
+        change.reason = &reason;
+        change.attempt = 1;
+        change.state = sequence == 1   ? FSDPD__V1__JOB_STATE__QUEUED
+                       : sequence == 2 ? FSDPD__V1__JOB_STATE__RUNNING
+                                       : script.end;
+    }
+    rpc_call_send(call, &event.base);
+}
+
+static void serve(void);
+
+static void on_pause_over(uv_timer_t *timer)
+{
+    (void)timer;
+    if (!server.stopping) serve();
+}
+
+/* The daemon restarts: its socket is gone for half a second. */
+static void on_gone(void *user)
+{
+    (void)user;
+    server.server = NULL;
+    uv_timer_start(&server.pause, on_pause_over, 500, 0);
+}
+
+static void on_interrupt(uv_timer_t *timer)
+{
+    (void)timer;
+    kill(getpid(), SIGINT);
+}
+
+static void on_watch(struct rpc_call *call, const ProtobufCMessage *message, void *user)
+{
+    (void)user;
+    const Fsdpd__V1__WatchJobRequest *request =
+        (const Fsdpd__V1__WatchJobRequest *)(const void *)message;
+    script.asked_after = request->after_sequence;
+    bool first = script.watches++ == 0;
+    for (uint64_t sequence = request->after_sequence + 1; sequence <= EVENTS; sequence++) {
+        if (script.interrupt_watch && sequence == 3) {
+            uv_timer_start(&server.interrupt, on_interrupt, 300, 0);
+            return; /* the call stays open until the client ends it */
+        }
+        if (first && script.break_watch_after > 0 &&
+            sequence > (uint64_t)script.break_watch_after) {
+            if (script.restart) rpc_server_close(server.server, 0, on_gone, NULL);
+            else rpc_call_finish(call, status_new(STATUS_UNAVAILABLE, "the stream broke"));
+            return;
+        }
+        send_event(call, sequence);
+    }
+    rpc_call_finish(call, NULL);
+}
+
+static void send_chunk(struct rpc_call *call, int number)
+{
+    Fsdpd__V1__StateDictChunk chunk = FSDPD__V1__STATE_DICT_CHUNK__INIT;
+    uint8_t bytes[CHUNK];
+    memset(bytes, 'a' + number, sizeof bytes);
+    chunk.data.data = bytes;
+    chunk.data.len = sizeof bytes;
+    if (number == 0 && script.pull != PULL_NO_TOTAL) {
+        chunk.total_size = CHUNKS * CHUNK;
+        chunk.step = 938;
+    }
+    rpc_call_send(call, &chunk.base);
+}
+
+static void on_pull(struct rpc_call *call, const ProtobufCMessage *message, void *user)
+{
+    (void)user, (void)message;
+    if (refused(call)) return;
+    int count = script.pull == PULL_WHOLE ? CHUNKS : script.pull == PULL_MORE ? CHUNKS + 1 : 1;
+    for (int i = 0; i < count; i++) send_chunk(call, i);
+    if (script.pull == PULL_STALL) return;
+    if (script.pull == PULL_INTERRUPT) kill(getpid(), SIGTERM);
+    else if (script.pull == PULL_BREAK)
+        rpc_call_finish(call, status_new(STATUS_UNAVAILABLE, "the worker is gone"));
+    else rpc_call_finish(call, NULL);
+}
+
+static const struct rpc_handler handlers[] = {
+    {.method = &control_submit_job, .on_start = on_submit},
+    {.method = &control_get_job, .on_start = on_get},
+    {.method = &control_cancel_job, .on_start = on_cancel},
+    {.method = &control_plan_job, .on_start = on_plan},
+    {.method = &control_list_jobs, .on_start = on_list},
+    {.method = &control_list_workers, .on_start = on_workers},
+    {.method = &control_get_version, .on_start = on_version},
+    {.method = &control_watch_job, .on_start = on_watch},
+    {.method = &control_pull_state_dict, .on_start = on_pull},
+};
+static const struct rpc_service service = {"fsdpd.v1.Control", handlers,
+                                           sizeof handlers / sizeof handlers[0], NULL};
+
+static void require_ok(status_t status)
+{
+    if (status == NULL) return;
+    fprintf(stderr, "%s\n", status_message(status));
+    abort();
+}
+
+static void serve(void)
+{
+    require_ok(rpc_server_new(server.runtime, &service, 1, proto_descriptors,
+                              proto_descriptors_size, &server.server));
+    require_ok(rpc_server_listen(server.server, address, 0, NULL));
+    require_ok(rpc_server_start(server.server));
+}
+
+static void set_flag(void *user)
+{
+    *(bool *)user = true;
+}
+
+static void on_stop(uv_async_t *handle)
+{
+    (void)handle;
+    server.stopping = true;
+}
+
+static void *server_main(void *user)
+{
+    (void)user;
+    uv_loop_init(&server.loop);
+    uv_async_init(&server.loop, &server.stop, on_stop);
+    uv_timer_init(&server.loop, &server.pause);
+    uv_timer_init(&server.loop, &server.interrupt);
+    require_ok(rpc_runtime_new(&server.loop, &server.runtime));
+    serve();
+    pthread_barrier_wait(&server.ready);
+    while (!server.stopping) uv_run(&server.loop, UV_RUN_ONCE);
+    if (server.server) {
+        rpc_server_close(server.server, 0, set_flag, &server.closed);
+        while (!server.closed) uv_run(&server.loop, UV_RUN_ONCE);
+    }
+    rpc_runtime_close(server.runtime, set_flag, &server.runtime_closed);
+    while (!server.runtime_closed) uv_run(&server.loop, UV_RUN_ONCE);
+    uv_close((uv_handle_t *)&server.stop, NULL);
+    uv_close((uv_handle_t *)&server.pause, NULL);
+    uv_close((uv_handle_t *)&server.interrupt, NULL);
+    uv_run(&server.loop, UV_RUN_DEFAULT);
+    uv_loop_close(&server.loop);
+    return NULL;
+}
+
+static void write_file(const char *path, const char *text)
+{
+    status_t status = file_write_atomic(path, text, strlen(text), 0644);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+}
+
+static void set_up(void)
+{
+    strcpy(directory, "/tmp/test_client.XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    ck_assert_int_eq(chdir(directory), 0);
+    snprintf(address, sizeof address, "unix:%s/socket", directory);
+    setenv("FSDPD_ADDRESS", address, 1);
+    write_file("job.yaml", "name: mnist\nmodel: {file: net.yaml}\ndata: {dir: d}\n");
+    write_file("net.yaml", "modules: {}\n");
+    ck_assert_int_eq(mkdir("out", 0755), 0);
+    memset(&script, 0, sizeof script);
+    script.end = FSDPD__V1__JOB_STATE__SUCCEEDED;
+    plan.module_tree = (char *)"Net(\n  (fc1): Linear()\n)\n";
+    plan.strategy = (char *)"full_shard";
+    plan.world = 2;
+    reason.code = (char *)"WHY";
+    reason.message = (char *)"because the script says so";
+    pthread_barrier_init(&server.ready, NULL, 2);
+    pthread_create(&server.thread, NULL, server_main, NULL);
+    pthread_barrier_wait(&server.ready);
+}
+
+static void tear_down(void)
+{
+    uv_async_send(&server.stop);
+    pthread_join(server.thread, NULL);
+    ck_assert_int_eq(chdir("/"), 0);
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", directory);
+    ck_assert_int_eq(system(command), 0);
+}
+
+/* --- running the client --- */
+
+static char out[16384], err[16384];
+
+static void slurp(const char *path, char *text)
+{
+    struct buf bytes = {0};
+    status_t status = file_read(path, 16000, &bytes);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    memcpy(text, buf_text(&bytes), bytes.length + 1);
+    buf_deinit(&bytes);
+}
+
+/* Runs a command line; what it printed is in out and err. */
+static int run(const char *line)
+{
+    static char words[512];
+    char *list[24];
+    int count = 0;
+    snprintf(words, sizeof words, "%s", line);
+    for (char *word = strtok(words, " "); word; word = strtok(NULL, " ")) list[count++] = word;
+    fflush(NULL);
+    int saved_out = dup(1), saved_err = dup(2);
+    int new_out = open("stdout", O_RDWR | O_CREAT | O_TRUNC, 0600);
+    int new_err = open("stderr", O_RDWR | O_CREAT | O_TRUNC, 0600);
+    dup2(new_out, 1);
+    dup2(new_err, 2);
+    int code = client_main(count, list);
+    fflush(NULL);
+    dup2(saved_out, 1);
+    dup2(saved_err, 2);
+    close(saved_out), close(saved_err), close(new_out), close(new_err);
+    slurp("stdout", out);
+    slurp("stderr", err);
+    return code;
+}
+
+static void expect(const char *line, int code)
+{
+    int got = run(line);
+    ck_assert_msg(got == code, "%s: exit code %d, expected %d\n%s%s", line, got, code, out, err);
+}
+
+static void expect_in(const char *text, const char *part)
+{
+    ck_assert_msg(strstr(text, part) != NULL, "no \"%s\" in:\n%s", part, text);
+}
+
+static int files_in(const char *path)
+{
+    int count = 0;
+    DIR *entries = opendir(path);
+    ck_assert_ptr_nonnull(entries);
+    for (struct dirent *entry; (entry = readdir(entries)) != NULL;)
+        count += entry->d_name[0] != '.';
+    closedir(entries);
+    return count;
+}
+
+/* --- pull --- */
+
+START_TEST(pull_whole)
+{
+    umask(027);
+    expect("pull mnist-1 -o out/file", 0);
+    struct buf bytes = {0};
+    status_t status = file_read("out/file", 1 << 20, &bytes);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    ck_assert_uint_eq(bytes.length, CHUNKS * CHUNK);
+    for (size_t i = 0; i < bytes.length; i++)
+        ck_assert_int_eq(bytes.data[i], 'a' + (int)(i / CHUNK));
+    buf_deinit(&bytes);
+    struct stat info;
+    ck_assert_int_eq(stat("out/file", &info), 0);
+    ck_assert_int_eq(info.st_mode & 0777, 0640);
+    ck_assert_int_eq(files_in("out"), 1);
+    ck_assert_str_eq(out, "out/file: 5.00 kB, the weights of mnist-1 after step 938\n");
+    ck_assert_str_eq(err, "");
+
+    /* Again, over the old file through a link: the link and the mode stay. */
+    ck_assert_int_eq(chmod("out/file", 0604), 0);
+    ck_assert_int_eq(symlink("file", "out/link"), 0);
+    expect("pull mnist-1 -o out/link --format json", 0);
+    expect_in(out, "\"file\": \"out/link\",\n  \"bytes\": 5000,\n  \"step\": 938,");
+    ck_assert_int_eq(lstat("out/link", &info), 0);
+    ck_assert(S_ISLNK(info.st_mode));
+    ck_assert_int_eq(stat("out/file", &info), 0);
+    ck_assert_int_eq(info.st_mode & 0777, 0604);
+    ck_assert_int_eq(files_in("out"), 2);
+
+    expect("pull mnist-1 -o -", 0);
+    ck_assert_uint_eq(strlen(out), CHUNKS * CHUNK);
+    expect_in(err, "5.00 kB");
+    expect("pull mnist-1 -o /dev/null", 0);
+}
+END_TEST
+
+static const struct {
+    enum pull_mode mode;
+    const char *options;
+    int code;
+    const char *message;
+} broken_pulls[] = {
+    {PULL_CUT, "", 1, "fsdpctl: expected a file of 5000 bytes, found the end after 1000\n"},
+    {PULL_BREAK, "", 3, "the worker is gone\n"},
+    {PULL_MORE, "", 1, "fsdpctl: expected a file of 5000 bytes, found more\n"},
+    {PULL_NO_TOTAL, "", 1,
+     "fsdpctl: the first chunk: expected the size of the file in it, found none\n"},
+    {PULL_STALL, " --timeout 0.3", 7, "fsdpctl: nothing came from fsdpd for 0.3 s\n"},
+    {PULL_INTERRUPT, "", 128 + SIGTERM, "interrupted by Terminated"},
+};
+
+/* However a stream ends in the middle: no half file, and an old one stays as it was. */
+START_TEST(pull_broken)
+{
+    char line[64];
+    script.pull = broken_pulls[_i].mode;
+    snprintf(line, sizeof line, "pull mnist-1 -o out/file%s", broken_pulls[_i].options);
+    expect(line, broken_pulls[_i].code);
+    expect_in(err, broken_pulls[_i].message);
+    ck_assert_str_eq(out, "");
+    ck_assert_int_eq(files_in("out"), 0);
+    write_file("out/file", "old");
+    expect(line, broken_pulls[_i].code);
+    ck_assert_int_eq(files_in("out"), 1);
+    char text[16000];
+    slurp("out/file", text);
+    ck_assert_str_eq(text, "old");
+}
+END_TEST
+
+START_TEST(pull_refused)
+{
+    expect("pull mnist-1", 2);
+    expect_in(err, "pull: expected -o FILE, for example -o mnist-1.safetensors");
+    expect("pull mnist-1 -o out", 2);
+    expect_in(err, "out is a directory");
+    expect("pull mnist-1 -o nowhere/file", 1);
+    expect_in(err, "cannot write nowhere/file: No such file or directory");
+    expect("pull mnist-1 -o /dev/full", 1);
+    expect_in(err, "cannot write /dev/full: No space left on device");
+    script.refuse = STATUS_FAILED_PRECONDITION;
+    expect("pull mnist-1 -o out/file", 6);
+    ck_assert_int_eq(files_in("out"), 0);
+    expect_in(err, "refused ?[31mas the script says");
+}
+END_TEST
+
+/* --- watch and submit --- */
+
+static const char whole_story[] = "mnist-1 QUEUED: because the script says so\n"
+                                  "mnist-1 RUNNING: because the script says so\n"
+                                  "step 10/40  loss 0.3333  5,000 samples/s  30.0s left\n"
+                                  "step 20/40  loss 0.2500  5,000 samples/s  30.0s left\n"
+                                  "Train Epoch: 1 \tLoss: 0.2341\n"
+                                  "Test set: Average loss: 0.0573, Accuracy: 9812/10000 (98.12%)\n"
+                                  "mnist-1 SUCCEEDED: because the script says so\n";
+
+START_TEST(watch_to_the_end)
+{
+    expect("watch mnist-1", 0);
+    ck_assert_str_eq(out, whole_story);
+    ck_assert_str_eq(err, "next: fsdpctl pull mnist-1 -o mnist-1.safetensors\n");
+    expect("watch mnist-1 -o json", 0);
+    int lines = 0;
+    for (const char *c = out; *c; c++) lines += *c == '\n';
+    ck_assert_int_eq(lines, EVENTS);
+    ck_assert_int_eq(strncmp(out, "{\"sequence\":1,", 14), 0);
+    expect_in(out, "\"epoch\":{\"epoch\":1,\"train_loss\":0.2341,\"test_loss\":0.0573,");
+    script.end = FSDPD__V1__JOB_STATE__FAILED;
+    expect("watch mnist-1", EXIT_JOB_FAILED);
+    expect_in(err, "fsdpctl: mnist-1 FAILED: because the script says so\n");
+    script.end = FSDPD__V1__JOB_STATE__CANCELLED;
+    expect("watch mnist-1 -o json", EXIT_JOB_CANCELLED);
+    expect("watch other", EXIT_NOT_FOUND);
+    ck_assert_str_eq(err, "fsdpctl: there is no job 'other'\n");
+}
+END_TEST
+
+/* A stream that breaks goes on where it stopped: nothing twice, nothing missing. */
+START_TEST(watch_reconnects)
+{
+    script.break_watch_after = _i == 0 ? 3 : 4;
+    script.restart = _i == 1;
+    expect("watch mnist-1 --timeout 20", 0);
+    ck_assert_str_eq(out, whole_story);
+    ck_assert_int_eq(script.watches, 2);
+    /* A server that leaves may take with it what it had not sent yet. */
+    if (!script.restart) ck_assert_uint_eq(script.asked_after, 3);
+    else ck_assert_uint_le(script.asked_after, 4);
+    expect_in(err, "fsdpctl: lost fsdpd (");
+}
+END_TEST
+
+START_TEST(watch_gives_up)
+{
+    script.break_watch_after = 3;
+    script.restart = true;
+    int64_t start = clock_monotonic_ns();
+    expect("watch mnist-1 --timeout 0.2", EXIT_UNREACHABLE);
+    ck_assert_int_lt(clock_monotonic_ns() - start, 10000000000);
+    expect_in(err, "fsdpd did not come back within --timeout");
+}
+END_TEST
+
+START_TEST(watch_detaches)
+{
+    script.interrupt_watch = true;
+    expect(_i == 0 ? "watch mnist-1" : "submit job.yaml --wait", 128 + SIGINT);
+    expect_in(err, "detached; mnist-1 goes on: fsdpctl watch mnist-1");
+    expect_in(out, "mnist-1 RUNNING");
+}
+END_TEST
+
+START_TEST(submit)
+{
+    expect("submit job.yaml --set train.epochs=3", 0);
+    ck_assert_str_eq(out, "mnist-1\n");
+    ck_assert_str_eq(err, "next: fsdpctl watch mnist-1\n");
+    ck_assert_str_eq(script.id, "");
+    ck_assert_uint_eq(script.epochs, 3);
+    ck_assert_str_eq(script.data_dir, "d");
+    expect("submit job.yaml --id mine -v", 0);
+    ck_assert_str_eq(out, "mine\n");
+    expect_in(err, "  (fc1): Linear()\n");
+    ck_assert_str_eq(script.id, "mine");
+    expect("submit job.yaml -o json", 0);
+    expect_in(out, "{\n  \"id\": \"mnist-1\",");
+    expect_in(out, "\n  \"state\": \"QUEUED\",");
+
+    expect("submit job.yaml --wait", 0);
+    expect_in(out, "Net(\n  (fc1): Linear()\n)\n\n0 parameters, full_shard over 2 workers\n");
+    expect_in(out, whole_story);
+    script.end = FSDPD__V1__JOB_STATE__FAILED;
+    expect("submit job.yaml --wait -o json", EXIT_JOB_FAILED);
+    ck_assert_int_eq(out[0], '{');
+    expect_in(err, "fsdpctl: mnist-1 FAILED: because the script says so\n");
+}
+END_TEST
+
+START_TEST(submit_refused)
+{
+    expect("submit missing.yaml", EXIT_NOT_FOUND);
+    expect_in(err, "cannot open missing.yaml");
+    expect("submit job.yaml --set train.epoch=3", EXIT_USAGE);
+    ck_assert_str_eq(err, "fsdpctl: --set train.epoch=3: train.epoch: unknown key; did you mean "
+                          "train.epochs?\n");
+    expect("plan job.yaml --set workers=0", EXIT_USAGE);
+    static const struct {
+        enum status_code refusal;
+        int code;
+    } cases[] = {
+        {STATUS_INVALID_ARGUMENT, 1},    {STATUS_PERMISSION_DENIED, 4},
+        {STATUS_NOT_FOUND, 5},           {STATUS_ALREADY_EXISTS, 6},
+        {STATUS_RESOURCE_EXHAUSTED, 10}, {STATUS_DEADLINE_EXCEEDED, 7},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        script.refuse = cases[i].refusal;
+        expect("submit job.yaml", cases[i].code);
+        ck_assert_str_eq(err, "fsdpctl: refused ?[31mas the script says\n");
+        expect("plan job.yaml", cases[i].code);
+    }
+}
+END_TEST
+
+/* --- the others --- */
+
+START_TEST(other_verbs)
+{
+    static const struct {
+        const char *line, *part;
+    } cases[] = {
+        {"list", "mnist-1  SUCCEEDED"},
+        {"list -o json", "[\n  {\n    \"id\": \"mnist-1\","},
+        {"workers", "host/cpu:0"},
+        {"workers -o json", "[\n  {\n    \"id\": \"host/cpu:0\","},
+        {"status", "daemon      fsdpd 9.8.7 at unix:"},
+        {"status", "jobs        1: 1 SUCCEEDED\n"},
+        {"status -o json", "\"SUCCEEDED\": 1"},
+        {"version", "fsdpd    9.8.7 (API v1)\n"},
+        {"version -o json", "\"version\": \"9.8.7\""},
+        {"show mnist-1", "reason      because the script says so\n"},
+        {"show mnist-1 -o json", "\"steps\": 40,"},
+        {"wrap show mnist-1", "  (fc1): Linear()\n"},
+        {"wrap show mnist-1 -o json", "\"module_tree\": \"Net(\\n"},
+        {"cancel mnist-1", "mnist-1 RUNNING"},
+        {"cancel mnist-1 -o json", "\"state\": \"RUNNING\""},
+        {"plan job.yaml", "0 parameters, full_shard over 2 workers"},
+        {"plan job.yaml -o json", "\"strategy\": \"full_shard\""},
+        {"help submit", "usage: fsdpctl submit FILE"},
+        {"completion bash", "complete -o default -F _fsdpctl fsdpctl"},
+        {"--version", "fsdpctl "},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        expect(cases[i].line, 0);
+        expect_in(out, cases[i].part);
+    }
+    expect("wrap change mnist-1", EXIT_USAGE);
+    expect("completion fish", EXIT_USAGE);
+    expect("help nothing", EXIT_USAGE);
+    expect("", EXIT_USAGE);
+    script.refuse = STATUS_PERMISSION_DENIED;
+    expect("status", EXIT_NOT_PERMITTED);
+    expect("version", EXIT_NOT_PERMITTED);
+    expect_in(out, "fsdpctl  ");
+}
+END_TEST
+
+START_TEST(unreachable)
+{
+    expect("list --address unix:nowhere.sock", EXIT_UNREACHABLE);
+    expect_in(err, "nowhere.sock: there is no such socket; is fsdpd running?");
+    write_file("plain", "");
+    expect("list --address unix:plain", EXIT_UNREACHABLE);
+    expect_in(err, "nobody listens");
+    expect("watch mnist-1 --address unix:nowhere.sock", EXIT_UNREACHABLE);
+    expect("pull mnist-1 -o out/file --address unix:nowhere.sock", EXIT_UNREACHABLE);
+    ck_assert_int_eq(files_in("out"), 0);
+    expect("list --address ::::", EXIT_USAGE);
+    if (geteuid() == 0) return; /* root may use any socket */
+    ck_assert_int_eq(chmod("socket", 0), 0);
+    expect("list", EXIT_NOT_PERMITTED);
+}
+END_TEST
+
+/* On a terminal there is a bar, and it is gone when the lines of an epoch are printed. */
+START_TEST(terminal)
+{
+    int master = posix_openpt(O_RDWR | O_NOCTTY);
+    ck_assert(master >= 0 && grantpt(master) == 0 && unlockpt(master) == 0);
+    int slave = open(ptsname(master), O_RDWR | O_NOCTTY);
+    ck_assert_int_ge(slave, 0);
+    struct winsize size = {.ws_row = 24, .ws_col = 60};
+    ck_assert_int_eq(ioctl(slave, TIOCSWINSZ, &size), 0);
+    setenv("TERM", "xterm", 1);
+    if (_i == 1) setenv("NO_COLOR", "1", 1);
+    int saved = dup(2), saved_out = dup(1);
+    int file = open("stdout", O_RDWR | O_CREAT | O_TRUNC, 0600);
+    fflush(NULL);
+    dup2(slave, 2);
+    dup2(file, 1);
+    char *words[] = {(char *)"watch", (char *)"mnist-1"};
+    int code = client_main(2, words);
+    fflush(NULL);
+    dup2(saved, 2);
+    dup2(saved_out, 1);
+    ck_assert_int_eq(code, 0);
+    char text[4096];
+    ssize_t length = read(master, text, sizeof text - 1);
+    ck_assert_int_gt(length, 0);
+    text[length] = '\0';
+    expect_in(text, _i == 1 ? "\r[==" : "\r[\033[32m==");
+    expect_in(text, "10/40  loss 0.3333");
+    expect_in(text, "\r\033[K");
+    ck_assert_int_eq(strstr(text, "\033[32m") != NULL, _i == 0);
+    slurp("stdout", out);
+    expect_in(out, "Train Epoch: 1 \tLoss: 0.2341\n");
+    ck_assert_ptr_null(strstr(out, "step 10/40")); /* the bar says it */
+    close(master), close(slave), close(saved), close(saved_out), close(file);
+}
+END_TEST
+
+/* --- the file of a pull, alone --- */
+
+START_TEST(downloads)
+{
+    struct download download;
+    status_t status = download_begin(&download, "out/file");
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    ck_assert_int_eq(files_in("out"), 1);
+    ck_assert_int_ne(access("out/file", F_OK), 0);
+    Fsdpd__V1__StateDictChunk chunk = FSDPD__V1__STATE_DICT_CHUNK__INIT;
+    chunk.total_size = 3;
+    chunk.data.data = (uint8_t *)"abc";
+    chunk.data.len = 2;
+    status = download_add(&download, &chunk);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    status = download_finish(&download);
+    ck_assert_int_eq(status_code(status), STATUS_DATA_LOSS);
+    status_free(status);
+    download_deinit(&download);
+    download_deinit(&download);
+    ck_assert_int_eq(files_in("out"), 0);
+
+    /* A chunk whose size would overflow a sum. */
+    status = download_begin(&download, "out/file");
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    chunk.total_size = UINT64_MAX;
+    status = download_add(&download, &chunk);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    download.total = 2;
+    chunk.data.len = 1;
+    status = download_add(&download, &chunk);
+    ck_assert_int_eq(status_code(status), STATUS_DATA_LOSS);
+    status_free(status);
+    download_deinit(&download);
+    ck_assert_int_eq(files_in("out"), 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("client_verbs");
+    TCase *tests = tcase_create("client_verbs");
+    tcase_set_timeout(tests, 60);
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_test(tests, pull_whole);
+    tcase_add_loop_test(tests, pull_broken, 0, (int)(sizeof broken_pulls / sizeof broken_pulls[0]));
+    tcase_add_test(tests, pull_refused);
+    tcase_add_test(tests, watch_to_the_end);
+    tcase_add_loop_test(tests, watch_reconnects, 0, 2);
+    tcase_add_test(tests, watch_gives_up);
+    tcase_add_loop_test(tests, watch_detaches, 0, 2);
+    tcase_add_test(tests, submit);
+    tcase_add_test(tests, submit_refused);
+    tcase_add_test(tests, other_verbs);
+    tcase_add_test(tests, unreachable);
+    tcase_add_loop_test(tests, terminal, 0, 2);
+    tcase_add_test(tests, downloads);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
