@@ -45,10 +45,12 @@ tests_unit_test_client_LDADD = $(CLIENT_LDADD) $(CHECK_LIBS)
 
 check_PROGRAMS += tests/unit/test_client_verbs
 TESTS += tests/unit/test_client_verbs
-tests_unit_test_client_verbs_SOURCES = tests/unit/test_client_verbs.c
+tests_unit_test_client_verbs_SOURCES = tests/unit/test_client_verbs.c \
+  tests/unit/test_client_daemon.c tests/unit/test_client_daemon.h
 tests_unit_test_client_verbs_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_client_verbs_LDADD = $(CLIENT_LDADD) $(CHECK_LIBS)
 
 tests/unit/test_client-test_client.$(OBJEXT) \
+tests/unit/test_client_verbs-test_client_daemon.$(OBJEXT) \
 tests/unit/test_client_verbs-test_client_verbs.$(OBJEXT): $(PROTO_H)
 endif

@@ -23,12 +23,15 @@ const struct spec_key spec_keys[] = {
 
     {"data.format", SPEC_CHOICE, DEFAULT("idx"), CHOICES("idx")},
     {"data.dir", SPEC_TEXT, REQUIRED},
-    {"data.normalize.mean", SPEC_NUMBER, DEFAULT("0"), RANGE(-1e6, 1e6), FIELD("data.normalize_mean")},
-    {"data.normalize.std", SPEC_NUMBER, DEFAULT("1"), RANGE(1e-6, 1e6), FIELD("data.normalize_std")},
+    {"data.normalize.mean", SPEC_NUMBER, DEFAULT("0"), RANGE(-1e6, 1e6),
+     FIELD("data.normalize_mean")},
+    {"data.normalize.std", SPEC_NUMBER, DEFAULT("1"), RANGE(1e-6, 1e6),
+     FIELD("data.normalize_std")},
 
     {"train.epochs", SPEC_INTEGER, DEFAULT("10"), RANGE(1, 1e6), UNIT("epochs")},
     {"train.batch_size", SPEC_INTEGER, DEFAULT("64"), RANGE(1, 1 << 20), UNIT("samples per rank")},
-    {"train.test_batch_size", SPEC_INTEGER, DEFAULT("1000"), RANGE(1, 1 << 20), UNIT("samples per rank")},
+    {"train.test_batch_size", SPEC_INTEGER, DEFAULT("1000"), RANGE(1, 1 << 20),
+     UNIT("samples per rank")},
     {"train.seed", SPEC_INTEGER, DEFAULT("1"), RANGE(0, LARGEST_SEED)},
     {"train.log_interval", SPEC_INTEGER, DEFAULT("10"), RANGE(1, 1e6), UNIT("steps")},
     {"train.max_steps", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1e12), UNIT("steps")},
@@ -52,7 +55,8 @@ const struct spec_key spec_keys[] = {
 
     {"fsdp.strategy", SPEC_CHOICE, DEFAULT("full_shard"), CHOICES("full_shard", "no_shard")},
     {"fsdp.wrap.policy", SPEC_CHOICE, DEFAULT("none"), CHOICES("none", "size", "units")},
-    {"fsdp.wrap.min_num_params", SPEC_INTEGER, DEFAULT("100000000"), RANGE(1, 1e15), UNIT("elements"), SIZE},
+    {"fsdp.wrap.min_num_params", SPEC_INTEGER, DEFAULT("100000000"), RANGE(1, 1e15),
+     UNIT("elements"), SIZE},
     {"fsdp.wrap.units", SPEC_UNITS, REQUIRED, UNITS},
     {"fsdp.backward_prefetch", SPEC_CHOICE, DEFAULT("pre"), CHOICES("pre", "post", "none")},
 

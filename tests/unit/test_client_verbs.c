@@ -1,12 +1,8 @@
-/*
- * client: the verbs against a daemon that is played by a thread of the test, with common/rpc's
- * server on a loop of its own. The script says how it behaves; it is set before the client runs and
- * read by the thread alone, except for the counters, which are read after it was joined.
- */
+/* client: the verbs against a scripted daemon: what they print, what they leave behind, how they
+ * end. */
 #include <check.h>
 #include <dirent.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,324 +13,12 @@
 
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/mem.h"
 #include "client/client.h"
 #include "client/download.h"
 #include "client/exit.h"
-#include "proto/descriptors.h"
-#include "rpc/server.h"
-#include "spec/spec.h"
+#include "test_client_daemon.h"
 
-enum { CHUNK = 1000, CHUNKS = 5, EVENTS = 6 };
-
-enum pull_mode {
-    PULL_WHOLE,
-    PULL_CUT,   /* ends well, too early */
-    PULL_BREAK, /* ends with UNAVAILABLE in the middle */
-    PULL_MORE,  /* one chunk too many */
-    PULL_NO_TOTAL,
-    PULL_STALL,     /* nothing after the first chunk */
-    PULL_INTERRUPT, /* the user presses Ctrl-C after the first chunk */
-};
-
-static struct script {
-    enum pull_mode pull;
-    enum status_code refuse; /* every unary call; 0: none */
-    int break_watch_after;   /* events of the first stream; 0: never */
-    bool restart;            /* the server goes away when it breaks, and comes back */
-    bool interrupt_watch;    /* Ctrl-C after the second event */
-    Fsdpd__V1__JobState end;
-    /* what was seen */
-    int watches;
-    uint64_t asked_after; /* after_sequence of the last WatchJob */
-    char id[64];
-    uint32_t epochs;
-    char data_dir[256];
-} script;
-
-static char directory[64], address[128];
-
-static struct server {
-    pthread_t thread;
-    uv_loop_t loop;
-    uv_async_t stop;
-    uv_timer_t pause, interrupt;
-    struct rpc_runtime *runtime;
-    struct rpc_server *server;
-    bool closed, runtime_closed, stopping;
-    pthread_barrier_t ready;
-} server;
-
-/* --- the daemon --- */
-
-static bool refused(struct rpc_call *call)
-{
-    if (script.refuse == STATUS_OK) return false;
-    rpc_call_finish(call, status_new(script.refuse, "refused \x1b[31mas the script says"));
-    return true;
-}
-
-static Fsdpd__V1__Plan plan = FSDPD__V1__PLAN__INIT;
-static Fsdpd__V1__Reason reason = FSDPD__V1__REASON__INIT;
-
-static void reply_job(struct rpc_call *call, const char *id, Fsdpd__V1__JobState state)
-{
-    Fsdpd__V1__Job job = FSDPD__V1__JOB__INIT;
-    job.id = (char *)id;
-    job.state = state;
-    job.reason = &reason;
-    job.steps = 40;
-    job.plan = &plan;
-    rpc_call_reply(call, &job.base);
-}
-
-static void on_submit(struct rpc_call *call, const ProtobufCMessage *message, void *user)
-{
-    (void)user;
-    const Fsdpd__V1__SubmitJobRequest *request =
-        (const Fsdpd__V1__SubmitJobRequest *)(const void *)message;
-    snprintf(script.id, sizeof script.id, "%s", request->id);
-    snprintf(script.data_dir, sizeof script.data_dir, "%s", request->spec->data->dir);
-    script.epochs = request->spec->train->epochs;
-    if (!refused(call))
-        reply_job(call, request->id[0] ? request->id : "mnist-1", FSDPD__V1__JOB_STATE__QUEUED);
-}
-
-static void on_get(struct rpc_call *call, const ProtobufCMessage *message, void *user)
-{
-    (void)user;
-    const Fsdpd__V1__GetJobRequest *request =
-        (const Fsdpd__V1__GetJobRequest *)(const void *)message;
-    if (refused(call)) return;
-    if (strcmp(request->id, "mnist-1") != 0)
-        rpc_call_finish(call, status_new(STATUS_NOT_FOUND, "there is no job '%s'", request->id));
-    else reply_job(call, request->id, FSDPD__V1__JOB_STATE__RUNNING);
-}
-
-static void on_cancel(struct rpc_call *call, const ProtobufCMessage *message, void *user)
-{
-    (void)user, (void)message;
-    if (!refused(call)) reply_job(call, "mnist-1", FSDPD__V1__JOB_STATE__RUNNING);
-}
-
-static void on_plan(struct rpc_call *call, const ProtobufCMessage *message, void *user)
-{
-    (void)user, (void)message;
-    if (!refused(call)) rpc_call_reply(call, &plan.base);
-}
-
-static void on_list(struct rpc_call *call, const ProtobufCMessage *message, void *user)
-{
-    (void)user, (void)message;
-    if (refused(call)) return;
-    Fsdpd__V1__Job job = FSDPD__V1__JOB__INIT;
-    Fsdpd__V1__Job *jobs[] = {&job};
-    Fsdpd__V1__ListJobsResponse list = FSDPD__V1__LIST_JOBS_RESPONSE__INIT;
-    job.id = (char *)"mnist-1";
-    job.state = FSDPD__V1__JOB_STATE__SUCCEEDED;
-    list.jobs = jobs;
-    list.n_jobs = 1;
-    rpc_call_reply(call, &list.base);
-}
-
-static void on_workers(struct rpc_call *call, const ProtobufCMessage *message, void *user)
-{
-    (void)user, (void)message;
-    if (refused(call)) return;
-    Fsdpd__V1__Worker worker = FSDPD__V1__WORKER__INIT;
-    Fsdpd__V1__Worker *workers[] = {&worker};
-    Fsdpd__V1__ListWorkersResponse list = FSDPD__V1__LIST_WORKERS_RESPONSE__INIT;
-    worker.id = (char *)"host/cpu:0";
-    list.workers = workers;
-    list.n_workers = 1;
-    rpc_call_reply(call, &list.base);
-}
-
-static void on_version(struct rpc_call *call, const ProtobufCMessage *message, void *user)
-{
-    (void)user, (void)message;
-    if (refused(call)) return;
-    Fsdpd__V1__Version version = FSDPD__V1__VERSION__INIT;
-    version.version = (char *)"9.8.7";
-    version.api = (char *)"v1";
-    rpc_call_reply(call, &version.base);
-}
-
-/* QUEUED, RUNNING, metrics, metrics, epoch, the end; sequence numbers from 1. */
-static void send_event(struct rpc_call *call, uint64_t sequence)
-{
-    Fsdpd__V1__JobEvent event = FSDPD__V1__JOB_EVENT__INIT;
-    Fsdpd__V1__StateChange change = FSDPD__V1__STATE_CHANGE__INIT;
-    Fsdpd__V1__Metrics metrics = FSDPD__V1__METRICS__INIT;
-    Fsdpd__V1__EpochEnd epoch = FSDPD__V1__EPOCH_END__INIT;
-    event.sequence = sequence;
-    event.time_ms = 1000000 + (int64_t)sequence * 10000;
-    event.steps = 40;
-    if (sequence == 3 || sequence == 4) {
-        event.event_case = FSDPD__V1__JOB_EVENT__EVENT_METRICS;
-        event.metrics = &metrics;
-        metrics.step = sequence * 10 - 20;
-        metrics.loss = 1.0 / (double)sequence;
-        metrics.samples_per_second = 5000;
-        metrics.seconds_left = 30;
-    } else if (sequence == 5) {
-        event.event_case = FSDPD__V1__JOB_EVENT__EVENT_EPOCH;
-        event.epoch = &epoch;
-        epoch.epoch = 1;
-        epoch.train_loss = 0.2341;
-        epoch.evaluated = true;
-        epoch.test_loss = 0.0573;
-        epoch.accuracy = 0.9812;
-        epoch.correct = 9812;
-        epoch.test_samples = 10000;
-    } else {
-        event.event_case = FSDPD__V1__JOB_EVENT__EVENT_STATE;
-        event.state = &change;
-        change.reason = &reason;
-        change.attempt = 1;
-        change.state = sequence == 1   ? FSDPD__V1__JOB_STATE__QUEUED
-                       : sequence == 2 ? FSDPD__V1__JOB_STATE__RUNNING
-                                       : script.end;
-    }
-    rpc_call_send(call, &event.base);
-}
-
-static void serve(void);
-
-static void on_pause_over(uv_timer_t *timer)
-{
-    (void)timer;
-    if (!server.stopping) serve();
-}
-
-/* The daemon restarts: its socket is gone for half a second. */
-static void on_gone(void *user)
-{
-    (void)user;
-    server.server = NULL;
-    uv_timer_start(&server.pause, on_pause_over, 500, 0);
-}
-
-static void on_interrupt(uv_timer_t *timer)
-{
-    (void)timer;
-    kill(getpid(), SIGINT);
-}
-
-static void on_watch(struct rpc_call *call, const ProtobufCMessage *message, void *user)
-{
-    (void)user;
-    const Fsdpd__V1__WatchJobRequest *request =
-        (const Fsdpd__V1__WatchJobRequest *)(const void *)message;
-    script.asked_after = request->after_sequence;
-    bool first = script.watches++ == 0;
-    for (uint64_t sequence = request->after_sequence + 1; sequence <= EVENTS; sequence++) {
-        if (script.interrupt_watch && sequence == 3) {
-            uv_timer_start(&server.interrupt, on_interrupt, 300, 0);
-            return; /* the call stays open until the client ends it */
-        }
-        if (first && script.break_watch_after > 0 &&
-            sequence > (uint64_t)script.break_watch_after) {
-            if (script.restart) rpc_server_close(server.server, 0, on_gone, NULL);
-            else rpc_call_finish(call, status_new(STATUS_UNAVAILABLE, "the stream broke"));
-            return;
-        }
-        send_event(call, sequence);
-    }
-    rpc_call_finish(call, NULL);
-}
-
-static void send_chunk(struct rpc_call *call, int number)
-{
-    Fsdpd__V1__StateDictChunk chunk = FSDPD__V1__STATE_DICT_CHUNK__INIT;
-    uint8_t bytes[CHUNK];
-    memset(bytes, 'a' + number, sizeof bytes);
-    chunk.data.data = bytes;
-    chunk.data.len = sizeof bytes;
-    if (number == 0 && script.pull != PULL_NO_TOTAL) {
-        chunk.total_size = CHUNKS * CHUNK;
-        chunk.step = 938;
-    }
-    rpc_call_send(call, &chunk.base);
-}
-
-static void on_pull(struct rpc_call *call, const ProtobufCMessage *message, void *user)
-{
-    (void)user, (void)message;
-    if (refused(call)) return;
-    int count = script.pull == PULL_WHOLE ? CHUNKS : script.pull == PULL_MORE ? CHUNKS + 1 : 1;
-    for (int i = 0; i < count; i++) send_chunk(call, i);
-    if (script.pull == PULL_STALL) return;
-    if (script.pull == PULL_INTERRUPT) kill(getpid(), SIGTERM);
-    else if (script.pull == PULL_BREAK)
-        rpc_call_finish(call, status_new(STATUS_UNAVAILABLE, "the worker is gone"));
-    else rpc_call_finish(call, NULL);
-}
-
-static const struct rpc_handler handlers[] = {
-    {.method = &control_submit_job, .on_start = on_submit},
-    {.method = &control_get_job, .on_start = on_get},
-    {.method = &control_cancel_job, .on_start = on_cancel},
-    {.method = &control_plan_job, .on_start = on_plan},
-    {.method = &control_list_jobs, .on_start = on_list},
-    {.method = &control_list_workers, .on_start = on_workers},
-    {.method = &control_get_version, .on_start = on_version},
-    {.method = &control_watch_job, .on_start = on_watch},
-    {.method = &control_pull_state_dict, .on_start = on_pull},
-};
-static const struct rpc_service service = {"fsdpd.v1.Control", handlers,
-                                           sizeof handlers / sizeof handlers[0], NULL};
-
-static void require_ok(status_t status)
-{
-    if (status == NULL) return;
-    fprintf(stderr, "%s\n", status_message(status));
-    abort();
-}
-
-static void serve(void)
-{
-    require_ok(rpc_server_new(server.runtime, &service, 1, proto_descriptors,
-                              proto_descriptors_size, &server.server));
-    require_ok(rpc_server_listen(server.server, address, 0, NULL));
-    require_ok(rpc_server_start(server.server));
-}
-
-static void set_flag(void *user)
-{
-    *(bool *)user = true;
-}
-
-static void on_stop(uv_async_t *handle)
-{
-    (void)handle;
-    server.stopping = true;
-}
-
-static void *server_main(void *user)
-{
-    (void)user;
-    uv_loop_init(&server.loop);
-    uv_async_init(&server.loop, &server.stop, on_stop);
-    uv_timer_init(&server.loop, &server.pause);
-    uv_timer_init(&server.loop, &server.interrupt);
-    require_ok(rpc_runtime_new(&server.loop, &server.runtime));
-    serve();
-    pthread_barrier_wait(&server.ready);
-    while (!server.stopping) uv_run(&server.loop, UV_RUN_ONCE);
-    if (server.server) {
-        rpc_server_close(server.server, 0, set_flag, &server.closed);
-        while (!server.closed) uv_run(&server.loop, UV_RUN_ONCE);
-    }
-    rpc_runtime_close(server.runtime, set_flag, &server.runtime_closed);
-    while (!server.runtime_closed) uv_run(&server.loop, UV_RUN_ONCE);
-    uv_close((uv_handle_t *)&server.stop, NULL);
-    uv_close((uv_handle_t *)&server.pause, NULL);
-    uv_close((uv_handle_t *)&server.interrupt, NULL);
-    uv_run(&server.loop, UV_RUN_DEFAULT);
-    uv_loop_close(&server.loop);
-    return NULL;
-}
+static char directory[64];
 
 static void write_file(const char *path, const char *text)
 {
@@ -347,6 +31,7 @@ static void set_up(void)
     strcpy(directory, "/tmp/test_client.XXXXXX");
     ck_assert_ptr_nonnull(mkdtemp(directory));
     ck_assert_int_eq(chdir(directory), 0);
+    char address[128];
     snprintf(address, sizeof address, "unix:%s/socket", directory);
     setenv("FSDPD_ADDRESS", address, 1);
     write_file("job.yaml", "name: mnist\nmodel: {file: net.yaml}\ndata: {dir: d}\n");
@@ -354,20 +39,12 @@ static void set_up(void)
     ck_assert_int_eq(mkdir("out", 0755), 0);
     memset(&script, 0, sizeof script);
     script.end = FSDPD__V1__JOB_STATE__SUCCEEDED;
-    plan.module_tree = (char *)"Net(\n  (fc1): Linear()\n)\n";
-    plan.strategy = (char *)"full_shard";
-    plan.world = 2;
-    reason.code = (char *)"WHY";
-    reason.message = (char *)"because the script says so";
-    pthread_barrier_init(&server.ready, NULL, 2);
-    pthread_create(&server.thread, NULL, server_main, NULL);
-    pthread_barrier_wait(&server.ready);
+    daemon_start(address);
 }
 
 static void tear_down(void)
 {
-    uv_async_send(&server.stop);
-    pthread_join(server.thread, NULL);
+    daemon_stop();
     ck_assert_int_eq(chdir("/"), 0);
     char command[128];
     snprintf(command, sizeof command, "rm -rf %s", directory);
