@@ -26,4 +26,21 @@ tests_unit_test_model_SOURCES = tests/unit/test_model.c
 tests_unit_test_model_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_model_LDADD = libmodel.a libops.a libyamldoc.a libbase.a $(YAML_LIBS) \
   $(CHECK_LIBS) -lm
+
+check_PROGRAMS += tests/unit/test_graph
+TESTS += tests/unit/test_graph
+tests_unit_test_graph_SOURCES = tests/unit/test_graph.c
+tests_unit_test_graph_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_graph_LDADD = $(tests_unit_test_model_LDADD)
+
+check_PROGRAMS += tests/unit/test_gradients
+TESTS += tests/unit/test_gradients
+tests_unit_test_gradients_SOURCES = tests/unit/test_gradients.c
+tests_unit_test_gradients_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_gradients_LDADD = libmodel.a libkernels.a libops.a libyamldoc.a libbase.a \
+  $(YAML_LIBS) $(DNNL_LIBS) $(OPENMP_CFLAGS) $(CHECK_LIBS) -lm
 endif
+EXTRA_DIST += \
+  tests/golden/graph-mnist-evaluate.txt \
+  tests/golden/graph-mnist-train-channels-last.txt \
+  tests/golden/graph-mnist-train.txt
