@@ -1,0 +1,271 @@
+/*
+ * The tables of the API: which function serves which method. The handlers of jobs' calls are in
+ * api_jobs.c, the others are thin and here.
+ */
+#include "coordinator/api.h"
+
+#include "base/mem.h"
+#include "config.h"
+#include "coordinator/api_jobs.h"
+#include "coordinator/attach.h"
+#include "coordinator/jobs.h"
+#include "coordinator/pulls.h"
+#include "coordinator/rendezvous.h"
+#include "coordinator/supervisor.h"
+#include "coordinator/uploads.h"
+#include "coordinator/watch.h"
+#include "coordinator/workers.h"
+
+/* ---- Control: workers and version ---- */
+
+struct worker_rows {
+    Fsdpd__V1__Worker *rows;
+    Fsdpd__V1__Worker **pointers;
+    size_t count;
+    const char *device; /* of the slots that are starting */
+};
+
+static Fsdpd__V1__Worker *add_row(struct worker_rows *list)
+{
+    Fsdpd__V1__Worker *row = &list->rows[list->count];
+    fsdpd__v1__worker__init(row);
+    row->rank = -1;
+    list->pointers[list->count++] = row;
+    return row;
+}
+
+static void add_starting(void *user, const char *id, int64_t pid, uint32_t restarts)
+{
+    struct worker_rows *list = user;
+    Fsdpd__V1__Worker *row = add_row(list);
+    row->id = (char *)id;
+    row->device = (char *)list->device;
+    row->state = (char *)"starting";
+    row->pid = pid;
+    row->restarts = restarts;
+}
+
+static void list_workers(struct rpc_call *call, const ProtobufCMessage *request, void *service)
+{
+    (void)request;
+    struct coordinator *c = service;
+    size_t most = (size_t)(c->worker_count + c->options.local_workers);
+    struct worker_rows list = {.rows = mem_alloc_array(most + 1, sizeof *list.rows),
+                               .pointers = mem_alloc_array(most + 1, sizeof *list.pointers),
+                               .device = c->options.local_device};
+    for (int i = 0; i < c->worker_count; i++) {
+        struct worker *worker = c->workers[i];
+        Fsdpd__V1__Worker *row = add_row(&list);
+        row->id = worker->id;
+        row->device = worker->device;
+        row->state = (char *)(worker->job != NULL ? "busy" : "idle");
+        if (worker->job != NULL) row->job = worker->job;
+        row->rank = worker->rank;
+        row->memory_bytes = worker->memory_bytes;
+        row->attached_ms = worker->attached_ms;
+        row->pid = worker->pid;
+        row->version = worker->version;
+        row->restarts = supervisor_restarts(c, worker->id);
+    }
+    supervisor_each_starting(c, add_starting, &list);
+    Fsdpd__V1__ListWorkersResponse response = FSDPD__V1__LIST_WORKERS_RESPONSE__INIT;
+    response.n_workers = list.count;
+    response.workers = list.pointers;
+    rpc_call_reply(call, &response.base);
+    free(list.rows);
+    free(list.pointers);
+}
+
+static void get_version(struct rpc_call *call, const ProtobufCMessage *request, void *service)
+{
+    (void)request;
+    struct coordinator *c = service;
+    Fsdpd__V1__Version version = FSDPD__V1__VERSION__INIT;
+    version.version = (char *)PACKAGE_VERSION;
+    version.api = (char *)"fsdpd.v1";
+    version.started_ms = c->started_ms;
+    version.jobs_active = (uint32_t)c->job_count;
+    version.workers = (uint32_t)c->worker_count;
+    rpc_call_reply(call, &version.base);
+}
+
+/* ---- Control: streams ---- */
+
+static void watch_job(struct rpc_call *call, const ProtobufCMessage *request, void *service)
+{
+    watch_start(call, (const Fsdpd__V1__WatchJobRequest *)request, service);
+}
+
+static void watch_job_writable(struct rpc_call *call, void *service)
+{
+    (void)service;
+    watch_writable(call);
+}
+
+static void watch_job_closed(struct rpc_call *call, bool cancelled, void *service)
+{
+    (void)cancelled;
+    watch_closed(service, call);
+}
+
+static void pull_state_dict(struct rpc_call *call, const ProtobufCMessage *request, void *service)
+{
+    pulls_start(call, (const Fsdpd__V1__PullStateDictRequest *)request, service);
+}
+
+static void pull_state_dict_writable(struct rpc_call *call, void *service)
+{
+    (void)service;
+    pulls_writable(call);
+}
+
+static void pull_state_dict_closed(struct rpc_call *call, bool cancelled, void *service)
+{
+    (void)cancelled;
+    pulls_closed(service, call);
+}
+
+/* ---- WorkerLink ---- */
+
+static void link_start(struct rpc_call *call, const ProtobufCMessage *request, void *service)
+{
+    (void)request;
+    attach_start(service, call);
+}
+
+static void link_message(struct rpc_call *call, const ProtobufCMessage *message, void *service)
+{
+    attach_message(service, call, (const Fsdpd__V1__WorkerMessage *)message);
+}
+
+static void link_closed(struct rpc_call *call, bool cancelled, void *service)
+{
+    attach_closed(service, call, cancelled);
+}
+
+static void store_set(struct rpc_call *call, const ProtobufCMessage *message, void *service)
+{
+    const Fsdpd__V1__StoreSetRequest *request = (const void *)message;
+    status_t status = rendezvous_set(service, request->store, request->key, request->value.data,
+                                     request->value.len);
+    Fsdpd__V1__StoreSetResponse response = FSDPD__V1__STORE_SET_RESPONSE__INIT;
+    if (status != NULL) rpc_call_finish(call, status);
+    else rpc_call_reply(call, &response.base);
+}
+
+static void store_got(void *user, status_t status, const void *value, size_t size)
+{
+    struct rpc_call *call = user;
+    if (status != NULL) {
+        rpc_call_finish(call, status);
+        return;
+    }
+    Fsdpd__V1__StoreGetResponse response = FSDPD__V1__STORE_GET_RESPONSE__INIT;
+    response.value.data = (uint8_t *)value;
+    response.value.len = size;
+    rpc_call_reply(call, &response.base);
+}
+
+static void store_get(struct rpc_call *call, const ProtobufCMessage *message, void *service)
+{
+    const Fsdpd__V1__StoreGetRequest *request = (const void *)message;
+    rendezvous_get(service, request->store, request->key, request->timeout_ms, store_got, call);
+}
+
+static void store_get_closed(struct rpc_call *call, bool cancelled, void *service)
+{
+    (void)cancelled;
+    rendezvous_forget(service, call);
+}
+
+static void upload_state(struct rpc_call *call, const ProtobufCMessage *request, void *service)
+{
+    (void)request;
+    uploads_start(service, call);
+}
+
+static void upload_state_message(struct rpc_call *call, const ProtobufCMessage *message,
+                                 void *service)
+{
+    (void)service;
+    uploads_message(call, (const Fsdpd__V1__UploadStateRequest *)message);
+}
+
+static void upload_state_closed(struct rpc_call *call, bool cancelled, void *service)
+{
+    (void)cancelled;
+    uploads_closed(service, call);
+}
+
+/* ---- the tables ---- */
+
+#define METHOD(name, service, path_, kind_, request_, response_)                                   \
+    static const struct rpc_method name = {.path = "/fsdpd.v1." service "/" path_,                 \
+                                           .kind = kind_,                                          \
+                                           .request = &fsdpd__v1__##request_##__descriptor,        \
+                                           .response = &fsdpd__v1__##response_##__descriptor}
+
+METHOD(submit_method, "Control", "SubmitJob", RPC_UNARY, submit_job_request, job);
+METHOD(get_method, "Control", "GetJob", RPC_UNARY, get_job_request, job);
+METHOD(list_method, "Control", "ListJobs", RPC_UNARY, list_jobs_request, list_jobs_response);
+METHOD(cancel_method, "Control", "CancelJob", RPC_UNARY, cancel_job_request, job);
+METHOD(watch_method, "Control", "WatchJob", RPC_SERVER_STREAM, watch_job_request, job_event);
+METHOD(plan_method, "Control", "PlanJob", RPC_UNARY, plan_job_request, plan);
+METHOD(pull_method, "Control", "PullStateDict", RPC_SERVER_STREAM, pull_state_dict_request,
+       state_dict_chunk);
+METHOD(workers_method, "Control", "ListWorkers", RPC_UNARY, list_workers_request,
+       list_workers_response);
+METHOD(version_method, "Control", "GetVersion", RPC_UNARY, get_version_request, version);
+METHOD(attach_method, "WorkerLink", "Attach", RPC_BIDIRECTIONAL, worker_message,
+       coordinator_message);
+METHOD(set_method, "WorkerLink", "StoreSet", RPC_UNARY, store_set_request, store_set_response);
+METHOD(wait_method, "WorkerLink", "StoreGet", RPC_UNARY, store_get_request, store_get_response);
+METHOD(upload_method, "WorkerLink", "UploadState", RPC_CLIENT_STREAM, upload_state_request,
+       upload_state_response);
+
+static const struct rpc_handler control_handlers[] = {
+    {.method = &submit_method, .on_start = api_submit_job, .on_closed = api_planning_closed},
+    {.method = &get_method, .on_start = api_get_job},
+    {.method = &list_method, .on_start = api_list_jobs},
+    {.method = &cancel_method, .on_start = api_cancel_job},
+    {.method = &watch_method,
+     .on_start = watch_job,
+     .on_writable = watch_job_writable,
+     .on_closed = watch_job_closed},
+    {.method = &plan_method, .on_start = api_plan_job, .on_closed = api_planning_closed},
+    {.method = &pull_method,
+     .on_start = pull_state_dict,
+     .on_writable = pull_state_dict_writable,
+     .on_closed = pull_state_dict_closed},
+    {.method = &workers_method, .on_start = list_workers},
+    {.method = &version_method, .on_start = get_version},
+};
+
+static const struct rpc_handler link_handlers[] = {
+    {.method = &attach_method,
+     .on_start = link_start,
+     .on_message = link_message,
+     .on_closed = link_closed},
+    {.method = &set_method, .on_start = store_set},
+    {.method = &wait_method, .on_start = store_get, .on_closed = store_get_closed},
+    {.method = &upload_method,
+     .on_start = upload_state,
+     .on_message = upload_state_message,
+     .on_closed = upload_state_closed},
+};
+
+void api_services(void *user, struct rpc_service services[API_SERVICES])
+{
+    services[0] = (struct rpc_service){
+        .name = "fsdpd.v1.Control",
+        .handlers = control_handlers,
+        .handler_count = sizeof control_handlers / sizeof control_handlers[0],
+        .user = user,
+    };
+    services[1] = (struct rpc_service){
+        .name = "fsdpd.v1.WorkerLink",
+        .handlers = link_handlers,
+        .handler_count = sizeof link_handlers / sizeof link_handlers[0],
+        .user = user,
+    };
+}

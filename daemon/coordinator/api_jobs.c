@@ -1,0 +1,244 @@
+/*
+ * SubmitJob, PlanJob, GetJob, ListJobs, CancelJob. A submission is checked, planned by a worker, and
+ * only then made a job: until it is in the store, nothing of it exists.
+ */
+#include "coordinator/api_jobs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "coordinator/attempt.h"
+#include "coordinator/planner.h"
+#include "coordinator/queue.h"
+#include "rpc/rpc.h"
+#include "spec/spec.h"
+
+/* A SubmitJob or PlanJob call whose plan is being made; the call's user pointer. */
+struct planning {
+    struct coordinator *c;
+    struct rpc_call *call;
+    uint64_t request;
+    bool submit;
+    char *id; /* SubmitJob: chosen by the client, or "" */
+};
+
+/*
+ * Whether the job is the one that `spec` describes: a repeated submission may leave the device open
+ * as the first one did.
+ */
+static bool is_same(const job_spec *spec, const job_message *job)
+{
+    job_spec copy = *spec;
+    if (copy.device[0] == '\0') copy.device = job->spec->device;
+    return message_equal(&copy, job->spec);
+}
+
+/* Answers a repeated submission. False if the id is new. */
+static bool answer_repeated(struct coordinator *c, struct rpc_call *call, const char *id,
+                            const job_spec *spec)
+{
+    if (id[0] == '\0') return false;
+    struct job *job = jobs_find(c, id);
+    job_message *stored = NULL;
+    status_t status = job == NULL ? store_get_job(c->store, id, &stored) : NULL;
+    const job_message *message = job != NULL ? job->message : stored;
+    bool fresh = status_code(status) == STATUS_NOT_FOUND;
+    if (fresh) {
+        status_free(status);
+    } else if (status != NULL) {
+        rpc_call_finish(call, status);
+    } else if (is_same(spec, message)) {
+        job_reply(call, message);
+    } else {
+        rpc_call_finish(call, status_new(STATUS_ALREADY_EXISTS,
+                                         "id: there is a job %s already, with another spec", id));
+    }
+    message_free(stored);
+    return !fresh;
+}
+
+static void submit_planned(struct planning *planning, const job_spec *spec,
+                           const Fsdpd__V1__PlanResult *result)
+{
+    struct coordinator *c = planning->c;
+    if (answer_repeated(c, planning->call, planning->id, spec)) return;
+    struct job *job = NULL;
+    status_t status = NULL;
+    if (c->draining) status = status_new(STATUS_UNAVAILABLE, "fsdpd is shutting down");
+    else status = jobs_create(c, planning->id, spec, result->plan, result->steps, &job);
+    if (status != NULL) {
+        rpc_call_finish(planning->call, status);
+        return;
+    }
+    queue_place(c);
+    job_reply(planning->call, job->message);
+}
+
+static void on_planned(void *user, status_t status, const job_spec *spec,
+                       const Fsdpd__V1__PlanResult *result)
+{
+    struct planning *planning = user;
+    planning->request = 0;
+    if (status != NULL) rpc_call_finish(planning->call, status);
+    else if (planning->submit) submit_planned(planning, spec, result);
+    else rpc_call_reply(planning->call, &result->plan->base);
+}
+
+void api_planning_closed(struct rpc_call *call, bool cancelled, void *service)
+{
+    (void)cancelled;
+    struct planning *planning = rpc_call_user(call);
+    if (planning == NULL) return;
+    if (planning->request != 0) planner_forget(service, planning->request);
+    free(planning->id);
+    free(planning);
+}
+
+/* Both calls: refuses what is plainly wrong, asks for the plan otherwise. */
+static void plan(struct coordinator *c, struct rpc_call *call, const job_spec *spec, bool dump,
+                 bool submit, const char *id)
+{
+    status_t status = NULL;
+    if (c->draining) status = status_new(STATUS_UNAVAILABLE, "fsdpd is shutting down");
+    else if (spec == NULL) status = status_new(STATUS_INVALID_ARGUMENT, "spec is missing");
+    else if (id[0] != '\0' && !job_id_is_valid(id))
+        status = status_new(STATUS_INVALID_ARGUMENT,
+                            "id: 1 to 64 of a-z, 0-9 and - expected, not beginning with -");
+    else status = spec_validate(spec);
+    if (status != NULL) {
+        rpc_call_finish(call, status);
+        return;
+    }
+    if (submit && answer_repeated(c, call, id, spec)) return;
+    struct planning *planning = mem_alloc(sizeof *planning);
+    planning->c = c;
+    planning->call = call;
+    planning->submit = submit;
+    planning->id = mem_strdup(id);
+    rpc_call_set_user(call, planning);
+    planning->request = planner_ask(c, spec, dump, on_planned, planning, &status);
+    if (planning->request == 0) rpc_call_finish(call, status);
+}
+
+void api_submit_job(struct rpc_call *call, const ProtobufCMessage *message, void *service)
+{
+    const Fsdpd__V1__SubmitJobRequest *request = (const void *)message;
+    plan(service, call, request->spec, false, true, request->id);
+}
+
+void api_plan_job(struct rpc_call *call, const ProtobufCMessage *message, void *service)
+{
+    const Fsdpd__V1__PlanJobRequest *request = (const void *)message;
+    plan(service, call, request->spec, request->dump, false, "");
+}
+
+void api_get_job(struct rpc_call *call, const ProtobufCMessage *message, void *service)
+{
+    struct coordinator *c = service;
+    const Fsdpd__V1__GetJobRequest *request = (const void *)message;
+    struct job *job = jobs_find(c, request->id);
+    if (job != NULL) {
+        job_reply(call, job->message);
+        return;
+    }
+    job_message *stored = NULL;
+    status_t status = store_get_job(c->store, request->id, &stored);
+    if (status != NULL) rpc_call_finish(call, status);
+    else job_reply(call, stored);
+    message_free(stored);
+}
+
+/* ---- ListJobs ---- */
+
+struct job_list {
+    struct coordinator *c;
+    Fsdpd__V1__ListJobsResponse response; /* newest first while it is filled */
+    size_t capacity, bytes;
+};
+
+/* Long texts have no place in a list: the model file, the module tree. */
+static job_message *copy_brief(const job_message *message)
+{
+    job_message view;
+    job_view(message, &view);
+    job_spec spec = *message->spec;
+    Fsdpd__V1__ModelSpec model;
+    if (spec.model != NULL) {
+        model = *spec.model;
+        model.text = (char *)protobuf_c_empty_string;
+        spec.model = &model;
+    }
+    view.spec = &spec;
+    Fsdpd__V1__Plan brief;
+    if (view.plan != NULL) {
+        brief = *view.plan;
+        brief.module_tree = brief.dump = (char *)protobuf_c_empty_string;
+        view.plan = &brief;
+    }
+    return message_copy(&view);
+}
+
+static status_t add_to_list(void *user, const job_message *stored)
+{
+    struct job_list *list = user;
+    const struct job *job = jobs_find(list->c, stored->id); /* newer than the store's copy */
+    job_message *message = copy_brief(job != NULL ? job->message : stored);
+    size_t size = protobuf_c_message_get_packed_size(&message->base) + 16;
+    if (list->response.left_out > 0 || list->bytes + size > RPC_MESSAGE_MAX - 65536) {
+        list->response.left_out++;
+        message_free(message);
+        return NULL;
+    }
+    list->bytes += size;
+    MEM_GROW(list->response.jobs, list->response.n_jobs, list->capacity);
+    list->response.jobs[list->response.n_jobs++] = message;
+    return NULL;
+}
+
+void api_list_jobs(struct rpc_call *call, const ProtobufCMessage *message, void *service)
+{
+    (void)message;
+    struct job_list list = {.c = service, .response = FSDPD__V1__LIST_JOBS_RESPONSE__INIT};
+    struct store_job_query query = {.newest_first = true, .visit = add_to_list, .user = &list};
+    status_t status = store_each_job(list.c->store, &query);
+    Fsdpd__V1__ListJobsResponse *response = &list.response;
+    for (size_t i = 0, j = response->n_jobs; i + 1 < j; i++) {
+        job_message *swap = response->jobs[i];
+        response->jobs[i] = response->jobs[--j];
+        response->jobs[j] = swap;
+    }
+    if (status != NULL) rpc_call_finish(call, status);
+    else rpc_call_reply(call, &response->base);
+    for (size_t i = 0; i < response->n_jobs; i++) message_free(response->jobs[i]);
+    free(response->jobs);
+}
+
+void api_cancel_job(struct rpc_call *call, const ProtobufCMessage *message, void *service)
+{
+    struct coordinator *c = service;
+    const Fsdpd__V1__CancelJobRequest *request = (const void *)message;
+    struct job *job = jobs_find(c, request->id);
+    if (job == NULL || job_state_is_over(job->message->state)) {
+        job_message *stored = NULL;
+        status_t status = store_get_job(c->store, request->id, &stored);
+        if (status == NULL)
+            status = status_new(STATUS_FAILED_PRECONDITION, "job %s is over already: it is %s",
+                                request->id, job_state_name(stored->state));
+        message_free(stored);
+        rpc_call_finish(call, status);
+        return;
+    }
+    if (job->message->state == FSDPD__V1__JOB_STATE__QUEUED) {
+        job_message *after = NULL;
+        job_set_state(job, JOB_CANCELLED, "CANCELLED", "cancelled before it started");
+        status_t status = store_get_job(c->store, request->id, &after);
+        if (status != NULL) rpc_call_finish(call, status);
+        else job_reply(call, after);
+        message_free(after);
+        queue_place(c);
+        return;
+    }
+    attempt_cancel(job, true, "cancelled by a user");
+    job_reply(call, job->message);
+}

@@ -1,0 +1,374 @@
+/*
+ * Attempts; see attempt.h. The verdict waits, for a bounded time, until every rank has said how it
+ * ended: when one dies, the others often report the broken connection first, and the reason must name
+ * the one that died.
+ */
+#include "coordinator/attempt.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "coordinator/pulls.h"
+#include "coordinator/rendezvous.h"
+#include "coordinator/uploads.h"
+
+static char *store_name(const job_message *message)
+{
+    return mem_printf("%s/%u", message->id, message->attempt);
+}
+
+static bool rank_has_ended(const struct rank *rank)
+{
+    return rank->state == RANK_FINISHED || rank->state == RANK_LOST;
+}
+
+static void send_assignment(struct job *job, int rank, const char *store)
+{
+    struct worker *worker = job->ranks[rank].worker;
+    Fsdpd__V1__Assignment assignment = FSDPD__V1__ASSIGNMENT__INIT;
+    assignment.job = job->message->id;
+    assignment.attempt = job->message->attempt;
+    assignment.rank = (uint32_t)rank;
+    assignment.world = (uint32_t)job->world;
+    assignment.spec = job->message->spec;
+    assignment.store = (char *)store;
+    assignment.timeout_ms = (uint32_t)job->c->options.limits.peer_timeout_ms;
+    assignment.address = worker->address;
+    Fsdpd__V1__CoordinatorMessage message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
+    message.message_case = FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ASSIGNMENT;
+    message.assignment = &assignment;
+    worker_send(worker, &message);
+}
+
+void attempt_begin(struct job *job, struct worker **workers)
+{
+    job_message *message = job->message;
+    message->attempt++;
+    for (size_t i = 0; i < message->n_workers; i++) free(message->workers[i]);
+    free(message->workers);
+    job->world = (int)message->spec->workers;
+    message->n_workers = (size_t)job->world;
+    message->workers = mem_alloc_array(message->n_workers, sizeof *message->workers);
+    job->ranks = mem_alloc_array((size_t)job->world, sizeof *job->ranks);
+    job->order_sequence = 0;
+    job->failures = 0;
+    for (int r = 0; r < job->world; r++) {
+        struct worker *worker = workers[r];
+        message->workers[r] = mem_strdup(worker->id);
+        job->ranks[r] = (struct rank){
+            .worker = worker, .worker_id = mem_strdup(worker->id), .pid = worker->pid};
+        worker_assign(worker, message->id, message->attempt, r);
+    }
+    char *store = store_name(message);
+    rendezvous_begin(job->c, store);
+    job_set_state(job, JOB_STARTING, "STARTING", "%d worker%s set up the job", job->world,
+                  job->world == 1 ? "" : "s");
+    for (int r = 0; r < job->world; r++) send_assignment(job, r, store);
+    free(store);
+    coordinator_hurry(job->c);
+}
+
+void attempt_free(struct job *job)
+{
+    for (int r = 0; job->ranks != NULL && r < job->world; r++) {
+        free(job->ranks[r].worker_id);
+        free(job->ranks[r].reason);
+        free(job->ranks[r].message);
+    }
+    free(job->ranks);
+    job->ranks = NULL;
+    job->world = 0;
+}
+
+static void send_order(struct job *job, struct rank *rank, Fsdpd__V1__Order *order)
+{
+    if (rank->worker == NULL) return;
+    order->job = job->message->id;
+    order->attempt = job->message->attempt;
+    Fsdpd__V1__CoordinatorMessage message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
+    message.message_case = FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ORDER;
+    message.order = order;
+    worker_send(rank->worker, &message);
+}
+
+static void order_all(struct job *job, Fsdpd__V1__Order *order)
+{
+    order->sequence = ++job->order_sequence;
+    for (int r = 0; r < job->world; r++) send_order(job, &job->ranks[r], order);
+}
+
+/* Orders all ranks that still run to stop, also without the agreement of the others. */
+static void stop_at_once(struct job *job, const char *why)
+{
+    Fsdpd__V1__CancelOrder cancel = FSDPD__V1__CANCEL_ORDER__INIT;
+    cancel.at_once = true;
+    cancel.message = (char *)why;
+    Fsdpd__V1__Order order = FSDPD__V1__ORDER__INIT;
+    order.order_case = FSDPD__V1__ORDER__ORDER_CANCEL;
+    order.cancel = &cancel;
+    order.sequence = ++job->order_sequence;
+    for (int r = 0; r < job->world; r++) {
+        struct rank *rank = &job->ranks[r];
+        if (rank->worker == NULL || rank->stopped) continue;
+        rank->stopped = true;
+        send_order(job, rank, &order);
+        worker_stop_by(rank->worker, job->c->options.limits.kill_ms);
+    }
+}
+
+void attempt_end(struct job *job)
+{
+    if (job->ranks == NULL) return;
+    stop_at_once(job, "the attempt is over");
+    for (int r = 0; r < job->world; r++) job->ranks[r].worker = NULL;
+    char *store = store_name(job->message);
+    rendezvous_end(job->c, store);
+    free(store);
+    attempt_free(job);
+}
+
+/* A rank failed: the others cannot go on without it. */
+static void begin_ending(struct job *job, struct rank *rank)
+{
+    rank->failure = ++job->failures;
+    if (job->ending) return;
+    job->ending = true;
+    job->settle_at = coordinator_now() + job->c->options.limits.settle_ms;
+    coordinator_hurry(job->c);
+    char *why = mem_printf("rank %d (%s) failed", (int)(rank - job->ranks), rank->worker_id);
+    stop_at_once(job, why);
+    free(why);
+}
+
+/* How telling a rank's end is; 0: it did not fail. */
+static int weight(const struct rank *rank)
+{
+    if (rank->state == RANK_FINISHED && rank->code == STATUS_OK) return 0;
+    if (rank->state == RANK_ASSIGNED || rank->state == RANK_STARTED) return 0;
+    bool lost = rank->state == RANK_LOST || rank->state == RANK_LEAVING;
+    if (lost && !rank->stopped) return 4;
+    bool consequence = rank->code == STATUS_ABORTED || rank->code == STATUS_CANCELLED ||
+                       rank->code == STATUS_UNAVAILABLE || rank->code == STATUS_DEADLINE_EXCEEDED;
+    if (!lost && !consequence) return 3;
+    return lost ? 1 : 2;
+}
+
+static const struct rank *find_culprit(const struct job *job)
+{
+    const struct rank *culprit = NULL;
+    for (int r = 0; r < job->world; r++) {
+        const struct rank *rank = &job->ranks[r];
+        int mine = weight(rank), best = culprit != NULL ? weight(culprit) : 0;
+        if (mine > best || (mine > 0 && mine == best && rank->failure < culprit->failure))
+            culprit = rank;
+    }
+    return culprit;
+}
+
+/* Ends the job by what its ranks said. The job is freed. */
+static void give_verdict(struct job *job)
+{
+    const struct rank *culprit = find_culprit(job);
+    const job_message *message = job->message;
+    unsigned long long step = (unsigned long long)message->step;
+    if (job->cancelled) {
+        job_set_state(job, JOB_CANCELLED, "CANCELLED", "cancelled at step %llu", step);
+    } else if (job->shut_down) {
+        job_set_state(job, JOB_FAILED, "SHUTDOWN", "fsdpd was stopped while the job ran (step %llu)",
+                      step);
+    } else if (culprit == NULL) {
+        job_set_state(job, JOB_FAILED, "ABORTED", "the attempt ended without a result");
+    } else if (culprit->state == RANK_FINISHED && job->world == 1) {
+        job_set_state(job, JOB_FAILED, culprit->reason, "%s", culprit->message);
+    } else {
+        bool finished = culprit->state == RANK_FINISHED;
+        job_set_state(job, JOB_FAILED, finished ? culprit->reason : "WORKER_LOST",
+                      finished ? "rank %d (%s): %s" : "rank %d (%s) %s",
+                      (int)(culprit - job->ranks), culprit->worker_id, culprit->message);
+    }
+}
+
+void attempt_check(struct job *job)
+{
+    if (job->ranks == NULL) return;
+    bool well = true;
+    for (int r = 0; r < job->world; r++) {
+        const struct rank *rank = &job->ranks[r];
+        if (!rank_has_ended(rank)) return;
+        if (rank->state != RANK_FINISHED || rank->code != STATUS_OK) well = false;
+    }
+    if (!well) {
+        give_verdict(job);
+        return;
+    }
+    const job_message *message = job->message;
+    if (message->spec->save_model && !message->has_state_dict) {
+        if (uploads_has(job)) return; /* comes back here when it has ended */
+        job_set_state(job, JOB_FAILED, "STATE_DICT_LOST",
+                      "training finished, but the final state_dict did not arrive");
+        return;
+    }
+    job_set_state(job, JOB_SUCCEEDED, "DONE", "trained %llu steps",
+                  (unsigned long long)message->step);
+}
+
+static void on_started(struct job *job, struct rank *rank, const Fsdpd__V1__Started *started)
+{
+    if (rank->state != RANK_ASSIGNED) return;
+    rank->state = RANK_STARTED;
+    rank->plan_hash = started->plan_hash;
+    if (started->steps > 0) job->message->steps = started->steps;
+    for (int r = 0; r < job->world; r++)
+        if (job->ranks[r].state != RANK_STARTED) return;
+    for (int r = 1; r < job->world; r++) {
+        struct rank *other = &job->ranks[r];
+        if (other->plan_hash == job->ranks[0].plan_hash) continue;
+        free(other->reason);
+        free(other->message);
+        other->reason = mem_strdup("PLAN_MISMATCH");
+        other->message = mem_printf("its plan (%016llx) is not that of rank 0 (%016llx)",
+                                    (unsigned long long)other->plan_hash,
+                                    (unsigned long long)job->ranks[0].plan_hash);
+        other->code = STATUS_FAILED_PRECONDITION;
+        begin_ending(job, other);
+        return;
+    }
+    if (job->message->state != FSDPD__V1__JOB_STATE__STARTING || job->ending) return;
+    if (job->message->plan != NULL && job->message->plan->hash != job->ranks[0].plan_hash)
+        log_event(LOG_WARNING, "plan_changed", "job=%s", job->message->id);
+    job_set_state(job, JOB_RUNNING, "RUNNING", "training on %d worker%s", job->world,
+                  job->world == 1 ? "" : "s");
+    if (job->cancel_ordered)
+        job_set_reason(job, "CANCELLING", "ends at its next step boundary");
+    pulls_advance(job);
+}
+
+/* Keeps what the rank said. A mismatch of plans that was found before stays the reason. */
+static void on_finished(struct job *job, struct rank *rank, const Fsdpd__V1__Finished *finished)
+{
+    if (rank_has_ended(rank)) return;
+    rank->state = RANK_FINISHED;
+    rank->worker = NULL;
+    if (finished->step > job->message->step) job->message->step = finished->step;
+    if (job->message->metrics != NULL &&
+        finished->memory_peak_bytes > job->message->metrics->memory_peak_bytes)
+        job->message->metrics->memory_peak_bytes = finished->memory_peak_bytes;
+    if (finished->code != STATUS_OK && rank->reason == NULL) {
+        rank->code = (int)finished->code;
+        rank->reason = mem_strdup(finished->reason[0] != '\0'
+                                      ? finished->reason
+                                      : status_code_name((enum status_code)finished->code));
+        rank->message = mem_strdup(finished->message[0] != '\0' ? finished->message
+                                                                : "it gave no message");
+    }
+    if (rank->code != STATUS_OK && rank->failure == 0) begin_ending(job, rank);
+    attempt_check(job);
+}
+
+void attempt_event(struct worker *worker, const Fsdpd__V1__AttemptEvent *event)
+{
+    if (worker->job == NULL || strcmp(worker->job, event->job) != 0 ||
+        worker->attempt != event->attempt)
+        return; /* of an attempt that was settled without it */
+    struct job *job = jobs_find(worker->c, event->job);
+    struct rank *rank = NULL;
+    if (job != NULL && job->ranks != NULL && job->message->attempt == event->attempt)
+        rank = &job->ranks[worker->rank];
+    int number = worker->rank;
+    if (event->event_case == FSDPD__V1__ATTEMPT_EVENT__EVENT_FINISHED) worker_set_idle(worker);
+    if (rank == NULL) return;
+    switch (event->event_case) {
+    case FSDPD__V1__ATTEMPT_EVENT__EVENT_STARTED: on_started(job, rank, event->started); break;
+    case FSDPD__V1__ATTEMPT_EVENT__EVENT_METRICS:
+        if (number == 0) job_add_metrics(job, event->metrics);
+        break;
+    case FSDPD__V1__ATTEMPT_EVENT__EVENT_EPOCH:
+        if (number == 0) job_add_epoch(job, event->epoch);
+        break;
+    case FSDPD__V1__ATTEMPT_EVENT__EVENT_FINISHED: on_finished(job, rank, event->finished); break;
+    case FSDPD__V1__ATTEMPT_EVENT__EVENT_PULL_FAILED:
+        pulls_failed(job, event->pull_failed);
+        break;
+    default: break; /* of a later version */
+    }
+}
+
+void attempt_worker_lost(struct worker *worker, const char *how, bool certain)
+{
+    struct job *job = worker->job != NULL ? jobs_find(worker->c, worker->job) : NULL;
+    if (job == NULL || job->ranks == NULL || job->message->attempt != worker->attempt) return;
+    struct rank *rank = &job->ranks[worker->rank];
+    if (rank->worker != worker) return;
+    rank->worker = NULL;
+    rank->state = certain ? RANK_LOST : RANK_LEAVING;
+    rank->leave_by = coordinator_now() + job->c->options.limits.exit_wait_ms;
+    free(rank->message);
+    rank->message = mem_strdup(how);
+    coordinator_hurry(job->c);
+    if (rank->failure == 0) begin_ending(job, rank);
+    attempt_check(job);
+}
+
+void attempt_process_exited(struct coordinator *c, int64_t pid, const char *how)
+{
+    for (int i = c->job_count - 1; i >= 0; i--) {
+        struct job *job = c->jobs[i];
+        for (int r = 0; r < job->world; r++) {
+            struct rank *rank = &job->ranks[r];
+            if (rank->state != RANK_LEAVING || rank->pid != pid) continue;
+            free(rank->message);
+            rank->message = mem_strdup(how);
+            rank->state = RANK_LOST;
+            attempt_check(job); /* may free the job */
+            return;
+        }
+    }
+}
+
+void attempt_cancel(struct job *job, bool cancelled, const char *why)
+{
+    if (job->ranks == NULL || job->ending) return; /* it has failed already */
+    if (cancelled) job->cancelled = true;
+    else job->shut_down = true;
+    if (job->cancel_ordered) return;
+    job->cancel_ordered = true;
+    job->escalate_at = coordinator_now() + job->c->options.limits.cancel_ms;
+    coordinator_hurry(job->c);
+    Fsdpd__V1__CancelOrder cancel = FSDPD__V1__CANCEL_ORDER__INIT;
+    cancel.message = (char *)why;
+    Fsdpd__V1__Order order = FSDPD__V1__ORDER__INIT;
+    order.order_case = FSDPD__V1__ORDER__ORDER_CANCEL;
+    order.cancel = &cancel;
+    order_all(job, &order);
+    job_set_reason(job, "CANCELLING", "%s; it ends at its next step boundary", why);
+}
+
+void attempt_order_pull(struct job *job, uint64_t pull)
+{
+    Fsdpd__V1__PullOrder body = FSDPD__V1__PULL_ORDER__INIT;
+    body.pull = pull;
+    Fsdpd__V1__Order order = FSDPD__V1__ORDER__INIT;
+    order.order_case = FSDPD__V1__ORDER__ORDER_PULL;
+    order.pull = &body;
+    order_all(job, &order);
+}
+
+void attempt_tick(struct job *job, int64_t now)
+{
+    if (job->ranks == NULL) return;
+    bool changed = false;
+    for (int r = 0; r < job->world; r++) {
+        struct rank *rank = &job->ranks[r];
+        if (rank->state != RANK_LEAVING || now < rank->leave_by) continue;
+        rank->state = RANK_LOST;
+        changed = true;
+    }
+    if (job->escalate_at != 0 && now >= job->escalate_at) {
+        job->escalate_at = 0;
+        stop_at_once(job, "the order to end at a step boundary had no effect");
+    }
+    if (job->ending && now >= job->settle_at) give_verdict(job);
+    else if (changed) attempt_check(job);
+}

@@ -1,0 +1,378 @@
+/* The coordinator's life: opening, the tick, draining, closing; see coordinator.h. */
+#include "coordinator/coordinator.h"
+
+#include <grp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "coordinator/api.h"
+#include "coordinator/attempt.h"
+#include "coordinator/notify.h"
+#include "coordinator/planner.h"
+#include "coordinator/pulls.h"
+#include "coordinator/queue.h"
+#include "coordinator/rendezvous.h"
+#include "coordinator/supervisor.h"
+#include "coordinator/uploads.h"
+#include "coordinator/watch.h"
+#include "proto/descriptors.h"
+
+enum { TICK_FAST_MS = 100, TICK_SLOW_MS = 1000, CLOSE_GRACE_MS = 500 };
+
+struct coordinator_limits coordinator_limits_default(void)
+{
+    return (struct coordinator_limits){
+        .heartbeat_ms = 1000,
+        .silence_ms = 10000,
+        .plan_wait_ms = 5000,
+        .plan_ms = 60000,
+        .peer_timeout_ms = 60000,
+        .exit_wait_ms = 1000,
+        .settle_ms = 3000,
+        .cancel_ms = 10000,
+        .kill_ms = 10000,
+        .stop_ms = 5000,
+        .pull_start_ms = 120000,
+        .pull_idle_ms = 60000,
+        .metrics_kept = 10000,
+        .watch_lag = 1000,
+        .jobs_active = 1000,
+        .pulls_per_job = 16,
+        .watchers = 1024,
+    };
+}
+
+int64_t coordinator_now(void)
+{
+    return clock_monotonic_ns() / 1000000;
+}
+
+const char *coordinator_address(const struct coordinator *c)
+{
+    return c->address;
+}
+
+char *coordinator_state_dict_path(const struct coordinator *c, const char *job)
+{
+    return mem_printf("%s/jobs/%s/state_dict.safetensors", c->options.state_dir, job);
+}
+
+/* ---- the tick ---- */
+
+static void step_drain(struct coordinator *c);
+
+static void tell_systemd(struct coordinator *c)
+{
+    int queued = 0;
+    for (int i = 0; i < c->job_count; i++)
+        queued += c->jobs[i]->message->state == FSDPD__V1__JOB_STATE__QUEUED;
+    notify_send("WATCHDOG=1\nSTATUS=%s%d workers, %d jobs running, %d queued",
+                c->draining ? "stopping: " : "", c->worker_count, c->job_count - queued, queued);
+}
+
+/* Whether something has a deadline that the slow tick would miss by much. */
+static bool is_waiting(const struct coordinator *c)
+{
+    if (c->draining || c->plan_count > 0 || c->pull_count > 0) return true;
+    for (int i = 0; i < c->job_count; i++)
+        if (c->jobs[i]->ending || c->jobs[i]->cancel_ordered) return true;
+    for (int i = 0; i < c->worker_count; i++)
+        if (c->workers[i]->stop_at != 0) return true;
+    return c->store_count > 0; /* an attempt: its ranks may wait for each other */
+}
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct coordinator *c = timer->data;
+    int64_t now = coordinator_now();
+    bool late = now - c->last_tick > 3 * TICK_SLOW_MS; /* we slept, not the workers */
+    c->last_tick = now;
+    c->ticking = false;
+    jobs_save_again(c);
+    for (int i = c->job_count - 1; i >= 0; i--)
+        if (i < c->job_count) attempt_tick(c->jobs[i], now);
+    if (!late) workers_tick(c);
+    planner_tick(c);
+    rendezvous_tick(c);
+    pulls_tick(c);
+    supervisor_tick(c);
+    queue_place(c);
+    tell_systemd(c);
+    if (c->draining) step_drain(c);
+    if (is_waiting(c)) coordinator_hurry(c);
+    else if (c->tick_open && !c->ticking) uv_timer_start(&c->tick, on_tick, TICK_SLOW_MS, 0);
+}
+
+void coordinator_hurry(struct coordinator *c)
+{
+    if (!c->tick_open || c->ticking) return;
+    c->ticking = true;
+    uv_timer_start(&c->tick, on_tick, TICK_FAST_MS, 0);
+}
+
+/* ---- opening ---- */
+
+static const char *keep_text(struct coordinator *c, const char *text)
+{
+    if (text == NULL) return NULL;
+    MEM_GROW(c->texts, c->text_count, c->text_capacity);
+    return c->texts[c->text_count++] = mem_strdup(text);
+}
+
+static void copy_options(struct coordinator *c, const struct coordinator_options *options)
+{
+    c->options = *options;
+    for (int i = 0; i < options->listen_count; i++)
+        c->options.listen[i] = keep_text(c, options->listen[i]);
+    for (int i = 0; i < options->data_root_count; i++)
+        c->options.data_roots[i] = keep_text(c, options->data_roots[i]);
+    c->options.local_device =
+        keep_text(c, options->local_device != NULL ? options->local_device : "cpu");
+    c->options.program = keep_text(c, options->program);
+    c->options.log_level = keep_text(c, options->log_level);
+}
+
+/* Makes the directory, takes the lock in it, and returns the directory's absolute path. */
+static status_t open_directory(struct coordinator *c, const char *path, mode_t mode,
+                               const char *lock_name, const char **absolute, int *lock)
+{
+    TRY(file_make_directory(path, mode));
+    char *real = realpath(path, NULL);
+    if (real == NULL) return status_new(STATUS_NOT_FOUND, "cannot resolve %s", path);
+    *absolute = keep_text(c, real);
+    free(real);
+    char *name = file_path_join(*absolute, lock_name);
+    status_t status = file_lock(name, lock);
+    free(name);
+    return status;
+}
+
+/* Who starts fsdpd by hand as root lets the group fsdpd in, as the systemd unit does. */
+static void share_socket(const char *path)
+{
+    if (geteuid() != 0) return;
+    const struct group *group = getgrnam("fsdpd");
+    if (group != NULL && chown(path, (uid_t)-1, group->gr_gid) != 0)
+        log_event(LOG_WARNING, "socket_group_failed", "path=%s group=fsdpd", path);
+}
+
+static status_t listen_everywhere(struct coordinator *c)
+{
+    char *path = mem_printf("%s/fsdpd.sock", c->options.runtime_dir);
+    size_t limit = sizeof((struct sockaddr_un *)0)->sun_path - 1;
+    status_t status = NULL;
+    if (strlen(path) > limit)
+        status = status_new(STATUS_INVALID_ARGUMENT,
+                            "the socket's path %s has %zu bytes, the system allows %zu: choose a "
+                            "shorter --runtime-dir",
+                            path, strlen(path), limit);
+    c->address = mem_printf("unix:%s", path);
+    if (status == NULL) status = rpc_server_listen(c->server, c->address, 0660, NULL);
+    if (status == NULL) share_socket(path);
+    free(path);
+    for (int i = 0; status == NULL && i < c->options.listen_count; i++) {
+        char *normal = NULL;
+        status = rpc_address_parse(c->options.listen[i], &normal);
+        if (status == NULL && strncmp(normal, "unix:", 5) != 0 && !c->options.insecure_tcp)
+            status = status_new(STATUS_PERMISSION_DENIED,
+                                "--listen %s: TCP is neither encrypted nor authenticated, so that "
+                                "anybody who reaches it can run jobs; say --insecure-tcp if that "
+                                "is what you want",
+                                c->options.listen[i]);
+        if (status == NULL) status = rpc_server_listen(c->server, normal, 0660, NULL);
+        free(normal);
+    }
+    return status;
+}
+
+static status_t open_all(struct coordinator *c)
+{
+    TRY(open_directory(c, c->options.runtime_dir, 0755, "fsdpd.lock", &c->options.runtime_dir,
+                       &c->runtime_lock));
+    TRY(open_directory(c, c->options.state_dir, 0750, "store.lock", &c->options.state_dir,
+                       &c->state_lock));
+    char *path = file_path_join(c->options.state_dir, "store.db");
+    status_t status = store_open(path, &c->store);
+    free(path);
+    TRY(status);
+    TRY(jobs_recover(c));
+    TRY(rpc_runtime_new(c->loop, &c->runtime));
+    struct rpc_service services[API_SERVICES];
+    api_services(c, services);
+    TRY(rpc_server_new(c->runtime, services, API_SERVICES, proto_descriptors,
+                       proto_descriptors_size, &c->server));
+    TRY(listen_everywhere(c));
+    return rpc_server_start(c->server);
+}
+
+static void unlock(int *lock)
+{
+    if (*lock >= 0) close(*lock);
+    *lock = -1;
+}
+
+static void free_all(struct coordinator *c)
+{
+    jobs_free_all(c);
+    rendezvous_close(c);
+    supervisor_free(c);
+    store_close(c->store);
+    unlock(&c->runtime_lock);
+    unlock(&c->state_lock);
+    for (int i = 0; i < c->text_count; i++) free(c->texts[i]);
+    free(c->texts);
+    free(c->workers);
+    free(c->plans);
+    free(c->pulls);
+    free(c->uploads);
+    free(c->watchers);
+    free(c->address);
+    free(c);
+}
+
+static void finish_if_closed(struct coordinator *c);
+
+status_t coordinator_new(uv_loop_t *loop, const struct coordinator_options *options,
+                         struct coordinator **out)
+{
+    struct coordinator *c = mem_alloc(sizeof *c);
+    c->loop = loop;
+    c->runtime_lock = c->state_lock = -1;
+    c->started_ms = clock_wall_ms();
+    c->last_tick = coordinator_now();
+    copy_options(c, options);
+    status_t status = open_all(c);
+    if (status != NULL) {
+        /* The loop has to close what was opened; the coordinator frees itself behind it. */
+        coordinator_drain(c, NULL, NULL);
+        return status;
+    }
+    uv_timer_init(loop, &c->tick);
+    c->tick.data = c;
+    c->tick_open = true;
+    if (c->options.local_workers > 0) supervisor_start(c);
+    coordinator_hurry(c);
+    log_event(LOG_INFO, "serving", "address=%s state_dir=%s workers=%d jobs=%d", c->address,
+              c->options.state_dir, c->options.local_workers, c->job_count);
+    *out = c;
+    return NULL;
+}
+
+/* ---- closing ---- */
+
+static void on_tick_closed(uv_handle_t *handle)
+{
+    struct coordinator *c = handle->data;
+    c->tick_gone = true;
+    finish_if_closed(c);
+}
+
+static void on_runtime_closed(void *user)
+{
+    struct coordinator *c = user;
+    c->runtime_gone = true;
+    finish_if_closed(c);
+}
+
+static void on_server_closed(void *user)
+{
+    struct coordinator *c = user;
+    c->server_gone = true;
+    finish_if_closed(c);
+}
+
+/* Called whenever something has gone; the last to go takes the coordinator along. */
+static void finish_if_closed(struct coordinator *c)
+{
+    if (!c->closing || !c->server_gone || !c->supervisor_gone || c->disk_requests > 0) return;
+    if (!c->runtime_gone) {
+        if (c->runtime_closing) return;
+        c->runtime_closing = true;
+        if (c->runtime == NULL) c->runtime_gone = true;
+        else rpc_runtime_close(c->runtime, on_runtime_closed, c);
+        if (!c->runtime_gone) return;
+    }
+    if (c->tick_open) {
+        c->tick_open = false;
+        uv_close((uv_handle_t *)&c->tick, on_tick_closed);
+        return;
+    }
+    if (!c->tick_gone) return;
+    void (*closed)(void *user) = c->closed;
+    void *user = c->closed_user;
+    free_all(c);
+    if (closed != NULL) closed(user);
+}
+
+static void close_server(struct coordinator *c)
+{
+    if (c->closing) return;
+    c->closing = true;
+    planner_close(c);
+    watch_close(c);
+    pulls_close(c);
+    uploads_close(c);
+    rendezvous_close(c);
+    for (int i = c->worker_count - 1; i >= 0; i--)
+        worker_lose(c->workers[i], "was let go: the coordinator ends", true);
+    if (!c->tick_open) c->tick_gone = true; /* it was never started */
+    if (c->server == NULL) on_server_closed(c);
+    else rpc_server_close(c->server, CLOSE_GRACE_MS, on_server_closed, c);
+}
+
+void coordinator_supervisor_gone(struct coordinator *c)
+{
+    c->supervisor_gone = true;
+    close_server(c);
+}
+
+void coordinator_disk_done(struct coordinator *c)
+{
+    c->disk_requests--;
+    if (c->closing) finish_if_closed(c);
+}
+
+/* Jobs first, then workers, then the server: each has what it needs to end in order. */
+static void step_drain(struct coordinator *c)
+{
+    for (int i = 0; i < c->job_count; i++)
+        if (c->jobs[i]->ranks != NULL) return;
+    supervisor_stop(c);
+}
+
+void coordinator_drain(struct coordinator *c, void (*closed)(void *user), void *user)
+{
+    if (c->draining) return;
+    c->draining = true;
+    c->closed = closed;
+    c->closed_user = user;
+    if (c->tick_open) {
+        log_event(LOG_INFO, "draining", "jobs=%d workers=%d", c->job_count, c->worker_count);
+        notify_send("STOPPING=1");
+        rpc_server_set_serving(c->server, NULL, false);
+    }
+    for (int i = 0; i < c->job_count; i++)
+        attempt_cancel(c->jobs[i], false, "fsdpd is shutting down");
+    coordinator_hurry(c);
+    step_drain(c);
+}
+
+void coordinator_abandon(struct coordinator *c)
+{
+    supervisor_kill_all(c);
+    for (int i = c->job_count - 1; i >= 0; i--) {
+        struct job *job = c->jobs[i];
+        if (job->ranks == NULL) continue;
+        job_set_state(job, JOB_FAILED, "SHUTDOWN",
+                      "fsdpd was stopped at once while the job ran (step %llu)",
+                      (unsigned long long)job->message->step);
+    }
+    store_close(c->store);
+    c->store = NULL;
+}

@@ -1,0 +1,74 @@
+/* What the coordinator's parts share: the coordinator itself and lists of what is alive. */
+#ifndef FSDPD_COORDINATOR_INTERNAL_H
+#define FSDPD_COORDINATOR_INTERNAL_H
+
+#include <uv.h>
+
+#include "coordinator/coordinator.h"
+#include "coordinator/message.h"
+#include "coordinator/store.h"
+#include "rpc/server.h"
+
+struct coordinator {
+    uv_loop_t *loop;
+    struct coordinator_options options; /* its strings are copies that `texts` owns */
+    char **texts;
+    int text_count, text_capacity;
+    int runtime_lock, state_lock; /* descriptors, -1 if not held */
+    char *address;
+    struct rpc_runtime *runtime;
+    struct rpc_server *server;
+    struct store *store;
+    uv_timer_t tick; /* fast while something waits, slow otherwise */
+    bool ticking, tick_open;
+    int64_t last_tick;
+    int64_t started_ms; /* wall clock */
+
+    struct job **jobs; /* not over, oldest first */
+    int job_count, job_capacity;
+    struct worker **workers; /* attached */
+    int worker_count, worker_capacity;
+    struct plan_request **plans; /* outstanding, oldest first */
+    int plan_count, plan_capacity;
+    struct rendezvous **stores; /* one per attempt */
+    int store_count, store_capacity;
+    struct pull **pulls;
+    int pull_count, pull_capacity;
+    struct upload **uploads; /* of final state_dicts */
+    int upload_count, upload_capacity;
+    struct watcher **watchers;
+    int watcher_count, watcher_capacity;
+    struct supervisor *supervisor;
+    uint64_t last_plan_request, last_pull;
+
+    bool draining; /* no new jobs */
+    bool closing;  /* the server is going */
+    bool server_gone, supervisor_gone, runtime_closing, runtime_gone, tick_gone;
+    int disk_requests; /* uv_fs requests in flight */
+    void (*closed)(void *user);
+    void *closed_user;
+};
+
+/* Monotonic milliseconds, the clock of every deadline here. */
+int64_t coordinator_now(void);
+
+/* Makes the tick fast: something with a deadline was added. */
+void coordinator_hurry(struct coordinator *c);
+
+/* The last supervised worker is gone after supervisor_stop. */
+void coordinator_supervisor_gone(struct coordinator *c);
+
+/* One disk request of a part has ended; closing waits for them. */
+void coordinator_disk_done(struct coordinator *c);
+
+/* "<state_dir>/jobs/<id>/state_dict.safetensors"; the caller frees it. */
+char *coordinator_state_dict_path(const struct coordinator *c, const char *job);
+
+/* Removes element `i` of an array of pointers, keeping the order. */
+#define LIST_REMOVE(items, count, i)                                                               \
+    do {                                                                                           \
+        (count)--;                                                                                 \
+        for (int move_ = (i); move_ < (count); move_++) (items)[move_] = (items)[move_ + 1];       \
+    } while (0)
+
+#endif

@@ -1,0 +1,319 @@
+/*
+ * Jobs: creation, recovery, states and events; see jobs.h. All on the loop's thread. The memory copy
+ * leads: if the store refuses a change (a full disk), the change stands, is logged, and is written
+ * again at every tick until it succeeds.
+ */
+#include "coordinator/jobs.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "coordinator/attempt.h"
+#include "coordinator/pulls.h"
+#include "coordinator/watch.h"
+
+bool job_id_is_valid(const char *id)
+{
+    size_t length = strlen(id);
+    if (length == 0 || length > 64 || id[0] == '-') return false;
+    return strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789-") == length;
+}
+
+struct job *jobs_find(struct coordinator *c, const char *id)
+{
+    for (int i = 0; i < c->job_count; i++)
+        if (strcmp(c->jobs[i]->message->id, id) == 0) return c->jobs[i];
+    return NULL;
+}
+
+static void job_free(struct job *job)
+{
+    attempt_free(job);
+    message_free(job->message);
+    free(job);
+}
+
+static void set_reason_text(job_message *message, const char *code, const char *text)
+{
+    if (message->reason == NULL) {
+        message->reason = mem_alloc(sizeof *message->reason);
+        fsdpd__v1__reason__init(message->reason);
+    }
+    message_set_text(&message->reason->code, code);
+    message_set_text(&message->reason->message, text);
+}
+
+static struct job *add_record(struct coordinator *c, job_message *message)
+{
+    struct job *job = mem_alloc(sizeof *job);
+    job->c = c;
+    job->message = message;
+    MEM_GROW(c->jobs, c->job_count, c->job_capacity);
+    c->jobs[c->job_count++] = job;
+    return job;
+}
+
+static void state_event(const job_message *message, uint64_t sequence, job_event *event,
+                        Fsdpd__V1__StateChange *change)
+{
+    fsdpd__v1__state_change__init(change);
+    change->state = message->state;
+    change->reason = message->reason;
+    change->attempt = message->attempt;
+    fsdpd__v1__job_event__init(event);
+    event->sequence = sequence;
+    event->time_ms = clock_wall_ms();
+    event->steps = message->steps;
+    event->event_case = FSDPD__V1__JOB_EVENT__EVENT_STATE;
+    event->state = change;
+}
+
+status_t jobs_create(struct coordinator *c, const char *id, const job_spec *spec,
+                     const Fsdpd__V1__Plan *plan, uint64_t steps, struct job **out)
+{
+    if (c->job_count >= c->options.limits.jobs_active)
+        return status_new(STATUS_RESOURCE_EXHAUSTED,
+                          "%d jobs are queued or running already, which is the limit",
+                          c->job_count);
+    char *made = NULL;
+    if (id[0] == '\0') TRY(store_next_id(c->store, spec->name, &made));
+    job_message *message = mem_alloc(sizeof *message);
+    fsdpd__v1__job__init(message);
+    message_set_text(&message->id, made != NULL ? made : id);
+    free(made);
+    message_set_text(&message->name, spec->name);
+    message->spec = message_copy(spec);
+    message->plan = message_copy(plan);
+    message->state = (Fsdpd__V1__JobState)JOB_QUEUED;
+    message->steps = steps;
+    message->submitted_ms = message->state_ms = clock_wall_ms();
+    set_reason_text(message, "QUEUED", "waiting for its turn");
+
+    job_event event;
+    Fsdpd__V1__StateChange change;
+    state_event(message, 1, &event, &change);
+    status_t status = store_insert_job(c->store, message, &event);
+    if (status != NULL) {
+        message_free(message);
+        return status;
+    }
+    struct job *job = add_record(c, message);
+    job->sequence = 1;
+    log_event(LOG_INFO, "job_queued", "job=%s workers=%u device=%s", message->id, spec->workers,
+              spec->device);
+    *out = job;
+    return NULL;
+}
+
+/* Takes the next sequence number, writes the job and the event, and hands the event to watchers. */
+static void record(struct job *job, job_event *event, bool durable)
+{
+    event->sequence = ++job->sequence;
+    event->time_ms = clock_wall_ms();
+    event->steps = job->message->steps;
+    status_t status = store_update_job(job->c->store, job->message, event, durable);
+    if (status != NULL) {
+        job->unsaved = true;
+        log_status(LOG_ERROR, "store_failed", status_wrap(status, "job %s", job->message->id));
+    } else if (durable) {
+        job->unsaved = false;
+    }
+    watch_tell(job, event);
+}
+
+/* QUEUED → STARTING → RUNNING, and from each of them to an end. */
+static bool change_is_allowed(int from, int to)
+{
+    if (job_state_is_over(from)) return false;
+    if (job_state_is_over(to)) return true;
+    return (from == JOB_QUEUED && to == JOB_STARTING) || (from == JOB_STARTING && to == JOB_RUNNING);
+}
+
+static void over(struct job *job)
+{
+    struct coordinator *c = job->c;
+    attempt_end(job);
+    pulls_job_over(job);
+    watch_over(job);
+    for (int i = 0; i < c->job_count; i++)
+        if (c->jobs[i] == job) LIST_REMOVE(c->jobs, c->job_count, i);
+    job_free(job);
+}
+
+/* The time is set, the reason replaced, and everybody told. */
+static void enter(struct job *job, int state, const char *code, const char *text)
+{
+    job_message *message = job->message;
+    if (state != (int)message->state) {
+        message->state_ms = clock_wall_ms();
+        if (state == JOB_RUNNING) message->started_ms = message->state_ms;
+        if (job_state_is_over(state)) message->finished_ms = message->state_ms;
+        message->state = (Fsdpd__V1__JobState)state;
+    }
+    set_reason_text(message, code, text);
+    job_event event;
+    Fsdpd__V1__StateChange change;
+    state_event(message, 0, &event, &change);
+    record(job, &event, true);
+    char *quoted = log_quote(text);
+    log_event(state == JOB_FAILED ? LOG_WARNING : LOG_INFO, "job_state",
+              "job=%s state=%s attempt=%u step=%llu reason=%s message=%s", message->id,
+              job_state_name(state), message->attempt, (unsigned long long)message->step, code,
+              quoted);
+    free(quoted);
+}
+
+void job_set_state(struct job *job, enum job_state state, const char *code, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    char text[4096];
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (!change_is_allowed(job->message->state, state)) {
+        log_event(LOG_ERROR, "job_state_refused", "job=%s from=%s to=%s", job->message->id,
+                  job_state_name(job->message->state), job_state_name(state));
+        return;
+    }
+    enter(job, state, code, text);
+    if (job_state_is_over(state) && !job->unsaved) over(job);
+    else if (job_state_is_over(state)) attempt_end(job); /* kept until the store takes it */
+}
+
+void job_set_reason(struct job *job, const char *code, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    char text[4096];
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    const Fsdpd__V1__Reason *old = job->message->reason;
+    if (strcmp(old->code, code) != 0 || strcmp(old->message, text) != 0)
+        enter(job, job->message->state, code, text);
+}
+
+/* The job's latest figures: what this report does not have stays as it was. */
+static void merge_metrics(job_message *message, const Fsdpd__V1__Metrics *report)
+{
+    Fsdpd__V1__Metrics *merged = message_copy(report);
+    const Fsdpd__V1__Metrics *old = message->metrics;
+    if (old != NULL) {
+        if (merged->train_loss == 0) merged->train_loss = old->train_loss;
+        if (!merged->evaluated) {
+            merged->evaluated = old->evaluated;
+            merged->test_loss = old->test_loss;
+            merged->accuracy = old->accuracy;
+        }
+        if (merged->memory_peak_bytes < old->memory_peak_bytes)
+            merged->memory_peak_bytes = old->memory_peak_bytes;
+    }
+    message_free(message->metrics);
+    message->metrics = merged;
+}
+
+void job_add_metrics(struct job *job, const Fsdpd__V1__Metrics *metrics)
+{
+    merge_metrics(job->message, metrics);
+    if (metrics->step > job->message->step) job->message->step = metrics->step;
+    job_event event = FSDPD__V1__JOB_EVENT__INIT;
+    event.event_case = FSDPD__V1__JOB_EVENT__EVENT_METRICS;
+    event.metrics = (Fsdpd__V1__Metrics *)metrics;
+    record(job, &event, false);
+
+    /* Thinned in batches, so that it costs little per event. */
+    uint64_t keep = (uint64_t)job->c->options.limits.metrics_kept;
+    if (++job->metrics_events <= keep + keep / 8 + 1) return;
+    status_t status = store_thin_metrics(job->c->store, job->message->id, keep);
+    if (status == NULL) job->metrics_events = keep;
+    log_status(LOG_ERROR, "store_failed", status);
+}
+
+void job_add_epoch(struct job *job, const Fsdpd__V1__EpochEnd *epoch)
+{
+    Fsdpd__V1__Metrics report = FSDPD__V1__METRICS__INIT;
+    if (job->message->metrics != NULL) report = *job->message->metrics;
+    report.train_loss = epoch->train_loss;
+    if (epoch->evaluated) {
+        report.evaluated = true;
+        report.test_loss = epoch->test_loss;
+        report.accuracy = epoch->accuracy;
+    }
+    merge_metrics(job->message, &report);
+    job_event event = FSDPD__V1__JOB_EVENT__INIT;
+    event.event_case = FSDPD__V1__JOB_EVENT__EVENT_EPOCH;
+    event.epoch = (Fsdpd__V1__EpochEnd *)epoch;
+    record(job, &event, true);
+}
+
+void jobs_save_again(struct coordinator *c)
+{
+    for (int i = c->job_count - 1; i >= 0; i--) {
+        struct job *job = c->jobs[i];
+        if (!job->unsaved) continue;
+        job_event event;
+        Fsdpd__V1__StateChange change;
+        state_event(job->message, job->sequence + 1, &event, &change);
+        status_t status = store_update_job(c->store, job->message, &event, true);
+        if (status != NULL) {
+            status_free(status); /* was logged when it began */
+            continue;
+        }
+        job->sequence++;
+        job->unsaved = false;
+        log_event(LOG_INFO, "store_recovered", "job=%s", job->message->id);
+        watch_tell(job, &event);
+        if (job_state_is_over(job->message->state)) over(job);
+    }
+}
+
+static status_t recover_one(void *user, const job_message *message)
+{
+    struct coordinator *c = user;
+    add_record(c, message_copy(message));
+    return NULL;
+}
+
+status_t jobs_recover(struct coordinator *c)
+{
+    struct store_job_query query = {.active_only = true, .visit = recover_one, .user = c};
+    TRY(store_each_job(c->store, &query));
+    for (int i = c->job_count - 1; i >= 0; i--) {
+        struct job *job = c->jobs[i];
+        TRY(store_count_events(c->store, job->message->id, &job->sequence, &job->metrics_events));
+        if (job->message->state != FSDPD__V1__JOB_STATE__QUEUED)
+            job_set_state(job, JOB_FAILED, "COORDINATOR_RESTARTED",
+                          "fsdpd ended while the job was %s, and its workers with it; submit it again",
+                          job_state_name(job->message->state));
+    }
+    return NULL;
+}
+
+void jobs_free_all(struct coordinator *c)
+{
+    for (int i = 0; i < c->job_count; i++) job_free(c->jobs[i]);
+    free(c->jobs);
+    c->jobs = NULL;
+    c->job_count = c->job_capacity = 0;
+}
+
+void job_view(const job_message *message, job_message *view)
+{
+    *view = *message;
+    if (message->plan != NULL) {
+        view->n_units = message->plan->n_units;
+        view->units = message->plan->units;
+    }
+    if (message->state == FSDPD__V1__JOB_STATE__RUNNING) view->has_state_dict = true;
+}
+
+void job_reply(struct rpc_call *call, const job_message *message)
+{
+    job_message view;
+    job_view(message, &view);
+    rpc_call_reply(call, &view.base);
+}

@@ -1,0 +1,75 @@
+/*
+ * Jobs that are not over: their record in memory, the one function that changes a job's state, and
+ * the log of their events. A job that is over lives in the store alone.
+ */
+#ifndef FSDPD_COORDINATOR_JOBS_H
+#define FSDPD_COORDINATOR_JOBS_H
+
+#include "coordinator/internal.h"
+
+struct rank;
+
+struct job {
+    struct coordinator *c;
+    job_message *message; /* owned; what the API shows */
+    uint64_t sequence;    /* of the last event */
+    uint64_t metrics_events;
+    bool unsaved; /* the store refused the last change; tried again at every tick */
+
+    /* The attempt that runs; ranks is NULL while there is none. See attempt.h. */
+    struct rank *ranks;
+    int world;
+    uint64_t order_sequence;
+    int failures;         /* counts ranks that failed, to tell which was first */
+    bool ending;          /* some rank failed */
+    int64_t settle_at;    /* when the verdict is due */
+    bool cancel_ordered;
+    int64_t escalate_at;  /* when the cancel order is repeated "at once"; 0: not due */
+    bool cancelled;       /* by a user */
+    bool shut_down;       /* by the daemon's end */
+};
+
+/*
+ * Makes a job of a checked spec and its plan (both copied), queued, in the store. `id` is "" to have
+ * one made. The job is in c->jobs when this returns; placing it is the caller's next step.
+ */
+status_t jobs_create(struct coordinator *c, const char *id, const job_spec *spec,
+                     const Fsdpd__V1__Plan *plan, uint64_t steps, struct job **job) FSDPD_MUST_USE;
+
+/* The job if it is not over, else NULL. */
+struct job *jobs_find(struct coordinator *c, const char *id);
+
+/* Reads jobs that were not over from the store: queued ones are queued again, the others FAILED. */
+status_t jobs_recover(struct coordinator *c) FSDPD_MUST_USE;
+
+/*
+ * Every change of state: checks that it is allowed, writes the store and the event, logs it, tells
+ * the watchers. When the job is over it is freed: the caller must not use it again.
+ */
+void job_set_state(struct job *job, enum job_state state, const char *code, const char *format, ...)
+    FSDPD_PRINTF(4, 5);
+
+/* A new reason in the same state; nothing happens if it is the old one. */
+void job_set_reason(struct job *job, const char *code, const char *format, ...)
+    FSDPD_PRINTF(3, 4);
+
+/* What rank 0 reports: events, kept and handed on. */
+void job_add_metrics(struct job *job, const Fsdpd__V1__Metrics *metrics);
+void job_add_epoch(struct job *job, const Fsdpd__V1__EpochEnd *epoch);
+
+/* Writes jobs whose last change the store refused. */
+void jobs_save_again(struct coordinator *c);
+
+/* Frees all records without changing them: the coordinator ends. */
+void jobs_free_all(struct coordinator *c);
+
+/* Replies to a call with a job as the API shows it (units and so on filled in). */
+void job_reply(struct rpc_call *call, const job_message *message);
+
+/* Fills `view`, a shallow copy for a reply; it borrows everything from `message`. */
+void job_view(const job_message *message, job_message *view);
+
+/* Whether `id` could be a job's: [a-z0-9][a-z0-9-]*, at most 64 characters. It becomes a directory. */
+bool job_id_is_valid(const char *id);
+
+#endif

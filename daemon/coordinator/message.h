@@ -1,0 +1,51 @@
+/* Short names and small helpers for the API's messages, which protobuf-c spells out in full. */
+#ifndef FSDPD_COORDINATOR_MESSAGE_H
+#define FSDPD_COORDINATOR_MESSAGE_H
+
+#include <protobuf-c/protobuf-c.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "fsdpd/v1/control.pb-c.h"
+#include "fsdpd/v1/worker.pb-c.h"
+
+typedef Fsdpd__V1__Job job_message;
+typedef Fsdpd__V1__JobSpec job_spec;
+typedef Fsdpd__V1__JobEvent job_event;
+
+enum job_state {
+    JOB_QUEUED = FSDPD__V1__JOB_STATE__QUEUED,
+    JOB_STARTING = FSDPD__V1__JOB_STATE__STARTING,
+    JOB_RUNNING = FSDPD__V1__JOB_STATE__RUNNING,
+    JOB_PAUSED = FSDPD__V1__JOB_STATE__PAUSED,
+    JOB_SUCCEEDED = FSDPD__V1__JOB_STATE__SUCCEEDED,
+    JOB_FAILED = FSDPD__V1__JOB_STATE__FAILED,
+    JOB_CANCELLED = FSDPD__V1__JOB_STATE__CANCELLED,
+};
+
+/* "RUNNING" */
+const char *job_state_name(int state);
+
+/* SUCCEEDED, FAILED or CANCELLED. */
+static inline bool job_state_is_over(int state)
+{
+    return state == JOB_SUCCEEDED || state == JOB_FAILED || state == JOB_CANCELLED;
+}
+
+/* A deep copy; free it with protobuf_c_message_free_unpacked. */
+void *message_copy(const void *message);
+
+/* Frees an unpacked or copied message; accepts NULL. */
+void message_free(void *message);
+
+/* The packed bytes; the caller frees them. Never NULL, also for an empty message. */
+uint8_t *message_pack(const void *message, size_t *size);
+
+/* Whether two messages of one type are equal, field by field. */
+bool message_equal(const void *a, const void *b);
+
+/* Replaces a string field, which is the heap's or protobuf-c's empty string, by a copy of `text`. */
+void message_set_text(char **field, const char *text);
+
+#endif

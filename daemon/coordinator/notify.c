@@ -1,0 +1,44 @@
+/* systemd's notifications; see notify.h. */
+#include "coordinator/notify.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+static struct sockaddr_un address;
+static socklen_t address_size; /* 0: nobody listens */
+
+void notify_init(void)
+{
+    const char *path = getenv("NOTIFY_SOCKET");
+    size_t length = path != NULL ? strlen(path) : 0;
+    address_size = 0;
+    if (length >= 2 && length < sizeof address.sun_path && (path[0] == '/' || path[0] == '@')) {
+        address = (struct sockaddr_un){.sun_family = AF_UNIX};
+        memcpy(address.sun_path, path, length);
+        if (path[0] == '@') address.sun_path[0] = '\0'; /* an abstract name */
+        address_size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
+    }
+    unsetenv("NOTIFY_SOCKET");
+}
+
+void notify_send(const char *format, ...)
+{
+    if (address_size == 0) return;
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (fd < 0) return;
+    ssize_t sent = sendto(fd, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT,
+                          (struct sockaddr *)&address, address_size);
+    (void)sent; /* nobody to tell */
+    close(fd);
+}

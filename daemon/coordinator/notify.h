@@ -1,0 +1,13 @@
+/* systemd's notification protocol: a few words to the socket that NOTIFY_SOCKET names. */
+#ifndef FSDPD_COORDINATOR_NOTIFY_H
+#define FSDPD_COORDINATOR_NOTIFY_H
+
+#include "base/status.h"
+
+/* Reads NOTIFY_SOCKET, and takes it out of the environment so that children do not have it. */
+void notify_init(void);
+
+/* Sends "READY=1", "STOPPING=1", "STATUS=...". Does nothing, and fails silently, without systemd. */
+void notify_send(const char *format, ...) FSDPD_PRINTF(1, 2);
+
+#endif

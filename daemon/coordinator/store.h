@@ -1,0 +1,74 @@
+/*
+ * The durable record of jobs and their events: one SQLite file in the state directory, in WAL mode.
+ * What was written with `durable` is on the disk when the call returns; the rest (metrics) is on
+ * the disk soon, and a crash of the process alone loses nothing. Used by the coordinator's loop.
+ */
+#ifndef FSDPD_COORDINATOR_STORE_H
+#define FSDPD_COORDINATOR_STORE_H
+
+#include "base/status.h"
+#include "coordinator/message.h"
+
+struct store;
+
+/*
+ * Opens or makes the file. DATA_LOSS if it is damaged or no database; FAILED_PRECONDITION if a newer
+ * version of fsdpd wrote it.
+ */
+status_t store_open(const char *path, struct store **store) FSDPD_MUST_USE;
+void store_close(struct store *store); /* accepts NULL */
+
+/* The first free "<name>-<n>", n counting from 1; the caller frees it. */
+status_t store_next_id(struct store *store, const char *name, char **id) FSDPD_MUST_USE;
+
+/* A new job and its first event, durable. ALREADY_EXISTS if the id is taken. */
+status_t store_insert_job(struct store *store, const job_message *job,
+                          const job_event *event) FSDPD_MUST_USE;
+
+/*
+ * Writes what changes in a job's life (all but its id, name, spec, plan and time of submission) and,
+ * unless it is NULL, one event, in one transaction.
+ */
+status_t store_update_job(struct store *store, const job_message *job, const job_event *event,
+                          bool durable) FSDPD_MUST_USE;
+
+/* NOT_FOUND if there is no such job. The caller frees *job with message_free. */
+status_t store_get_job(struct store *store, const char *id, job_message **job) FSDPD_MUST_USE;
+
+/* Calls `visit` with each job (valid during the call), oldest first, or newest first; an error of
+ * `visit` ends it and is returned. With `active_only`, those that are not over. */
+struct store_job_query {
+    bool active_only, newest_first;
+    status_t (*visit)(void *user, const job_message *job);
+    void *user;
+};
+status_t store_each_job(struct store *store, const struct store_job_query *query) FSDPD_MUST_USE;
+
+/* That the job's final state_dict, of this step, is on the disk; durable. Also sets has_state_dict. */
+status_t store_set_state_dict(struct store *store, const char *id, uint64_t step) FSDPD_MUST_USE;
+
+/* The step of the kept state_dict; NOT_FOUND without one. */
+status_t store_get_state_dict(struct store *store, const char *id, uint64_t *step) FSDPD_MUST_USE;
+
+/*
+ * Calls `visit` with at most `limit` events of the job whose sequence is above `after`, in order;
+ * metrics with a sequence up to `skip_metrics` are left out. `visit` returns false to stop.
+ */
+struct store_event_query {
+    const char *job;
+    uint64_t after, skip_metrics;
+    int limit;
+    bool (*visit)(void *user, const job_event *event);
+    void *user;
+};
+status_t store_read_events(struct store *store,
+                           const struct store_event_query *query) FSDPD_MUST_USE;
+
+/* The highest sequence of the job's events, and how many metrics events are kept. */
+status_t store_count_events(struct store *store, const char *job, uint64_t *last,
+                            uint64_t *metrics) FSDPD_MUST_USE;
+
+/* Deletes the job's oldest metrics events until `keep` are left. */
+status_t store_thin_metrics(struct store *store, const char *job, uint64_t keep) FSDPD_MUST_USE;
+
+#endif

@@ -1,0 +1,42 @@
+/*
+ * Local workers: child processes, one per slot, started with the program's `worker` role and started
+ * again, with growing pauses, when they die. Their stderr is the daemon's. They are not in its
+ * process group, so that Ctrl-C reaches the coordinator alone, which then ends them in order; they
+ * leave by themselves when their link to it is gone.
+ */
+#ifndef FSDPD_COORDINATOR_SUPERVISOR_H
+#define FSDPD_COORDINATOR_SUPERVISOR_H
+
+#include "coordinator/internal.h"
+
+/* Starts options.local_workers children. */
+void supervisor_start(struct coordinator *c);
+
+/* Whether a child of this process has this id and pid. */
+bool supervisor_has_child(const struct coordinator *c, const char *id, int64_t pid);
+
+/* Slots whose worker is not attached. */
+int supervisor_starting(const struct coordinator *c);
+
+void supervisor_kill(struct coordinator *c, int64_t pid);
+
+/* How often the worker with this id was started again; 0 for others. */
+uint32_t supervisor_restarts(const struct coordinator *c, const char *id);
+
+/* Calls `visit` for each slot whose worker is not attached; pid is 0 while it has no process. */
+void supervisor_each_starting(struct coordinator *c,
+                              void (*visit)(void *user, const char *id, int64_t pid,
+                                            uint32_t restarts),
+                              void *user);
+
+void supervisor_tick(struct coordinator *c);
+
+/* Starts no more; asks all to leave (Drain, SIGTERM for those without a link), kills the rest later.
+ * coordinator_supervisor_gone is called when none is left. */
+void supervisor_stop(struct coordinator *c);
+
+/* SIGKILL for all, now. */
+void supervisor_kill_all(struct coordinator *c);
+void supervisor_free(struct coordinator *c);
+
+#endif

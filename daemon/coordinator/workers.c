@@ -1,0 +1,160 @@
+/* Attached workers; see workers.h. A worker lives as long as its link; the link's handler (attach.c)
+ * keeps a pointer that worker_lose clears through the call's user pointer. */
+#include "coordinator/workers.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "config.h"
+#include "coordinator/attempt.h"
+#include "coordinator/planner.h"
+#include "coordinator/supervisor.h"
+
+struct worker *workers_find(struct coordinator *c, const char *id)
+{
+    for (int i = 0; i < c->worker_count; i++)
+        if (strcmp(c->workers[i]->id, id) == 0) return c->workers[i];
+    return NULL;
+}
+
+bool worker_is_kind(const char *device, const char *kind)
+{
+    size_t length = strcspn(device, ":");
+    return strlen(kind) == length && strncmp(device, kind, length) == 0;
+}
+
+/* Non-empty, short, printable and without spaces: it stands in logs and messages. */
+static status_t check_text(const char *what, const char *text)
+{
+    size_t length = strlen(text);
+    bool plain = length > 0 && length <= 128;
+    for (const char *s = text; *s; s++)
+        if (*s <= ' ' || *s >= 0x7f) plain = false;
+    if (plain) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "Hello.%s must be 1 to 128 printable characters without spaces", what);
+}
+
+status_t workers_add(struct coordinator *c, struct rpc_call *link, const Fsdpd__V1__Hello *hello,
+                     struct worker **out)
+{
+    TRY(check_text("id", hello->id));
+    TRY(check_text("device", hello->device));
+    TRY(check_text("version", hello->version));
+    if (hello->address[0] != '\0') TRY(check_text("address", hello->address));
+    if (strcmp(hello->version, PACKAGE_VERSION) != 0)
+        return status_new(STATUS_FAILED_PRECONDITION,
+                          "worker %s is fsdpd %s, the coordinator is %s: they must be the same",
+                          hello->id, hello->version, PACKAGE_VERSION);
+    if (workers_find(c, hello->id) != NULL)
+        return status_new(STATUS_ALREADY_EXISTS, "a worker %s is attached already", hello->id);
+    if (c->worker_count >= 4096)
+        return status_new(STATUS_RESOURCE_EXHAUSTED, "%d workers are attached, which is the limit",
+                          c->worker_count);
+
+    struct worker *worker = mem_alloc(sizeof *worker);
+    *worker = (struct worker){.c = c,
+                              .link = link,
+                              .id = mem_strdup(hello->id),
+                              .device = mem_strdup(hello->device),
+                              .version = mem_strdup(hello->version),
+                              .address = mem_strdup(hello->address),
+                              .memory_bytes = hello->memory_bytes,
+                              .pid = hello->pid,
+                              .attached_ms = clock_wall_ms(),
+                              .heard_at = coordinator_now(),
+                              .rank = -1};
+    worker->supervised = supervisor_has_child(c, hello->id, hello->pid);
+    MEM_GROW(c->workers, c->worker_count, c->worker_capacity);
+    c->workers[c->worker_count++] = worker;
+    log_event(LOG_INFO, "worker_attached", "worker=%s device=%s pid=%lld supervised=%d", worker->id,
+              worker->device, (long long)worker->pid, worker->supervised);
+    *out = worker;
+    return NULL;
+}
+
+void worker_assign(struct worker *worker, const char *job, uint32_t attempt, int rank)
+{
+    free(worker->job);
+    worker->job = mem_strdup(job);
+    worker->attempt = attempt;
+    worker->rank = rank;
+    worker->stop_at = 0;
+}
+
+void worker_set_idle(struct worker *worker)
+{
+    free(worker->job);
+    worker->job = NULL;
+    worker->attempt = 0;
+    worker->rank = -1;
+    worker->stop_at = 0;
+}
+
+void worker_send(struct worker *worker, Fsdpd__V1__CoordinatorMessage *message)
+{
+    rpc_call_send(worker->link, &message->base);
+}
+
+void worker_stop_by(struct worker *worker, int milliseconds)
+{
+    if (worker->stop_at != 0) return;
+    worker->stop_at = coordinator_now() + milliseconds;
+    coordinator_hurry(worker->c);
+}
+
+void worker_lose(struct worker *worker, const char *how, bool certain)
+{
+    struct coordinator *c = worker->c;
+    for (int i = 0; i < c->worker_count; i++)
+        if (c->workers[i] == worker) LIST_REMOVE(c->workers, c->worker_count, i);
+    char *quoted = log_quote(how);
+    log_event(c->draining ? LOG_INFO : LOG_WARNING, "worker_lost", "worker=%s pid=%lld how=%s",
+              worker->id, (long long)worker->pid, quoted);
+    free(quoted);
+
+    if (worker->link != NULL) {
+        rpc_call_set_user(worker->link, NULL);
+        rpc_call_finish(worker->link,
+                        status_new(STATUS_UNAVAILABLE, "worker %s %s", worker->id, how));
+    }
+    planner_worker_lost(worker);
+    attempt_worker_lost(worker, how, certain || !worker->supervised);
+    free(worker->job);
+    free(worker->id);
+    free(worker->device);
+    free(worker->version);
+    free(worker->address);
+    free(worker);
+}
+
+static void enforce(struct worker *worker, int64_t now)
+{
+    struct coordinator *c = worker->c;
+    int silence = c->options.limits.silence_ms;
+    bool stuck = worker->stop_at != 0 && now >= worker->stop_at;
+    bool silent = now - worker->heard_at > silence;
+    if (!stuck && !silent) return;
+    if (worker->supervised && !worker->killed) {
+        /* Its exit is reported by the supervisor, which starts another one. */
+        log_event(LOG_WARNING, "worker_killed", "worker=%s pid=%lld why=%s", worker->id,
+                  (long long)worker->pid, stuck ? "did_not_stop" : "silent");
+        worker->killed = true;
+        supervisor_kill(c, worker->pid);
+    }
+    if (worker->supervised && stuck) return;
+    char *how = stuck ? mem_printf("was lost: it did not stop when it was told to")
+                      : mem_printf("was lost: it was silent for %g s", silence / 1000.0);
+    worker_lose(worker, how, true);
+    free(how);
+}
+
+void workers_tick(struct coordinator *c)
+{
+    int64_t now = coordinator_now();
+    for (int i = c->worker_count - 1; i >= 0; i--)
+        if (i < c->worker_count) enforce(c->workers[i], now);
+}
