@@ -1,6 +1,6 @@
 /*
- * SubmitJob, PlanJob, GetJob, ListJobs, CancelJob. A submission is checked, planned by a worker, and
- * only then made a job: until it is in the store, nothing of it exists.
+ * SubmitJob, PlanJob, GetJob, ListJobs, CancelJob. A submission is checked, planned by a worker,
+ * and only then made a job: until it is in the store, nothing of it exists.
  */
 #include "coordinator/api_jobs.h"
 

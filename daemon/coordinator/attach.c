@@ -1,6 +1,6 @@
 /*
- * The handler of Attach: hello first, then plans, reports and heartbeats. The call's user pointer is
- * the worker; NULL before the hello and after the worker was lost.
+ * The handler of Attach: hello first, then plans, reports and heartbeats. The call's user pointer
+ * is the worker; NULL before the hello and after the worker was lost.
  */
 #include "coordinator/attach.h"
 

@@ -1,7 +1,7 @@
 /*
  * Attempts; see attempt.h. The verdict waits, for a bounded time, until every rank has said how it
- * ended: when one dies, the others often report the broken connection first, and the reason must name
- * the one that died.
+ * ended: when one dies, the others often report the broken connection first, and the reason must
+ * name the one that died.
  */
 #include "coordinator/attempt.h"
 
@@ -57,8 +57,9 @@ void attempt_begin(struct job *job, struct worker **workers)
     for (int r = 0; r < job->world; r++) {
         struct worker *worker = workers[r];
         message->workers[r] = mem_strdup(worker->id);
-        job->ranks[r] = (struct rank){
-            .worker = worker, .worker_id = mem_strdup(worker->id), .pid = worker->pid};
+        job->ranks[r] = (struct rank){.worker = worker,
+                                      .worker_id = mem_strdup(worker->id),
+                                      .pid = worker->pid};
         worker_assign(worker, message->id, message->attempt, r);
     }
     char *store = store_name(message);
@@ -70,7 +71,7 @@ void attempt_begin(struct job *job, struct worker **workers)
     coordinator_hurry(job->c);
 }
 
-void attempt_free(struct job *job)
+void attempt_clear(struct job *job)
 {
     for (int r = 0; job->ranks != NULL && r < job->world; r++) {
         free(job->ranks[r].worker_id);
@@ -126,7 +127,7 @@ void attempt_end(struct job *job)
     char *store = store_name(job->message);
     rendezvous_end(job->c, store);
     free(store);
-    attempt_free(job);
+    attempt_clear(job);
 }
 
 /* A rank failed: the others cannot go on without it. */
@@ -176,8 +177,8 @@ static void give_verdict(struct job *job)
     if (job->cancelled) {
         job_set_state(job, JOB_CANCELLED, "CANCELLED", "cancelled at step %llu", step);
     } else if (job->shut_down) {
-        job_set_state(job, JOB_FAILED, "SHUTDOWN", "fsdpd was stopped while the job ran (step %llu)",
-                      step);
+        job_set_state(job, JOB_FAILED, "SHUTDOWN",
+                      "fsdpd was stopped while the job ran (step %llu)", step);
     } else if (culprit == NULL) {
         job_set_state(job, JOB_FAILED, "ABORTED", "the attempt ended without a result");
     } else if (culprit->state == RANK_FINISHED && job->world == 1) {
@@ -240,8 +241,7 @@ static void on_started(struct job *job, struct rank *rank, const Fsdpd__V1__Star
         log_event(LOG_WARNING, "plan_changed", "job=%s", job->message->id);
     job_set_state(job, JOB_RUNNING, "RUNNING", "training on %d worker%s", job->world,
                   job->world == 1 ? "" : "s");
-    if (job->cancel_ordered)
-        job_set_reason(job, "CANCELLING", "ends at its next step boundary");
+    if (job->cancel_ordered) job_set_reason(job, "CANCELLING", "ends at its next step boundary");
     pulls_advance(job);
 }
 
@@ -260,8 +260,8 @@ static void on_finished(struct job *job, struct rank *rank, const Fsdpd__V1__Fin
         rank->reason = mem_strdup(finished->reason[0] != '\0'
                                       ? finished->reason
                                       : status_code_name((enum status_code)finished->code));
-        rank->message = mem_strdup(finished->message[0] != '\0' ? finished->message
-                                                                : "it gave no message");
+        rank->message =
+            mem_strdup(finished->message[0] != '\0' ? finished->message : "it gave no message");
     }
     if (rank->code != STATUS_OK && rank->failure == 0) begin_ending(job, rank);
     attempt_check(job);
@@ -288,9 +288,7 @@ void attempt_event(struct worker *worker, const Fsdpd__V1__AttemptEvent *event)
         if (number == 0) job_add_epoch(job, event->epoch);
         break;
     case FSDPD__V1__ATTEMPT_EVENT__EVENT_FINISHED: on_finished(job, rank, event->finished); break;
-    case FSDPD__V1__ATTEMPT_EVENT__EVENT_PULL_FAILED:
-        pulls_failed(job, event->pull_failed);
-        break;
+    case FSDPD__V1__ATTEMPT_EVENT__EVENT_PULL_FAILED: pulls_failed(job, event->pull_failed); break;
     default: break; /* of a later version */
     }
 }

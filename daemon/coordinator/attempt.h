@@ -1,6 +1,6 @@
 /*
- * One run of a job on a group of workers: assignment, the ranks' reports, orders to all of them, and
- * the verdict when all have ended (or enough is known). The fields are in struct job.
+ * One run of a job on a group of workers: assignment, the ranks' reports, orders to all of them,
+ * and the verdict when all have ended (or enough is known). The fields are in struct job.
  */
 #ifndef FSDPD_COORDINATOR_ATTEMPT_H
 #define FSDPD_COORDINATOR_ATTEMPT_H
@@ -55,6 +55,6 @@ void attempt_tick(struct job *job, int64_t now);
 
 /* Lets go of the ranks, ordering those that still run to stop at once; jobs.c calls this. */
 void attempt_end(struct job *job);
-void attempt_free(struct job *job);
+void attempt_clear(struct job *job);
 
 #endif

@@ -1,7 +1,7 @@
 /*
- * The coordinator: takes jobs over RPC, keeps them in its store, plans and places them on the workers
- * that are attached, and supervises local workers. It never touches a device. Everything runs on
- * one libuv loop; the functions here are called on its thread.
+ * The coordinator: takes jobs over RPC, keeps them in its store, plans and places them on the
+ * workers that are attached, and supervises local workers. It never touches a device. Everything
+ * runs on one libuv loop; the functions here are called on its thread.
  */
 #ifndef FSDPD_COORDINATOR_COORDINATOR_H
 #define FSDPD_COORDINATOR_COORDINATOR_H
@@ -16,21 +16,21 @@ enum { COORDINATOR_ADDRESSES_MAX = 16, COORDINATOR_DATA_ROOTS_MAX = 16 };
 
 /* Bounds of every wait and every list, in milliseconds and elements. Tests shorten them. */
 struct coordinator_limits {
-    int heartbeat_ms;     /* how often a worker says that it lives */
-    int silence_ms;       /* a worker that says nothing for so long is lost */
-    int plan_wait_ms;     /* for a worker that could plan to attach */
-    int plan_ms;          /* for the plan */
-    int peer_timeout_ms;  /* of a rank's waits for its peers */
-    int exit_wait_ms;     /* after a link closed, for the worker's exit status */
-    int settle_ms;        /* after a rank failed, for the others to say how they ended */
-    int cancel_ms;        /* a cancel order that had no effect for so long is repeated "at once" */
-    int kill_ms;          /* a rank that did not obey "at once" for so long is killed */
-    int stop_ms;          /* a supervised worker that did not leave when drained is killed */
-    int pull_start_ms;    /* for rank 0 to answer a pull order */
-    int pull_idle_ms;     /* between two chunks that rank 0 could send */
-    int metrics_kept;     /* metrics events per job; the oldest go first */
-    int watch_lag;        /* metrics that a slow watcher may be behind before it misses some */
-    int jobs_active;      /* jobs that are not over */
+    int heartbeat_ms;    /* how often a worker says that it lives */
+    int silence_ms;      /* a worker that says nothing for so long is lost */
+    int plan_wait_ms;    /* for a worker that could plan to attach */
+    int plan_ms;         /* for the plan */
+    int peer_timeout_ms; /* of a rank's waits for its peers */
+    int exit_wait_ms;    /* after a link closed, for the worker's exit status */
+    int settle_ms;       /* after a rank failed, for the others to say how they ended */
+    int cancel_ms;       /* a cancel order that had no effect for so long is repeated "at once" */
+    int kill_ms;         /* a rank that did not obey "at once" for so long is killed */
+    int stop_ms;         /* a supervised worker that did not leave when drained is killed */
+    int pull_start_ms;   /* for rank 0 to answer a pull order */
+    int pull_idle_ms;    /* between two chunks that rank 0 could send */
+    int metrics_kept;    /* metrics events per job; the oldest go first */
+    int watch_lag;       /* metrics that a slow watcher may be behind before it misses some */
+    int jobs_active;     /* jobs that are not over */
     int pulls_per_job;
     int watchers;
 };
@@ -43,7 +43,7 @@ struct coordinator_options {
     bool insecure_tcp; /* allow TCP, which is neither encrypted nor authenticated */
     const char *data_roots[COORDINATOR_DATA_ROOTS_MAX]; /* handed to local workers */
     int data_root_count;
-    int local_workers; /* to start and supervise */
+    int local_workers;        /* to start and supervise */
     const char *local_device; /* their device: "cpu" */
     int worker_threads;       /* of each local worker; 0: its share of the processors */
     const char *program;      /* what to start them with: "/proc/self/exe" */
@@ -68,14 +68,14 @@ status_t coordinator_new(uv_loop_t *loop, const struct coordinator_options *opti
 const char *coordinator_address(const struct coordinator *coordinator);
 
 /*
- * Takes no more jobs, ends the running ones at their next step boundary (queued ones stay queued for
- * the next start), ends local workers, then closes and frees everything and calls `closed`. Only the
- * first call counts.
+ * Takes no more jobs, ends the running ones at their next step boundary (queued ones stay queued
+ * for the next start), ends local workers, then closes and frees everything and calls `closed`.
+ * Only the first call counts.
  */
 void coordinator_drain(struct coordinator *coordinator, void (*closed)(void *user), void *user);
 
-/* Leave at once: kills local workers and records why running jobs ended. The process then exits; the
- * coordinator must not be used again. */
+/* Leave at once: kills local workers and records why running jobs ended. The process then exits;
+ * the coordinator must not be used again. */
 void coordinator_abandon(struct coordinator *coordinator);
 
 #endif

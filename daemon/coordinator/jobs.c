@@ -1,7 +1,7 @@
 /*
- * Jobs: creation, recovery, states and events; see jobs.h. All on the loop's thread. The memory copy
- * leads: if the store refuses a change (a full disk), the change stands, is logged, and is written
- * again at every tick until it succeeds.
+ * Jobs: creation, recovery, states and events; see jobs.h. All on the loop's thread. The memory
+ * copy leads: if the store refuses a change (a full disk), the change stands, is logged, and is
+ * written again at every tick until it succeeds.
  */
 #include "coordinator/jobs.h"
 
@@ -33,7 +33,7 @@ struct job *jobs_find(struct coordinator *c, const char *id)
 
 static void job_free(struct job *job)
 {
-    attempt_free(job);
+    attempt_clear(job);
     message_free(job->message);
     free(job);
 }
@@ -131,7 +131,8 @@ static bool change_is_allowed(int from, int to)
 {
     if (job_state_is_over(from)) return false;
     if (job_state_is_over(to)) return true;
-    return (from == JOB_QUEUED && to == JOB_STARTING) || (from == JOB_STARTING && to == JOB_RUNNING);
+    return (from == JOB_QUEUED && to == JOB_STARTING) ||
+           (from == JOB_STARTING && to == JOB_RUNNING);
 }
 
 static void over(struct job *job)
@@ -286,9 +287,10 @@ status_t jobs_recover(struct coordinator *c)
         struct job *job = c->jobs[i];
         TRY(store_count_events(c->store, job->message->id, &job->sequence, &job->metrics_events));
         if (job->message->state != FSDPD__V1__JOB_STATE__QUEUED)
-            job_set_state(job, JOB_FAILED, "COORDINATOR_RESTARTED",
-                          "fsdpd ended while the job was %s, and its workers with it; submit it again",
-                          job_state_name(job->message->state));
+            job_set_state(
+                job, JOB_FAILED, "COORDINATOR_RESTARTED",
+                "fsdpd ended while the job was %s, and its workers with it; submit it again",
+                job_state_name(job->message->state));
     }
     return NULL;
 }

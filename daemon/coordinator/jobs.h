@@ -20,18 +20,18 @@ struct job {
     struct rank *ranks;
     int world;
     uint64_t order_sequence;
-    int failures;         /* counts ranks that failed, to tell which was first */
-    bool ending;          /* some rank failed */
-    int64_t settle_at;    /* when the verdict is due */
+    int failures;      /* counts ranks that failed, to tell which was first */
+    bool ending;       /* some rank failed */
+    int64_t settle_at; /* when the verdict is due */
     bool cancel_ordered;
-    int64_t escalate_at;  /* when the cancel order is repeated "at once"; 0: not due */
-    bool cancelled;       /* by a user */
-    bool shut_down;       /* by the daemon's end */
+    int64_t escalate_at; /* when the cancel order is repeated "at once"; 0: not due */
+    bool cancelled;      /* by a user */
+    bool shut_down;      /* by the daemon's end */
 };
 
 /*
- * Makes a job of a checked spec and its plan (both copied), queued, in the store. `id` is "" to have
- * one made. The job is in c->jobs when this returns; placing it is the caller's next step.
+ * Makes a job of a checked spec and its plan (both copied), queued, in the store. `id` is "" to
+ * have one made. The job is in c->jobs when this returns; placing it is the caller's next step.
  */
 status_t jobs_create(struct coordinator *c, const char *id, const job_spec *spec,
                      const Fsdpd__V1__Plan *plan, uint64_t steps, struct job **job) FSDPD_MUST_USE;
@@ -50,8 +50,7 @@ void job_set_state(struct job *job, enum job_state state, const char *code, cons
     FSDPD_PRINTF(4, 5);
 
 /* A new reason in the same state; nothing happens if it is the old one. */
-void job_set_reason(struct job *job, const char *code, const char *format, ...)
-    FSDPD_PRINTF(3, 4);
+void job_set_reason(struct job *job, const char *code, const char *format, ...) FSDPD_PRINTF(3, 4);
 
 /* What rank 0 reports: events, kept and handed on. */
 void job_add_metrics(struct job *job, const Fsdpd__V1__Metrics *metrics);
@@ -69,7 +68,8 @@ void job_reply(struct rpc_call *call, const job_message *message);
 /* Fills `view`, a shallow copy for a reply; it borrows everything from `message`. */
 void job_view(const job_message *message, job_message *view);
 
-/* Whether `id` could be a job's: [a-z0-9][a-z0-9-]*, at most 64 characters. It becomes a directory. */
+/* Whether `id` could be a job's: [a-z0-9][a-z0-9-]*, at most 64 characters. It becomes a directory.
+ */
 bool job_id_is_valid(const char *id);
 
 #endif

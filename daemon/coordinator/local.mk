@@ -1,1 +1,25 @@
-# daemon/coordinator
+# The coordinator. Whoever links it also links COORDINATOR_LIBS.
+noinst_LIBRARIES += libcoordinator.a
+libcoordinator_a_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS) $(SQLITE_CFLAGS)
+libcoordinator_a_SOURCES = \
+  %D%/api.c %D%/api.h \
+  %D%/api_jobs.c %D%/api_jobs.h \
+  %D%/attach.c %D%/attach.h \
+  %D%/attempt.c %D%/attempt.h \
+  %D%/coordinator.c %D%/coordinator.h \
+  %D%/internal.h \
+  %D%/jobs.c %D%/jobs.h \
+  %D%/message.c %D%/message.h \
+  %D%/notify.c %D%/notify.h \
+  %D%/planner.c %D%/planner.h \
+  %D%/pulls.c %D%/pulls.h \
+  %D%/queue.c %D%/queue.h \
+  %D%/rendezvous.c %D%/rendezvous.h \
+  %D%/store.c %D%/store.h \
+  %D%/supervisor.c %D%/supervisor.h \
+  %D%/uploads.c %D%/uploads.h \
+  %D%/watch.c %D%/watch.h \
+  %D%/workers.c %D%/workers.h
+$(libcoordinator_a_OBJECTS): proto/generated.stamp
+COORDINATOR_LIBS = libcoordinator.a libspec.a libyamldoc.a librpc.a libproto.a libbase.a \
+  $(YAML_LIBS) $(SQLITE_LIBS) $(GRPC_LIBS) $(PROTOBUF_C_LIBS) $(UV_LIBS)

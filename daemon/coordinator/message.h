@@ -45,7 +45,8 @@ uint8_t *message_pack(const void *message, size_t *size);
 /* Whether two messages of one type are equal, field by field. */
 bool message_equal(const void *a, const void *b);
 
-/* Replaces a string field, which is the heap's or protobuf-c's empty string, by a copy of `text`. */
+/* Replaces a string field, which is the heap's or protobuf-c's empty string, by a copy of `text`.
+ */
 void message_set_text(char **field, const char *text);
 
 #endif

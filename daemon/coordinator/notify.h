@@ -7,7 +7,8 @@
 /* Reads NOTIFY_SOCKET, and takes it out of the environment so that children do not have it. */
 void notify_init(void);
 
-/* Sends "READY=1", "STOPPING=1", "STATUS=...". Does nothing, and fails silently, without systemd. */
+/* Sends "READY=1", "STOPPING=1", "STATUS=...". Does nothing, and fails silently, without systemd.
+ */
 void notify_send(const char *format, ...) FSDPD_PRINTF(1, 2);
 
 #endif

@@ -77,8 +77,8 @@ uint64_t planner_ask(struct coordinator *c, const job_spec *spec, bool dump, pla
                      void *user, status_t *status)
 {
     if (c->plan_count >= PLANS_MAX) {
-        *status = status_new(STATUS_RESOURCE_EXHAUSTED, "%d plans are being made already",
-                             c->plan_count);
+        *status =
+            status_new(STATUS_RESOURCE_EXHAUSTED, "%d plans are being made already", c->plan_count);
         return 0;
     }
     struct plan_request *request = mem_alloc(sizeof *request);
@@ -127,10 +127,10 @@ void planner_result(struct worker *worker, const Fsdpd__V1__PlanResult *result)
         if (request->number != result->request || request->worker != worker) continue;
         status_t status = NULL;
         if (result->code != STATUS_OK)
-            status = status_new(result->code <= STATUS_UNAUTHENTICATED
-                                    ? (enum status_code)result->code
-                                    : STATUS_UNKNOWN,
-                                "%s", result->message);
+            status =
+                status_new(result->code <= STATUS_UNAUTHENTICATED ? (enum status_code)result->code
+                                                                  : STATUS_UNKNOWN,
+                           "%s", result->message);
         else if (result->plan == NULL)
             status = status_new(STATUS_INTERNAL, "worker %s sent no plan", worker->id);
         answer(c, request, status, status == NULL ? result : NULL);
@@ -160,9 +160,8 @@ void planner_tick(struct coordinator *c)
         status_t status =
             request->worker == NULL
                 ? nobody(c, request->spec->device)
-                : status_new(STATUS_DEADLINE_EXCEEDED,
-                             "worker %s did not plan the job within %g s", request->worker->id,
-                             c->options.limits.plan_ms / 1000.0);
+                : status_new(STATUS_DEADLINE_EXCEEDED, "worker %s did not plan the job within %g s",
+                             request->worker->id, c->options.limits.plan_ms / 1000.0);
         answer(c, request, status, NULL);
     }
 }

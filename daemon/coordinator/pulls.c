@@ -113,8 +113,8 @@ static void read_next(struct pull *pull)
     uv_buf_t buffer = uv_buf_init((char *)pull->chunk,
                                   left < STATE_DICT_CHUNK ? (unsigned)left : STATE_DICT_CHUNK);
     pull->read.data = pull;
-    int error = uv_fs_read(pull->c->loop, &pull->read, pull->fd, &buffer, 1, (int64_t)pull->sent,
-                           on_read);
+    int error =
+        uv_fs_read(pull->c->loop, &pull->read, pull->fd, &buffer, 1, (int64_t)pull->sent, on_read);
     if (error != 0) {
         pull_end(pull, status_new(STATUS_INTERNAL, "cannot read the state_dict of job %s: %s",
                                   pull->job, uv_strerror(error)));
@@ -285,8 +285,7 @@ static void fail(struct pull *pull, status_t status)
 
 void pulls_failed(struct job *job, const Fsdpd__V1__PullFailed *failed)
 {
-    struct pull *pull =
-        find_pull(job->c, job->message->id, job->message->attempt, failed->pull);
+    struct pull *pull = find_pull(job->c, job->message->id, job->message->attempt, failed->pull);
     if (pull == NULL || (pull->state != PULL_ORDERED && pull->state != PULL_RELAYING)) return;
     bool known = failed->code >= STATUS_CANCELLED && failed->code <= STATUS_UNAUTHENTICATED;
     fail(pull, status_new(known ? (enum status_code)failed->code : STATUS_UNKNOWN,
@@ -347,9 +346,9 @@ status_t pull_finish(struct pull *pull)
 {
     status_t status = NULL;
     if (pull->sent != pull->total || pull->total == 0)
-        status = status_new(STATUS_DATA_LOSS, "the state_dict of job %s ended after %llu of %llu bytes",
-                            pull->job, (unsigned long long)pull->sent,
-                            (unsigned long long)pull->total);
+        status =
+            status_new(STATUS_DATA_LOSS, "the state_dict of job %s ended after %llu of %llu bytes",
+                       pull->job, (unsigned long long)pull->sent, (unsigned long long)pull->total);
     pull_end(pull, status_copy(status));
     return status;
 }
@@ -366,9 +365,10 @@ void pulls_tick(struct coordinator *c)
         struct pull *pull = c->pulls[i];
         bool waits = pull->state == PULL_ORDERED || (pull->state == PULL_RELAYING && pull->asked);
         if (!waits || now < pull->deadline) continue;
-        fail(pull, status_new(STATUS_DEADLINE_EXCEEDED, "rank 0 of job %s sent %s in time", pull->job,
-                              pull->state == PULL_ORDERED ? "no state_dict"
-                                                          : "no more of its state_dict"));
+        fail(pull,
+             status_new(STATUS_DEADLINE_EXCEEDED, "rank 0 of job %s sent %s in time", pull->job,
+                        pull->state == PULL_ORDERED ? "no state_dict"
+                                                    : "no more of its state_dict"));
     }
 }
 

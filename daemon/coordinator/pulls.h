@@ -1,7 +1,8 @@
 /*
- * PullStateDict. Of a running job: an order to all ranks, which rank 0 answers with an upload that is
- * relayed chunk by chunk, read only as fast as the client reads. Of a job that is over: its file.
- * One pull of a job is under way at a time, because each costs the ranks a snapshot; others wait.
+ * PullStateDict. Of a running job: an order to all ranks, which rank 0 answers with an upload that
+ * is relayed chunk by chunk, read only as fast as the client reads. Of a job that is over: its
+ * file. One pull of a job is under way at a time, because each costs the ranks a snapshot; others
+ * wait.
  */
 #ifndef FSDPD_COORDINATOR_PULLS_H
 #define FSDPD_COORDINATOR_PULLS_H

@@ -28,8 +28,7 @@ void queue_decide(struct queue_item *items, int count, struct queue_fleet *fleet
         for (int j = 0; j < i; j++)
             if (items[j].decision == QUEUE_WAIT_TURN && strcmp(items[j].kind, item->kind) == 0)
                 behind = true;
-        item->decision =
-            !behind && item->workers <= fleet->idle ? QUEUE_START : QUEUE_WAIT_TURN;
+        item->decision = !behind && item->workers <= fleet->idle ? QUEUE_START : QUEUE_WAIT_TURN;
         if (item->decision == QUEUE_START) fleet->idle -= item->workers;
     }
 }
@@ -45,7 +44,8 @@ static int compare_workers(const void *a, const void *b)
     return strverscmp((*first)->id, (*second)->id);
 }
 
-/* Idle workers of the kind, in the order of their ids, so that ranks are where people expect them. */
+/* Idle workers of the kind, in the order of their ids, so that ranks are where people expect them.
+ */
 static void start(struct job *job)
 {
     struct coordinator *c = job->c;
@@ -62,7 +62,8 @@ static void start(struct job *job)
     free(idle);
 }
 
-/* One fleet per kind of the attached workers; a kind without attached workers has supervised ones. */
+/* One fleet per kind of the attached workers; a kind without attached workers has supervised ones.
+ */
 static struct queue_fleet *count_fleets(struct coordinator *c, char ***kinds, int *count)
 {
     struct queue_fleet *fleets =
@@ -92,8 +93,7 @@ static struct queue_fleet *count_fleets(struct coordinator *c, char ***kinds, in
     return fleets;
 }
 
-static void explain(struct job *job, const struct queue_item *item,
-                    const struct queue_fleet *fleet)
+static void explain(struct job *job, const struct queue_item *item, const struct queue_fleet *fleet)
 {
     int attached = fleet != NULL ? fleet->attached : 0;
     int idle = fleet != NULL ? fleet->idle : 0;

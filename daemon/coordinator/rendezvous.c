@@ -90,8 +90,8 @@ static status_t check_key(const char *key)
                       RENDEZVOUS_KEY_MAX, length);
 }
 
-status_t rendezvous_set(struct coordinator *c, const char *name, const char *key,
-                        const void *value, size_t size)
+status_t rendezvous_set(struct coordinator *c, const char *name, const char *key, const void *value,
+                        size_t size)
 {
     TRY(check_key(key));
     if (size > RENDEZVOUS_VALUE_MAX)

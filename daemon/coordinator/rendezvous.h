@@ -1,6 +1,6 @@
 /*
- * The rendezvous stores: small values under names, one store per attempt, with which ranks find each
- * other. Gone with the attempt.
+ * The rendezvous stores: small values under names, one store per attempt, with which ranks find
+ * each other. Gone with the attempt.
  */
 #ifndef FSDPD_COORDINATOR_RENDEZVOUS_H
 #define FSDPD_COORDINATOR_RENDEZVOUS_H
@@ -20,12 +20,12 @@ void rendezvous_begin(struct coordinator *c, const char *name);
 void rendezvous_end(struct coordinator *c, const char *name);
 
 /* Replaces an older value. ABORTED if the store is gone. */
-status_t rendezvous_set(struct coordinator *c, const char *name, const char *key,
-                        const void *value, size_t size) FSDPD_MUST_USE;
+status_t rendezvous_set(struct coordinator *c, const char *name, const char *key, const void *value,
+                        size_t size) FSDPD_MUST_USE;
 
 /*
- * `done` is called once, at once if the key is set, with the value (valid during the call) or an error
- * that it owns: NOT_FOUND after timeout_ms, ABORTED when the store ends or is gone.
+ * `done` is called once, at once if the key is set, with the value (valid during the call) or an
+ * error that it owns: NOT_FOUND after timeout_ms, ABORTED when the store ends or is gone.
  */
 typedef void rendezvous_done(void *user, status_t status, const void *value, size_t size);
 void rendezvous_get(struct coordinator *c, const char *name, const char *key, int64_t timeout_ms,

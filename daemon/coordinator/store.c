@@ -1,7 +1,7 @@
 /*
  * The job store over SQLite; see store.h. Statements are prepared once and reset after each use.
- * The `synchronous` pragma is switched per transaction: FULL syncs the log at the commit (and with it
- * every earlier commit), NORMAL leaves that to the next durable one.
+ * The `synchronous` pragma is switched per transaction: FULL syncs the log at the commit (and with
+ * it every earlier commit), NORMAL leaves that to the next durable one.
  */
 #include "coordinator/store.h"
 
@@ -14,38 +14,37 @@
 
 enum { SCHEMA_VERSION = 1 };
 
-static const char schema[] =
-    "CREATE TABLE schema (version INTEGER NOT NULL);"
-    "INSERT INTO schema VALUES (1);"
-    "CREATE TABLE jobs ("
-    "  number INTEGER PRIMARY KEY AUTOINCREMENT,"
-    "  id TEXT NOT NULL UNIQUE,"
-    "  name TEXT NOT NULL,"
-    "  spec BLOB NOT NULL,"
-    "  plan BLOB NOT NULL,"
-    "  state INTEGER NOT NULL,"
-    "  reason_code TEXT NOT NULL,"
-    "  reason_message TEXT NOT NULL,"
-    "  attempt INTEGER NOT NULL,"
-    "  step INTEGER NOT NULL,"
-    "  steps INTEGER NOT NULL,"
-    "  metrics BLOB,"
-    "  workers TEXT NOT NULL," /* one per line, by rank */
-    "  submitted_ms INTEGER NOT NULL,"
-    "  started_ms INTEGER NOT NULL,"
-    "  finished_ms INTEGER NOT NULL,"
-    "  state_ms INTEGER NOT NULL,"
-    "  state_dict_step INTEGER" /* NULL without a state_dict */
-    ");"
-    "CREATE INDEX jobs_by_state ON jobs (state);"
-    "CREATE INDEX jobs_by_name ON jobs (name);"
-    "CREATE TABLE events ("
-    "  job TEXT NOT NULL,"
-    "  sequence INTEGER NOT NULL,"
-    "  metrics INTEGER NOT NULL," /* 1 for events that may be thinned */
-    "  event BLOB NOT NULL,"
-    "  PRIMARY KEY (job, sequence)"
-    ") WITHOUT ROWID;";
+static const char schema[] = "CREATE TABLE schema (version INTEGER NOT NULL);"
+                             "INSERT INTO schema VALUES (1);"
+                             "CREATE TABLE jobs ("
+                             "  number INTEGER PRIMARY KEY AUTOINCREMENT,"
+                             "  id TEXT NOT NULL UNIQUE,"
+                             "  name TEXT NOT NULL,"
+                             "  spec BLOB NOT NULL,"
+                             "  plan BLOB NOT NULL,"
+                             "  state INTEGER NOT NULL,"
+                             "  reason_code TEXT NOT NULL,"
+                             "  reason_message TEXT NOT NULL,"
+                             "  attempt INTEGER NOT NULL,"
+                             "  step INTEGER NOT NULL,"
+                             "  steps INTEGER NOT NULL,"
+                             "  metrics BLOB,"
+                             "  workers TEXT NOT NULL," /* one per line, by rank */
+                             "  submitted_ms INTEGER NOT NULL,"
+                             "  started_ms INTEGER NOT NULL,"
+                             "  finished_ms INTEGER NOT NULL,"
+                             "  state_ms INTEGER NOT NULL,"
+                             "  state_dict_step INTEGER" /* NULL without a state_dict */
+                             ");"
+                             "CREATE INDEX jobs_by_state ON jobs (state);"
+                             "CREATE INDEX jobs_by_name ON jobs (name);"
+                             "CREATE TABLE events ("
+                             "  job TEXT NOT NULL,"
+                             "  sequence INTEGER NOT NULL,"
+                             "  metrics INTEGER NOT NULL," /* 1 for events that may be thinned */
+                             "  event BLOB NOT NULL,"
+                             "  PRIMARY KEY (job, sequence)"
+                             ") WITHOUT ROWID;";
 
 #define JOB_COLUMNS                                                                                \
     "id, name, spec, plan, state, reason_code, reason_message, attempt, step, steps, metrics, "    \
@@ -117,8 +116,7 @@ static status_t store_error(const struct store *store, const char *doing)
     else if (code == SQLITE_BUSY || code == SQLITE_IOERR) as = STATUS_UNAVAILABLE;
     else if (code == SQLITE_READONLY || code == SQLITE_CANTOPEN || code == SQLITE_PERM)
         as = STATUS_PERMISSION_DENIED;
-    return status_new(as, "cannot %s %s: %s", doing, store->path,
-                      sqlite3_errmsg(store->database));
+    return status_new(as, "cannot %s %s: %s", doing, store->path, sqlite3_errmsg(store->database));
 }
 
 /* The prepared statement, reset and without bindings. */
@@ -134,8 +132,7 @@ static sqlite3_stmt *use(struct store *store, enum statement which)
 static status_t run(struct store *store, sqlite3_stmt *statement, const char *doing)
 {
     int code = sqlite3_step(statement);
-    status_t status =
-        code == SQLITE_DONE || code == SQLITE_ROW ? NULL : store_error(store, doing);
+    status_t status = code == SQLITE_DONE || code == SQLITE_ROW ? NULL : store_error(store, doing);
     sqlite3_reset(statement);
     return status;
 }
@@ -282,7 +279,8 @@ status_t store_next_id(struct store *store, const char *name, char **id)
     }
 }
 
-/* Binds ?1 to ?16, as far as the statement has them. The bound texts belong to `job` and `workers`. */
+/* Binds ?1 to ?16, as far as the statement has them. The bound texts belong to `job` and `workers`.
+ */
 static void bind_job(sqlite3_stmt *statement, const job_message *job, const char *workers,
                      const void *metrics, size_t metrics_size)
 {
@@ -293,8 +291,7 @@ static void bind_job(sqlite3_stmt *statement, const job_message *job, const char
     sqlite3_bind_int64(statement, 8, job->attempt);
     sqlite3_bind_int64(statement, 9, (sqlite3_int64)job->step);
     sqlite3_bind_int64(statement, 10, (sqlite3_int64)job->steps);
-    if (metrics != NULL)
-        sqlite3_bind_blob64(statement, 11, metrics, metrics_size, SQLITE_STATIC);
+    if (metrics != NULL) sqlite3_bind_blob64(statement, 11, metrics, metrics_size, SQLITE_STATIC);
     sqlite3_bind_text(statement, 12, workers, -1, SQLITE_STATIC);
     sqlite3_bind_int64(statement, 14, job->started_ms);
     sqlite3_bind_int64(statement, 15, job->finished_ms);
@@ -498,8 +495,8 @@ status_t store_read_events(struct store *store, const struct store_event_query *
     while (more && status == NULL && (code = sqlite3_step(statement)) == SQLITE_ROW) {
         job_event *event = unpack_column(statement, 0, &fsdpd__v1__job_event__descriptor);
         if (event == NULL)
-            status = status_new(STATUS_DATA_LOSS, "an event of job %s in %s is damaged",
-                                query->job, store->path);
+            status = status_new(STATUS_DATA_LOSS, "an event of job %s in %s is damaged", query->job,
+                                store->path);
         else more = query->visit(query->user, event);
         message_free(event);
     }
@@ -509,8 +506,7 @@ status_t store_read_events(struct store *store, const struct store_event_query *
     return status;
 }
 
-status_t store_count_events(struct store *store, const char *job, uint64_t *last,
-                            uint64_t *metrics)
+status_t store_count_events(struct store *store, const char *job, uint64_t *last, uint64_t *metrics)
 {
     sqlite3_stmt *statement = use(store, COUNT_EVENTS);
     sqlite3_bind_text(statement, 1, job, -1, SQLITE_STATIC);

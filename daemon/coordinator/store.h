@@ -12,8 +12,8 @@
 struct store;
 
 /*
- * Opens or makes the file. DATA_LOSS if it is damaged or no database; FAILED_PRECONDITION if a newer
- * version of fsdpd wrote it.
+ * Opens or makes the file. DATA_LOSS if it is damaged or no database; FAILED_PRECONDITION if a
+ * newer version of fsdpd wrote it.
  */
 status_t store_open(const char *path, struct store **store) FSDPD_MUST_USE;
 void store_close(struct store *store); /* accepts NULL */
@@ -26,8 +26,8 @@ status_t store_insert_job(struct store *store, const job_message *job,
                           const job_event *event) FSDPD_MUST_USE;
 
 /*
- * Writes what changes in a job's life (all but its id, name, spec, plan and time of submission) and,
- * unless it is NULL, one event, in one transaction.
+ * Writes what changes in a job's life (all but its id, name, spec, plan and time of submission)
+ * and, unless it is NULL, one event, in one transaction.
  */
 status_t store_update_job(struct store *store, const job_message *job, const job_event *event,
                           bool durable) FSDPD_MUST_USE;
@@ -44,7 +44,8 @@ struct store_job_query {
 };
 status_t store_each_job(struct store *store, const struct store_job_query *query) FSDPD_MUST_USE;
 
-/* That the job's final state_dict, of this step, is on the disk; durable. Also sets has_state_dict. */
+/* That the job's final state_dict, of this step, is on the disk; durable. Also sets has_state_dict.
+ */
 status_t store_set_state_dict(struct store *store, const char *id, uint64_t step) FSDPD_MUST_USE;
 
 /* The step of the kept state_dict; NOT_FOUND without one. */

@@ -24,7 +24,7 @@ struct child {
 };
 
 struct slot {
-    char *id; /* "<host>/cpu:0" */
+    char *id;            /* "<host>/cpu:0" */
     struct child *child; /* NULL while none runs */
     int64_t started_at, start_at;
     int backoff_ms;
@@ -155,7 +155,8 @@ static void start_child(struct coordinator *c, struct slot *slot)
     int error = uv_spawn(c->loop, &child->process, &options);
     free(threads);
     slot->started_at = coordinator_now();
-    slot->backoff_ms = slot->backoff_ms * 2 > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : slot->backoff_ms * 2;
+    slot->backoff_ms =
+        slot->backoff_ms * 2 > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : slot->backoff_ms * 2;
     if (error != 0) {
         log_event(LOG_ERROR, "worker_start_failed", "worker=%s program=%s error=%s", slot->id,
                   c->options.program, uv_err_name(error));

@@ -1,8 +1,8 @@
 /*
- * Local workers: child processes, one per slot, started with the program's `worker` role and started
- * again, with growing pauses, when they die. Their stderr is the daemon's. They are not in its
- * process group, so that Ctrl-C reaches the coordinator alone, which then ends them in order; they
- * leave by themselves when their link to it is gone.
+ * Local workers: child processes, one per slot, started with the program's `worker` role and
+ * started again, with growing pauses, when they die. Their stderr is the daemon's. They are not in
+ * its process group, so that Ctrl-C reaches the coordinator alone, which then ends them in order;
+ * they leave by themselves when their link to it is gone.
  */
 #ifndef FSDPD_COORDINATOR_SUPERVISOR_H
 #define FSDPD_COORDINATOR_SUPERVISOR_H
@@ -31,8 +31,8 @@ void supervisor_each_starting(struct coordinator *c,
 
 void supervisor_tick(struct coordinator *c);
 
-/* Starts no more; asks all to leave (Drain, SIGTERM for those without a link), kills the rest later.
- * coordinator_supervisor_gone is called when none is left. */
+/* Starts no more; asks all to leave (Drain, SIGTERM for those without a link), kills the rest
+ * later. coordinator_supervisor_gone is called when none is left. */
 void supervisor_stop(struct coordinator *c);
 
 /* SIGKILL for all, now. */

@@ -1,7 +1,7 @@
 /*
- * Uploads; see uploads.h. One message is read at a time. The bytes of a final state_dict are written
- * and synced by libuv's disk threads, so that a slow disk does not stop the loop; an upload whose call
- * is over is freed when its disk request is.
+ * Uploads; see uploads.h. One message is read at a time. The bytes of a final state_dict are
+ * written and synced by libuv's disk threads, so that a slow disk does not stop the loop; an upload
+ * whose call is over is freed when its disk request is.
  */
 #include "coordinator/uploads.h"
 
@@ -263,9 +263,9 @@ static void on_synced(uv_fs_t *request)
     struct upload *upload = request->data;
     ssize_t result = request->result;
     if (!disk_came_back(upload)) return;
-    status_t status = result < 0 ? status_from_errno((int)-result, "cannot sync %s",
-                                                     upload->temporary)
-                                 : keep(upload);
+    status_t status = result < 0
+                          ? status_from_errno((int)-result, "cannot sync %s", upload->temporary)
+                          : keep(upload);
     conclude(upload, status);
 }
 
@@ -317,7 +317,8 @@ void uploads_message(struct rpc_call *call, const Fsdpd__V1__UploadStateRequest 
     if (upload->finished) return;
     status_t status = NULL;
     if (message == NULL) {
-        if (!upload->begun) conclude(upload, status_new(STATUS_INVALID_ARGUMENT, "an empty upload"));
+        if (!upload->begun)
+            conclude(upload, status_new(STATUS_INVALID_ARGUMENT, "an empty upload"));
         else if (upload->final) end_final(upload);
         else conclude(upload, pull_finish(upload->pull));
         return;

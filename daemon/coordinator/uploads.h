@@ -1,6 +1,6 @@
 /*
- * UploadState: what rank 0 sends. Either the answer to a pull order, which is relayed (pulls.h), or a
- * job's final state_dict, which is kept in the state directory: temporary file, fsync, rename.
+ * UploadState: what rank 0 sends. Either the answer to a pull order, which is relayed (pulls.h), or
+ * a job's final state_dict, which is kept in the state directory: temporary file, fsync, rename.
  */
 #ifndef FSDPD_COORDINATOR_UPLOADS_H
 #define FSDPD_COORDINATOR_UPLOADS_H

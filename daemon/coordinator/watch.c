@@ -1,8 +1,8 @@
 /*
  * Watchers; see watch.h. A watcher is a cursor into the job's events in the store, so it needs no
- * queue of its own: what it has not read yet is on the disk. Sequence numbers have no gaps, so a gap
- * between two events that it is sent is exactly the number of metrics that it missed, because the
- * store has thinned them or because the watcher was too slow.
+ * queue of its own: what it has not read yet is on the disk. Sequence numbers have no gaps, so a
+ * gap between two events that it is sent is exactly the number of metrics that it missed, because
+ * the store has thinned them or because the watcher was too slow.
  */
 #include "coordinator/watch.h"
 

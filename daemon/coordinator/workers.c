@@ -1,5 +1,5 @@
-/* Attached workers; see workers.h. A worker lives as long as its link; the link's handler (attach.c)
- * keeps a pointer that worker_lose clears through the call's user pointer. */
+/* Attached workers; see workers.h. A worker lives as long as its link; the link's handler
+ * (attach.c) keeps a pointer that worker_lose clears through the call's user pointer. */
 #include "coordinator/workers.h"
 
 #include <stdlib.h>

@@ -10,7 +10,7 @@ struct worker {
     char *id, *device, *version, *address;
     uint64_t memory_bytes;
     int64_t pid;
-    bool supervised; /* a child of this process */
+    bool supervised;     /* a child of this process */
     int64_t attached_ms; /* wall clock */
     int64_t heard_at;
 
