@@ -176,8 +176,10 @@ static const struct flag flags[] = {
      "for jobs and weights (root: /var/lib/fsdpd,\nothers: $XDG_STATE_HOME/fsdpd or\n"
      "~/.local/state/fsdpd)",
      apply_directory},
-    {"--data-root", "DIR", FOR_ALL,
+    {"--data-root", "DIR", FOR_SERVERS,
      "where jobs may read data; may be repeated\n(STATE-DIR/data, which is made)", apply_data_root},
+    {"--data-root", "DIR", FOR_WORKER, "where jobs may read data; may be repeated (none)",
+     apply_data_root},
     {"--listen", "ADDRESS", FOR_SERVERS,
      "also listen there: unix:PATH or HOST:PORT;\nmay be repeated", apply_listen},
     {"--insecure-tcp", NULL, FOR_SERVERS,
@@ -207,13 +209,17 @@ static status_t unknown(const char *what, const char *word, const char *const *c
                       role_commands[role]);
 }
 
-static const struct flag *find_flag(const char *name, size_t length)
+/* The role's row if it has one, else another role's. */
+static const struct flag *find_flag(const char *name, size_t length, enum role role)
 {
-    for (int i = 0; i < FLAG_COUNT; i++)
-        if (strlen(flags[i].name) == length && strncmp(flags[i].name, name, length) == 0)
-            return &flags[i];
-    if (length == 2 && strncmp(name, "-h", 2) == 0) return find_flag("--help", 6);
-    return NULL;
+    if (length == 2 && strncmp(name, "-h", 2) == 0) return find_flag("--help", 6, role);
+    const struct flag *found = NULL;
+    for (int i = 0; i < FLAG_COUNT; i++) {
+        if (strlen(flags[i].name) != length || strncmp(flags[i].name, name, length) != 0) continue;
+        found = &flags[i];
+        if (found->roles & (1u << role)) return found;
+    }
+    return found;
 }
 
 /* One flag at argv[*at]; *at ends up at its last argument. */
@@ -221,7 +227,7 @@ static status_t parse_flag(struct options *options, int argc, char **argv, int *
 {
     const char *word = argv[*at];
     size_t length = strcspn(word, "=");
-    const struct flag *flag = find_flag(word, length);
+    const struct flag *flag = find_flag(word, length, options->role);
     if (flag == NULL || (flag->roles & (1u << options->role)) == 0) {
         if (flag != NULL)
             return status_new(STATUS_INVALID_ARGUMENT, "%s does not belong to %s", flag->name,

@@ -4,6 +4,8 @@
  */
 #include "coordinator/api.h"
 
+#include <stdlib.h>
+
 #include "base/mem.h"
 #include "config.h"
 #include "coordinator/api_jobs.h"

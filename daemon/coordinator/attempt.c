@@ -252,8 +252,11 @@ static void on_finished(struct job *job, struct rank *rank, const Fsdpd__V1__Fin
     rank->state = RANK_FINISHED;
     rank->worker = NULL;
     if (finished->step > job->message->step) job->message->step = finished->step;
-    if (job->message->metrics != NULL &&
-        finished->memory_peak_bytes > job->message->metrics->memory_peak_bytes)
+    if (job->message->metrics == NULL) {
+        job->message->metrics = mem_alloc(sizeof *job->message->metrics);
+        fsdpd__v1__metrics__init(job->message->metrics);
+    }
+    if (finished->memory_peak_bytes > job->message->metrics->memory_peak_bytes)
         job->message->metrics->memory_peak_bytes = finished->memory_peak_bytes;
     if (finished->code != STATUS_OK && rank->reason == NULL) {
         rank->code = (int)finished->code;

@@ -30,7 +30,7 @@ struct coordinator_limits coordinator_limits_default(void)
     return (struct coordinator_limits){
         .heartbeat_ms = 1000,
         .silence_ms = 10000,
-        .plan_wait_ms = 5000,
+        .plan_wait_ms = 10000,
         .plan_ms = 60000,
         .peer_timeout_ms = 60000,
         .exit_wait_ms = 1000,

@@ -22,4 +22,16 @@ libcoordinator_a_SOURCES = \
   %D%/workers.c %D%/workers.h
 $(libcoordinator_a_OBJECTS): proto/generated.stamp
 COORDINATOR_LIBS = libcoordinator.a libspec.a libyamldoc.a librpc.a libproto.a libbase.a \
-  $(YAML_LIBS) $(SQLITE_LIBS) $(GRPC_LIBS) $(PROTOBUF_C_LIBS) $(UV_LIBS)
+  $(YAML_LIBS) $(SQLITE_LIBS) $(GRPC_LIBS) $(PROTOBUF_C_LIBS) $(UV_LIBS) -lm
+
+if HAVE_CHECK
+COORDINATOR_TEST_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS) $(SQLITE_CFLAGS) \
+  $(CHECK_CFLAGS)
+COORDINATOR_WORLD = tests/unit/test_coordinator_world.c tests/unit/test_coordinator_world.h
+
+check_PROGRAMS += tests/unit/test_store
+TESTS += tests/unit/test_store
+tests_unit_test_store_SOURCES = tests/unit/test_store.c
+tests_unit_test_store_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
+tests_unit_test_store_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
+endif

@@ -1,0 +1,467 @@
+/* The job store: what goes in comes out, also after the process was killed in the middle of it. */
+#include <check.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "coordinator/store.h"
+
+static char directory[64];
+static char *path;
+
+static void set_up(void)
+{
+    strcpy(directory, "/tmp/fsdpd-store-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    path = file_path_join(directory, "store.db");
+}
+
+static void tear_down(void)
+{
+    char *command = mem_printf("rm -r %s", directory);
+    ck_assert_int_eq(system(command), 0);
+    free(command);
+    free(path);
+}
+
+static struct store *open_store(void)
+{
+    struct store *store = NULL;
+    status_t status = store_open(path, &store);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    return store;
+}
+
+static void ok(status_t status)
+{
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+}
+
+static void expect(status_t status, enum status_code code, const char *words)
+{
+    ck_assert_str_eq(status_code_name(status_code(status)), status_code_name(code));
+    ck_assert_msg(strstr(status_message(status), words) != NULL, "\"%s\" lacks \"%s\"",
+                  status_message(status), words);
+    status_free(status);
+}
+
+/* A job with everything set. */
+static job_message *make_job(const char *id)
+{
+    job_message *job = mem_alloc(sizeof *job);
+    fsdpd__v1__job__init(job);
+    message_set_text(&job->id, id);
+    message_set_text(&job->name, "mnist");
+    job->state = (Fsdpd__V1__JobState)JOB_QUEUED;
+    job->reason = mem_alloc(sizeof *job->reason);
+    fsdpd__v1__reason__init(job->reason);
+    message_set_text(&job->reason->code, "QUEUED");
+    message_set_text(&job->reason->message, "waits; \"quoted\" and ünicode");
+    job->spec = mem_alloc(sizeof *job->spec);
+    fsdpd__v1__job_spec__init(job->spec);
+    message_set_text(&job->spec->name, "mnist");
+    job->spec->workers = 2;
+    job->plan = mem_alloc(sizeof *job->plan);
+    fsdpd__v1__plan__init(job->plan);
+    job->plan->hash = UINT64_MAX;
+    job->plan->peak_bytes = 1u << 31;
+    job->metrics = mem_alloc(sizeof *job->metrics);
+    fsdpd__v1__metrics__init(job->metrics);
+    job->metrics->loss = 0.1;
+    job->n_workers = 2;
+    job->workers = mem_alloc_array(2, sizeof *job->workers);
+    job->workers[0] = mem_strdup("host/cpu:0");
+    job->workers[1] = mem_strdup("host/cpu:1");
+    job->attempt = 3;
+    job->step = 7;
+    job->steps = UINT64_MAX;
+    job->submitted_ms = 1;
+    job->started_ms = 2;
+    job->finished_ms = 3;
+    job->state_ms = 4;
+    return job;
+}
+
+static job_event make_event(uint64_t sequence, Fsdpd__V1__StateChange *change)
+{
+    fsdpd__v1__state_change__init(change);
+    change->state = FSDPD__V1__JOB_STATE__RUNNING;
+    job_event event = FSDPD__V1__JOB_EVENT__INIT;
+    event.sequence = sequence;
+    event.event_case = FSDPD__V1__JOB_EVENT__EVENT_STATE;
+    event.state = change;
+    return event;
+}
+
+static void insert(struct store *store, const char *id)
+{
+    job_message *job = make_job(id);
+    Fsdpd__V1__StateChange change;
+    job_event event = make_event(1, &change);
+    ok(store_insert_job(store, job, &event));
+    message_free(job);
+}
+
+static void add_metrics(struct store *store, const job_message *job, uint64_t sequence,
+                        bool durable)
+{
+    Fsdpd__V1__Metrics metrics = FSDPD__V1__METRICS__INIT;
+    metrics.step = sequence;
+    job_event event = FSDPD__V1__JOB_EVENT__INIT;
+    event.sequence = sequence;
+    event.event_case = FSDPD__V1__JOB_EVENT__EVENT_METRICS;
+    event.metrics = &metrics;
+    ok(store_update_job(store, job, &event, durable));
+}
+
+START_TEST(test_round_trip)
+{
+    struct store *store = open_store();
+    job_message *job = make_job("mnist-1"), *read = NULL;
+    Fsdpd__V1__StateChange change;
+    job_event event = make_event(1, &change);
+    ok(store_insert_job(store, job, &event));
+    /* An insertion, and a reading by another connection, keep all of it. */
+    store_close(store);
+    store = open_store();
+    ok(store_get_job(store, "mnist-1", &read));
+    ck_assert(message_equal(job, read));
+    message_free(read);
+
+    job->state = (Fsdpd__V1__JobState)JOB_FAILED;
+    message_set_text(&job->reason->code, "WORKER_LOST");
+    job->attempt = 4;
+    job->step = UINT64_MAX;
+    job->metrics->loss = 0.05;
+    job->finished_ms = INT64_MAX;
+    free(job->workers[--job->n_workers]);
+    event = make_event(2, &change);
+    ok(store_update_job(store, job, &event, true));
+    ok(store_get_job(store, "mnist-1", &read));
+    ck_assert(message_equal(job, read));
+    message_free(read);
+
+    expect(store_insert_job(store, job, &event), STATUS_ALREADY_EXISTS, "mnist-1");
+    expect(store_get_job(store, "mnist-2", &read), STATUS_NOT_FOUND, "mnist-2");
+    message_set_text(&job->id, "mnist-2");
+    expect(store_update_job(store, job, NULL, true), STATUS_NOT_FOUND, "mnist-2");
+    message_free(job);
+    store_close(store);
+}
+END_TEST
+
+START_TEST(test_a_refused_event_leaves_the_job_as_it_was)
+{
+    struct store *store = open_store();
+    insert(store, "mnist-1");
+    job_message *job = NULL, *read = NULL;
+    ok(store_get_job(store, "mnist-1", &job));
+    job->step = 999;
+    Fsdpd__V1__StateChange change;
+    job_event event = make_event(1, &change); /* a sequence that is taken */
+    expect(store_update_job(store, job, &event, true), STATUS_INTERNAL, "store.db");
+    ok(store_get_job(store, "mnist-1", &read));
+    ck_assert_uint_eq(read->step, 7);
+    message_free(job);
+    message_free(read);
+    store_close(store);
+}
+END_TEST
+
+START_TEST(test_ids_count_per_name_and_step_over_chosen_ones)
+{
+    struct store *store = open_store();
+    char *id = NULL;
+    ok(store_next_id(store, "mnist", &id));
+    ck_assert_str_eq(id, "mnist-1");
+    free(id);
+    insert(store, "mnist-1");
+    insert(store, "mnist-3");
+    ok(store_next_id(store, "mnist", &id));
+    ck_assert_str_eq(id, "mnist-4"); /* two jobs: 3 is next, and taken */
+    free(id);
+    ok(store_next_id(store, "other", &id));
+    ck_assert_str_eq(id, "other-1");
+    free(id);
+    store_close(store);
+}
+END_TEST
+
+struct ids {
+    char text[256];
+};
+
+static status_t add_id(void *user, const job_message *job)
+{
+    struct ids *ids = user;
+    strcat(strcat(ids->text, job->id), " ");
+    return NULL;
+}
+
+static status_t refuse(void *user, const job_message *job)
+{
+    (void)user;
+    return status_new(STATUS_ABORTED, "not %s", job->id);
+}
+
+START_TEST(test_lists)
+{
+    struct store *store = open_store();
+    for (int i = 1; i <= 3; i++) {
+        char *id = mem_printf("mnist-%d", i);
+        insert(store, id);
+        free(id);
+    }
+    job_message *job = NULL;
+    ok(store_get_job(store, "mnist-2", &job));
+    job->state = (Fsdpd__V1__JobState)JOB_SUCCEEDED;
+    ok(store_update_job(store, job, NULL, true));
+    message_free(job);
+
+    struct ids ids = {""};
+    struct store_job_query query = {.visit = add_id, .user = &ids};
+    ok(store_each_job(store, &query));
+    ck_assert_str_eq(ids.text, "mnist-1 mnist-2 mnist-3 ");
+    ids.text[0] = '\0';
+    query.newest_first = true;
+    ok(store_each_job(store, &query));
+    ck_assert_str_eq(ids.text, "mnist-3 mnist-2 mnist-1 ");
+    ids.text[0] = '\0';
+    query.active_only = true;
+    ok(store_each_job(store, &query));
+    ck_assert_str_eq(ids.text, "mnist-1 mnist-3 ");
+    query.visit = refuse;
+    expect(store_each_job(store, &query), STATUS_ABORTED, "mnist-1");
+    store_close(store);
+}
+END_TEST
+
+START_TEST(test_state_dict)
+{
+    struct store *store = open_store();
+    insert(store, "mnist-1");
+    uint64_t step = 0;
+    expect(store_get_state_dict(store, "mnist-1", &step), STATUS_NOT_FOUND, "mnist-1");
+    expect(store_set_state_dict(store, "mnist-9", 5), STATUS_NOT_FOUND, "mnist-9");
+    ok(store_set_state_dict(store, "mnist-1", 938));
+    ok(store_get_state_dict(store, "mnist-1", &step));
+    ck_assert_uint_eq(step, 938);
+    job_message *job = NULL;
+    ok(store_get_job(store, "mnist-1", &job));
+    ck_assert(job->has_state_dict);
+    ok(store_update_job(store, job, NULL, true)); /* does not forget it */
+    message_free(job);
+    ok(store_get_state_dict(store, "mnist-1", &step));
+    store_close(store);
+}
+END_TEST
+
+struct sequences {
+    uint64_t list[64];
+    int count, limit;
+};
+
+static bool add_sequence(void *user, const job_event *event)
+{
+    struct sequences *sequences = user;
+    sequences->list[sequences->count++] = event->sequence;
+    return sequences->count != sequences->limit;
+}
+
+static void check_events(struct store *store, uint64_t after, uint64_t skip, int limit,
+                         const char *expected)
+{
+    struct sequences found = {.limit = -1};
+    struct store_event_query query = {.job = "mnist-1",
+                                      .after = after,
+                                      .skip_metrics = skip,
+                                      .limit = limit,
+                                      .visit = add_sequence,
+                                      .user = &found};
+    ok(store_read_events(store, &query));
+    char text[256] = "";
+    for (int i = 0; i < found.count; i++) sprintf(text + strlen(text), "%d ", (int)found.list[i]);
+    ck_assert_str_eq(text, expected);
+}
+
+START_TEST(test_events)
+{
+    struct store *store = open_store();
+    insert(store, "mnist-1");
+    insert(store, "mnist-2");
+    job_message *job = NULL;
+    ok(store_get_job(store, "mnist-1", &job));
+    for (uint64_t i = 2; i <= 10; i++) {
+        Fsdpd__V1__StateChange change;
+        job_event event = make_event(i, &change);
+        if (i == 6) ok(store_update_job(store, job, &event, true));
+        else add_metrics(store, job, i, false);
+    }
+    check_events(store, 0, 0, 100, "1 2 3 4 5 6 7 8 9 10 ");
+    check_events(store, 8, 0, 100, "9 10 ");
+    check_events(store, 10, 0, 100, "");
+    check_events(store, 1, 0, 3, "2 3 4 ");
+    check_events(store, 2, 8, 100, "6 9 10 ");
+
+    struct sequences two = {.limit = 2};
+    struct store_event_query query = {.job = "mnist-1",
+                                      .limit = 100,
+                                      .visit = add_sequence,
+                                      .user = &two};
+    ok(store_read_events(store, &query));
+    ck_assert_int_eq(two.count, 2);
+
+    uint64_t last = 0, metrics = 0;
+    ok(store_count_events(store, "mnist-1", &last, &metrics));
+    ck_assert_uint_eq(last, 10);
+    ck_assert_uint_eq(metrics, 8);
+    ok(store_thin_metrics(store, "mnist-1", 3));
+    check_events(store, 0, 0, 100, "1 6 8 9 10 ");
+    ok(store_thin_metrics(store, "mnist-1", 3));
+    check_events(store, 0, 0, 100, "1 6 8 9 10 ");
+    ok(store_count_events(store, "mnist-2", &last, &metrics));
+    ck_assert_uint_eq(last, 1);
+    ok(store_count_events(store, "nobody", &last, &metrics));
+    ck_assert_uint_eq(last, 0);
+    message_free(job);
+    store_close(store);
+}
+END_TEST
+
+/*
+ * A child inserts jobs and metrics as fast as it can and says after each what is durable; it is
+ * killed at some moment. Whatever it said must be there, and the file must be whole.
+ */
+static _Noreturn void write_until_killed(int told)
+{
+    struct store *store = open_store();
+    for (uint32_t number = 1;; number++) {
+        char *id = mem_printf("mnist-%u", number);
+        insert(store, id);
+        job_message *job = NULL;
+        ok(store_get_job(store, id, &job));
+        for (uint64_t i = 2; i < 8; i++) add_metrics(store, job, i, i == 7);
+        message_free(job);
+        free(id);
+        if (write(told, &number, sizeof number) != sizeof number) _exit(1);
+    }
+}
+
+START_TEST(test_killed_while_writing)
+{
+    uint32_t seen = 0;
+    for (int round = 0; round < 8; round++) {
+        unlink(path);
+        int ends[2];
+        ck_assert_int_eq(pipe(ends), 0);
+        pid_t child = fork();
+        ck_assert_int_ge(child, 0);
+        if (child == 0) write_until_killed(ends[1]);
+        close(ends[1]);
+        uint32_t told = 0, number = 0;
+        ck_assert_int_eq(read(ends[0], &told, sizeof told), sizeof told); /* it has begun */
+        clock_sleep_ms(3 + 7 * round);
+        kill(child, SIGKILL);
+        int how = 0;
+        ck_assert_int_eq(waitpid(child, &how, 0), child);
+        ck_assert(WIFSIGNALED(how));
+        while (read(ends[0], &number, sizeof number) == sizeof number) told = number;
+        close(ends[0]);
+
+        struct store *store = open_store();
+        for (uint32_t i = 1; i <= told; i++) {
+            char *id = mem_printf("mnist-%u", i);
+            job_message *job = NULL;
+            uint64_t last = 0, metrics = 0;
+            ok(store_get_job(store, id, &job));
+            ok(store_count_events(store, id, &last, &metrics));
+            ck_assert_uint_eq(last, 7);
+            ck_assert_uint_eq(metrics, 6);
+            message_free(job);
+            free(id);
+        }
+        insert(store, "after");
+        store_close(store);
+        seen += told;
+        char *log = mem_printf("%s-wal", path), *shared = mem_printf("%s-shm", path);
+        unlink(log);
+        unlink(shared);
+        free(log);
+        free(shared);
+    }
+    ck_assert_uint_ge(seen, 8);
+}
+END_TEST
+
+START_TEST(test_files_that_are_no_store)
+{
+    struct store *store = NULL;
+    static const char garbage[8192] = "this is no database, whatever its name says";
+    ok(file_write_atomic(path, garbage, sizeof garbage, 0600));
+    expect(store_open(path, &store), STATUS_DATA_LOSS, path);
+
+    unlink(path);
+    store = open_store();
+    for (int i = 0; i < 50; i++) {
+        char *id = mem_printf("mnist-%d", i);
+        insert(store, id);
+        free(id);
+    }
+    store_close(store);
+    struct buf bytes = {0};
+    ok(file_read(path, 1 << 26, &bytes));
+    ck_assert_uint_gt(bytes.length, 16384);
+    memset(bytes.data + 4096, 0x5a, bytes.length - 8192); /* every page but the first and last */
+    ok(file_write_atomic(path, bytes.data, bytes.length, 0600));
+    buf_deinit(&bytes);
+    store = NULL;
+    expect(store_open(path, &store), STATUS_DATA_LOSS, path);
+    ck_assert_ptr_null(store);
+    expect(store_open("/nonexistent/directory/store.db", &store), STATUS_PERMISSION_DENIED,
+           "/nonexistent");
+}
+END_TEST
+
+START_TEST(test_newer_schema_is_refused)
+{
+    store_close(open_store());
+    sqlite3 *database = NULL;
+    ck_assert_int_eq(sqlite3_open(path, &database), SQLITE_OK);
+    ck_assert_int_eq(sqlite3_exec(database, "UPDATE schema SET version = 2", NULL, NULL, NULL),
+                     SQLITE_OK);
+    ck_assert_int_eq(sqlite3_close(database), SQLITE_OK);
+    struct store *store = NULL;
+    expect(store_open(path, &store), STATUS_FAILED_PRECONDITION, "newer");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("store");
+    TCase *tests = tcase_create("store");
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, test_round_trip);
+    tcase_add_test(tests, test_a_refused_event_leaves_the_job_as_it_was);
+    tcase_add_test(tests, test_ids_count_per_name_and_step_over_chosen_ones);
+    tcase_add_test(tests, test_lists);
+    tcase_add_test(tests, test_state_dict);
+    tcase_add_test(tests, test_events);
+    tcase_add_test(tests, test_killed_while_writing);
+    tcase_add_test(tests, test_files_that_are_no_store);
+    tcase_add_test(tests, test_newer_schema_is_refused);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
