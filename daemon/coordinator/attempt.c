@@ -149,7 +149,7 @@ static int weight(const struct rank *rank)
     if (rank->state == RANK_FINISHED && rank->code == STATUS_OK) return 0;
     if (rank->state == RANK_ASSIGNED || rank->state == RANK_STARTED) return 0;
     bool lost = rank->state == RANK_LOST || rank->state == RANK_LEAVING;
-    if (lost && !rank->stopped) return 4;
+    if (lost && !rank->cut_off) return 4;
     bool consequence = rank->code == STATUS_ABORTED || rank->code == STATUS_CANCELLED ||
                        rank->code == STATUS_UNAVAILABLE || rank->code == STATUS_DEADLINE_EXCEEDED;
     if (!lost && !consequence) return 3;
@@ -266,7 +266,10 @@ static void on_finished(struct job *job, struct rank *rank, const Fsdpd__V1__Fin
         rank->message =
             mem_strdup(finished->message[0] != '\0' ? finished->message : "it gave no message");
     }
-    if (rank->code != STATUS_OK && rank->failure == 0) begin_ending(job, rank);
+    /* After an order to cancel, that a rank ends so is no failure: the others follow by themselves.
+     */
+    bool obeyed = job->cancel_ordered && rank->code == STATUS_CANCELLED;
+    if (rank->code != STATUS_OK && rank->failure == 0 && !obeyed) begin_ending(job, rank);
     attempt_check(job);
 }
 
@@ -303,6 +306,7 @@ void attempt_worker_lost(struct worker *worker, const char *how, bool certain)
     struct rank *rank = &job->ranks[worker->rank];
     if (rank->worker != worker) return;
     rank->worker = NULL;
+    rank->cut_off = worker->overdue;
     rank->state = certain ? RANK_LOST : RANK_LEAVING;
     rank->leave_by = coordinator_now() + job->c->options.limits.exit_wait_ms;
     free(rank->message);

@@ -26,7 +26,8 @@ struct rank {
     char *reason;  /* FINISHED badly: machine-readable */
     char *message; /* FINISHED badly, LEAVING, LOST */
     int failure;   /* the how manieth of the attempt's failures, from 1 */
-    bool stopped;  /* was ordered to stop at once before it ended: its end is a consequence */
+    bool stopped;  /* was ordered to stop at once */
+    bool cut_off;  /* did not, and was killed for it: its end is a consequence */
     int64_t leave_by;
 };
 

@@ -138,6 +138,7 @@ static void enforce(struct worker *worker, int64_t now)
     bool stuck = worker->stop_at != 0 && now >= worker->stop_at;
     bool silent = now - worker->heard_at > silence;
     if (!stuck && !silent) return;
+    if (stuck) worker->overdue = true;
     if (worker->supervised && !worker->killed) {
         /* Its exit is reported by the supervisor, which starts another one. */
         log_event(LOG_WARNING, "worker_killed", "worker=%s pid=%lld why=%s", worker->id,

@@ -20,7 +20,8 @@ struct worker {
     uint32_t attempt;
     int rank;
     int64_t stop_at; /* it was told to stop at once and is killed then; 0: it was not */
-    bool killed;     /* we killed it */
+    bool overdue;    /* it did not stop, so it is killed or cut off */
+    bool killed;     /* its process was sent SIGKILL */
 };
 
 /* A worker has said hello. ALREADY_EXISTS if its id is attached; FAILED_PRECONDITION if its version

@@ -1,0 +1,908 @@
+/*
+ * The coordinator's life with jobs: placement, rendezvous, and a real coordinator in this process
+ * with workers that exist only as links (test_coordinator_world.h).
+ */
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "coordinator/jobs.h"
+#include "coordinator/queue.h"
+#include "coordinator/rendezvous.h"
+#include "coordinator/store.h"
+#include "test_coordinator_world.h"
+
+/* ---- placement ---- */
+
+static void check_queue(const int *workers, int count, int attached, int expected, int idle,
+                        const char *answer)
+{
+    struct queue_item items[8];
+    for (int i = 0; i < count; i++)
+        items[i] = (struct queue_item){.kind = "cpu", .workers = workers[i]};
+    struct queue_fleet fleet = {.kind = "cpu",
+                                .attached = attached,
+                                .expected = expected,
+                                .idle = idle};
+    queue_decide(items, count, &fleet, 1);
+    char text[16] = "";
+    for (int i = 0; i < count; i++)
+        text[i] = items[i].decision == QUEUE_START       ? 's'
+                  : items[i].decision == QUEUE_WAIT_TURN ? 't'
+                                                         : 'w';
+    ck_assert_str_eq(text, answer);
+}
+
+START_TEST(test_queue)
+{
+    check_queue((int[]){2}, 1, 2, 2, 2, "s");
+    check_queue((int[]){2, 2}, 2, 2, 2, 2, "st");
+    check_queue((int[]){2, 2}, 2, 4, 4, 4, "ss");
+    check_queue((int[]){1, 1, 1}, 3, 2, 2, 2, "sst");
+    /* A large one is not starved by small ones behind it ... */
+    check_queue((int[]){3, 1, 1}, 3, 3, 3, 2, "ttt");
+    /* ... unless it is larger than all that there is. */
+    check_queue((int[]){4, 1, 1}, 3, 3, 3, 2, "wss");
+    /* Workers that are being started count as existing, but not as idle. */
+    check_queue((int[]){2, 1}, 2, 1, 2, 1, "tt");
+    check_queue((int[]){1}, 1, 0, 0, 0, "w");
+
+    struct queue_item items[] = {{.kind = "cuda", .workers = 1},
+                                 {.kind = "cpu", .workers = 1},
+                                 {.kind = "tpu", .workers = 1}};
+    struct queue_fleet fleets[] = {{.kind = "cpu", .expected = 1, .idle = 1},
+                                   {.kind = "cuda", .expected = 1, .idle = 0}};
+    queue_decide(items, 3, fleets, 2);
+    ck_assert_int_eq(items[0].decision, QUEUE_WAIT_TURN); /* holds up no other kind */
+    ck_assert_int_eq(items[1].decision, QUEUE_START);
+    ck_assert_int_eq(items[2].decision, QUEUE_WAIT_WORKERS);
+}
+END_TEST
+
+/* ---- rendezvous ---- */
+
+struct got {
+    int count;
+    enum status_code code;
+    char value[32];
+};
+
+static void on_got(void *user, status_t status, const void *value, size_t size)
+{
+    struct got *got = user;
+    got->count++;
+    got->code = status_code(status);
+    got->value[0] = '\0';
+    if (status == NULL) {
+        memcpy(got->value, value, size);
+        got->value[size] = '\0';
+    }
+    status_free(status);
+}
+
+START_TEST(test_rendezvous)
+{
+    struct coordinator c = {0};
+    struct got now = {0}, later = {0}, never = {0}, forgotten = {0};
+    rendezvous_begin(&c, "mnist-1/1");
+    expect_ok(rendezvous_set(&c, "mnist-1/1", "rank0", "here", 4));
+    rendezvous_get(&c, "mnist-1/1", "rank0", 1000, on_got, &now);
+    ck_assert_int_eq(now.count, 1);
+    ck_assert_str_eq(now.value, "here");
+
+    rendezvous_get(&c, "mnist-1/1", "rank1", 1000, on_got, &later);
+    rendezvous_get(&c, "mnist-1/1", "rank1", 0, on_got, &never);
+    rendezvous_get(&c, "mnist-1/1", "rank1", 1000, on_got, &forgotten);
+    rendezvous_forget(&c, &forgotten);
+    rendezvous_tick(&c);
+    ck_assert_int_eq(never.count, 1);
+    ck_assert_int_eq(never.code, STATUS_NOT_FOUND);
+    ck_assert_int_eq(later.count, 0);
+    expect_ok(rendezvous_set(&c, "mnist-1/1", "rank1", "", 0));
+    ck_assert_int_eq(later.count, 1);
+    ck_assert_int_eq(later.code, STATUS_OK);
+    ck_assert_int_eq(forgotten.count, 0);
+    expect_ok(rendezvous_set(&c, "mnist-1/1", "rank0", "again", 5)); /* replaces */
+    rendezvous_get(&c, "mnist-1/1", "rank0", 0, on_got, &now);
+    ck_assert_str_eq(now.value, "again");
+
+    /* Attempts do not see each other's. */
+    rendezvous_begin(&c, "mnist-1/2");
+    rendezvous_get(&c, "mnist-1/2", "rank0", 1000, on_got, &later);
+    ck_assert_int_eq(later.count, 1);
+    rendezvous_end(&c, "mnist-1/2");
+    ck_assert_int_eq(later.count, 2);
+    ck_assert_int_eq(later.code, STATUS_ABORTED);
+    rendezvous_get(&c, "mnist-1/2", "rank0", 1000, on_got, &later);
+    ck_assert_int_eq(later.code, STATUS_ABORTED);
+    expect_status(rendezvous_set(&c, "mnist-1/2", "a", "b", 1), STATUS_ABORTED, "mnist-1/2");
+
+    char *large = mem_alloc(RENDEZVOUS_VALUE_MAX + 1);
+    memset(large, 'k', RENDEZVOUS_KEY_MAX + 1);
+    expect_status(rendezvous_set(&c, "mnist-1/1", large, "b", 1), STATUS_INVALID_ARGUMENT, "256");
+    expect_status(rendezvous_set(&c, "mnist-1/1", "", "b", 1), STATUS_INVALID_ARGUMENT, "key");
+    expect_status(rendezvous_set(&c, "mnist-1/1", "k", large, RENDEZVOUS_VALUE_MAX + 1),
+                  STATUS_INVALID_ARGUMENT, "value");
+    int stored = 0;
+    status_t status = NULL;
+    while (status == NULL && stored < 1000) {
+        char key[16];
+        snprintf(key, sizeof key, "%d", stored++);
+        status = rendezvous_set(&c, "mnist-1/1", key, large, RENDEZVOUS_VALUE_MAX);
+    }
+    expect_status(status, STATUS_RESOURCE_EXHAUSTED, "mnist-1/1");
+    ck_assert_int_ge(stored, 200);
+    free(large);
+    rendezvous_close(&c);
+}
+END_TEST
+
+START_TEST(test_ids)
+{
+    static const char *const good[] = {"a", "mnist-1", "0-1-a"};
+    static const char *const bad[] = {"", "-a", "A", "a/b", "..", "a.b", "a b", "a\n", "ü"};
+    for (size_t i = 0; i < sizeof good / sizeof *good; i++) ck_assert(job_id_is_valid(good[i]));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        ck_assert_msg(!job_id_is_valid(bad[i]), "%s", bad[i]);
+    char longest[66];
+    memset(longest, 'a', 65);
+    longest[65] = '\0';
+    ck_assert(!job_id_is_valid(longest));
+    longest[64] = '\0';
+    ck_assert(job_id_is_valid(longest));
+}
+END_TEST
+
+/* ---- a real one ---- */
+
+static struct world world;
+
+static void set_up(void)
+{
+    world_init(&world);
+}
+
+static void tear_down(void)
+{
+    world_deinit(&world);
+}
+
+/* Two workers, attached, and a job of both that is RUNNING. */
+static char *start_running(struct fake fakes[2])
+{
+    fake_attach(&world, &fakes[0], "host/cpu:0", 1000);
+    fake_attach(&world, &fakes[1], "host/cpu:1", 1001);
+    char *id = world_submit(&world, 2);
+    for (int r = 0; r < 2; r++) {
+        WAIT(&world, fakes[r].assignments == 1);
+        fake_started(&fakes[r], 42);
+    }
+    WAIT(&world, world_job_is(&world, id, JOB_RUNNING));
+    return id;
+}
+
+static void check_reason(const char *id, enum job_state state, const char *code, const char *words)
+{
+    job_message *job = world_job(&world, id);
+    ck_assert_msg((int)job->state == (int)state, "%s is %d: %s", id, job->state,
+                  job->reason->message);
+    ck_assert_str_eq(job->reason->code, code);
+    ck_assert_msg(strstr(job->reason->message, words) != NULL, "\"%s\" lacks \"%s\"",
+                  job->reason->message, words);
+    message_free(job);
+}
+
+START_TEST(test_a_job_from_submit_to_done)
+{
+    world_start(&world);
+    struct fake fakes[2];
+    fake_attach(&world, &fakes[0], "host/cpu:0", 1000);
+    fake_attach(&world, &fakes[1], "host/cpu:1", 1001);
+    Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
+    request.spec = world_spec(2);
+    request.spec->save_model = false;
+    void *response = NULL;
+    expect_ok(world_call(&world, &test_submit, &request, &response));
+    job_message *job = response;
+    ck_assert_str_eq(job->id, "mnist-1");
+    ck_assert_uint_eq(job->plan->hash, 42);
+    ck_assert_uint_eq(job->steps, 100);
+    ck_assert_uint_eq(job->n_units, 1);
+    ck_assert_str_eq(job->units[0]->name, "(root)");
+    ck_assert_str_eq(job->spec->device, "cpu"); /* was open: what the workers have */
+    ck_assert_int_gt(job->submitted_ms, 1500000000000);
+    message_free(job);
+    ck_assert_int_eq(fakes[0].plans + fakes[1].plans, 1);
+
+    for (int r = 0; r < 2; r++) {
+        WAIT(&world, fakes[r].assignments == 1);
+        ck_assert_uint_eq(fakes[r].assignment->rank, (unsigned)r);
+        ck_assert_uint_eq(fakes[r].assignment->world, 2);
+        ck_assert_str_eq(fakes[r].assignment->job, "mnist-1");
+        ck_assert_str_eq(fakes[r].assignment->spec->name, "mnist");
+        ck_assert_str_eq(fakes[r].assignment->address, "127.0.0.1");
+    }
+    check_reason("mnist-1", JOB_STARTING, "STARTING", "2 workers");
+
+    /* The ranks find each other through the attempt's store. */
+    Fsdpd__V1__StoreSetRequest set = FSDPD__V1__STORE_SET_REQUEST__INIT;
+    set.store = fakes[0].assignment->store;
+    set.key = (char *)"address";
+    set.value = (ProtobufCBinaryData){.data = (uint8_t *)"rank0:1", .len = 7};
+    expect_ok(world_call(&world, &test_store_set, &set, NULL));
+    Fsdpd__V1__StoreGetRequest get = FSDPD__V1__STORE_GET_REQUEST__INIT;
+    get.store = fakes[1].assignment->store;
+    get.key = set.key;
+    get.timeout_ms = 100;
+    expect_ok(world_call(&world, &test_store_get, &get, &response));
+    ck_assert_uint_eq(((Fsdpd__V1__StoreGetResponse *)response)->value.len, 7);
+    message_free(response);
+    get.key = (char *)"nothing";
+    expect_status(world_call(&world, &test_store_get, &get, NULL), STATUS_NOT_FOUND, "nothing");
+
+    fake_started(&fakes[1], 42);
+    world_run(&world, 50);
+    check_reason("mnist-1", JOB_STARTING, "STARTING", ""); /* one rank is not all */
+    fake_started(&fakes[0], 42);
+    WAIT(&world, world_job_is(&world, "mnist-1", JOB_RUNNING));
+    fake_metrics(&fakes[0], 10, 0.5);
+    fake_metrics(&fakes[1], 99, 9.9); /* only rank 0 reports */
+    fake_epoch(&fakes[0], 1);
+    fake_heartbeat(&fakes[0], 17);
+    fake_finished(&fakes[1], STATUS_OK, "");
+    world_run(&world, 50);
+    job = world_job(&world, "mnist-1");
+    ck_assert_int_eq(job->state, JOB_RUNNING);
+    ck_assert_uint_eq(job->step, 17);
+    ck_assert_double_eq(job->metrics->loss, 0.5);
+    ck_assert_double_eq(job->metrics->accuracy, 0.98);
+    ck_assert(job->has_state_dict); /* it runs, so it can be pulled */
+    message_free(job);
+    fake_finished(&fakes[0], STATUS_OK, "");
+    WAIT(&world, world_job_is(&world, "mnist-1", JOB_SUCCEEDED));
+    job = world_job(&world, "mnist-1");
+    ck_assert_str_eq(job->reason->code, "DONE");
+    ck_assert_uint_eq(job->attempt, 1);
+    ck_assert_uint_eq(job->n_workers, 2);
+    ck_assert_str_eq(job->workers[1], "host/cpu:1");
+    ck_assert_uint_eq(job->metrics->memory_peak_bytes, 4096);
+    ck_assert(job->submitted_ms <= job->started_ms && job->started_ms <= job->finished_ms);
+    ck_assert(!job->has_state_dict);
+    message_free(job);
+    get.store = fakes[1].assignment->store;
+    expect_status(world_call(&world, &test_store_get, &get, NULL), STATUS_ABORTED, "over");
+    ck_assert_int_eq(fakes[0].cancels + fakes[0].cancels_at_once, 0);
+    fake_deinit(&fakes[0]);
+    fake_deinit(&fakes[1]);
+}
+END_TEST
+
+START_TEST(test_refusals)
+{
+    world_start(&world);
+    Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
+    request.spec = world_spec(2);
+    /* Nobody can plan it. */
+    expect_status(world_call(&world, &test_submit, &request, NULL), STATUS_UNAVAILABLE,
+                  "no worker is attached");
+    struct fake fake;
+    fake_attach(&world, &fake, "host/cpu:0", 1000);
+    request.spec->device = (char *)"cuda";
+    expect_status(world_call(&world, &test_submit, &request, NULL), STATUS_FAILED_PRECONDITION,
+                  "cuda");
+    request.spec->device = (char *)"";
+    fake.plan_code = STATUS_INVALID_ARGUMENT;
+    expect_status(world_call(&world, &test_submit, &request, NULL), STATUS_INVALID_ARGUMENT,
+                  "fc1: 9216");
+    fake.plan_code = STATUS_OK;
+    fake.silent_plans = true;
+    expect_status(world_call(&world, &test_submit, &request, NULL), STATUS_DEADLINE_EXCEEDED,
+                  "host/cpu:0");
+    fake.silent_plans = false;
+    int plans = fake.plans;
+    request.spec->workers = 0; /* not worth a plan */
+    expect_status(world_call(&world, &test_submit, &request, NULL), STATUS_INVALID_ARGUMENT,
+                  "workers");
+    request.spec->workers = 2;
+    request.id = (char *)"../etc";
+    expect_status(world_call(&world, &test_submit, &request, NULL), STATUS_INVALID_ARGUMENT, "id");
+    request.spec = NULL;
+    expect_status(world_call(&world, &test_submit, &request, NULL), STATUS_INVALID_ARGUMENT,
+                  "spec");
+    ck_assert_int_eq(fake.plans, plans);
+
+    Fsdpd__V1__GetJobRequest get = FSDPD__V1__GET_JOB_REQUEST__INIT;
+    get.id = (char *)"mnist-1";
+    expect_status(world_call(&world, &test_get, &get, NULL), STATUS_NOT_FOUND, "mnist-1");
+    Fsdpd__V1__CancelJobRequest cancel = FSDPD__V1__CANCEL_JOB_REQUEST__INIT;
+    cancel.id = get.id;
+    expect_status(world_call(&world, &test_cancel, &cancel, NULL), STATUS_NOT_FOUND, "mnist-1");
+
+    Fsdpd__V1__PlanJobRequest plan = FSDPD__V1__PLAN_JOB_REQUEST__INIT;
+    plan.spec = world_spec(2);
+    plan.dump = true;
+    void *response = NULL;
+    expect_ok(world_call(&world, &test_plan, &plan, &response));
+    ck_assert_str_eq(((Fsdpd__V1__Plan *)response)->dump, "all of it");
+    message_free(response);
+    expect_ok(world_call(&world, &test_list,
+                         &(Fsdpd__V1__ListJobsRequest)FSDPD__V1__LIST_JOBS_REQUEST__INIT,
+                         &response));
+    ck_assert_uint_eq(((Fsdpd__V1__ListJobsResponse *)response)->n_jobs, 0);
+    message_free(response);
+    fake_deinit(&fake);
+}
+END_TEST
+
+START_TEST(test_hello_is_checked)
+{
+    world_start(&world);
+    struct fake first, second;
+    fake_attach(&world, &first, "host/cpu:0", 1000);
+    ck_assert(first.welcome);
+    fake_attach(&world, &second, "host/cpu:0", 1001);
+    ck_assert(second.closed);
+    ck_assert_int_eq(status_code(second.status), STATUS_ALREADY_EXISTS);
+    fake_deinit(&second);
+    fake_attach(&world, &second, "a b", 1001);
+    ck_assert_int_eq(status_code(second.status), STATUS_INVALID_ARGUMENT);
+    fake_deinit(&second);
+    /* The first message must be Hello. */
+    struct listener link;
+    listener_open(&world, &link, &test_attach, NULL, false);
+    Fsdpd__V1__WorkerMessage message = FSDPD__V1__WORKER_MESSAGE__INIT;
+    rpc_stream_send(link.stream, &message.base);
+    WAIT(&world, link.closed);
+    ck_assert_int_eq(status_code(link.status), STATUS_INVALID_ARGUMENT);
+    listener_deinit(&link);
+    fake_deinit(&first);
+}
+END_TEST
+
+START_TEST(test_repeated_submission)
+{
+    world_start(&world);
+    struct fake fake;
+    fake_attach(&world, &fake, "host/cpu:0", 1000);
+    Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
+    request.spec = world_spec(1);
+    request.id = (char *)"mine";
+    void *response = NULL;
+    for (int i = 0; i < 2; i++) {
+        expect_ok(world_call(&world, &test_submit, &request, &response));
+        ck_assert_str_eq(((job_message *)response)->id, "mine");
+        message_free(response);
+    }
+    request.spec->train->seed = 2;
+    expect_status(world_call(&world, &test_submit, &request, NULL), STATUS_ALREADY_EXISTS, "mine");
+    WAIT(&world, fake.assignments == 1);
+    fake_finished(&fake, STATUS_OK, "");
+    request.spec->train->seed = 1;
+    WAIT(&world, world_job_is(&world, "mine", JOB_SUCCEEDED));
+    expect_ok(world_call(&world, &test_submit, &request, &response)); /* also when it is over */
+    ck_assert_int_eq(((job_message *)response)->state, JOB_SUCCEEDED);
+    message_free(response);
+    ck_assert_int_eq(fake.plans, 1);
+    ck_assert_int_eq(fake.assignments, 1);
+    fake_deinit(&fake);
+}
+END_TEST
+
+START_TEST(test_queue_of_jobs)
+{
+    world_start(&world);
+    struct fake fakes[2];
+    fake_attach(&world, &fakes[0], "host/cpu:0", 1000);
+    fake_attach(&world, &fakes[1], "host/cpu:1", 1001);
+    char *large = world_submit(&world, 5), *first = world_submit(&world, 2);
+    char *second = world_submit(&world, 1), *third = world_submit(&world, 1);
+    check_reason(large, JOB_QUEUED, "WAITING_FOR_WORKERS", "needs 5 cpu workers, 2 are attached");
+    check_reason(first, JOB_STARTING, "STARTING", "");
+    check_reason(second, JOB_QUEUED, "QUEUED", "turn");
+    fake_finished(&fakes[0], STATUS_OK, "");
+    world_run(&world, 50);
+    /* The rank that is done is free for others although its job goes on. */
+    check_reason(second, JOB_STARTING, "STARTING", "1 worker");
+    ck_assert_str_eq(fakes[0].assignment->job, second);
+    fake_finished(&fakes[1], STATUS_OK, "");
+    WAIT(&world, fakes[1].assignments == 2);
+    ck_assert_str_eq(fakes[1].assignment->job, third);
+    check_reason(first, JOB_SUCCEEDED, "DONE", "");
+    check_reason(third, JOB_STARTING, "STARTING", ""); /* beside the second */
+    check_reason(large, JOB_QUEUED, "WAITING_FOR_WORKERS", "");
+
+    void *response = NULL;
+    expect_ok(world_call(&world, &test_list,
+                         &(Fsdpd__V1__ListJobsRequest)FSDPD__V1__LIST_JOBS_REQUEST__INIT,
+                         &response));
+    Fsdpd__V1__ListJobsResponse *list = response;
+    ck_assert_uint_eq(list->n_jobs, 4);
+    ck_assert_str_eq(list->jobs[0]->id, large);
+    ck_assert_str_eq(list->jobs[3]->id, third);
+    ck_assert_int_eq(list->jobs[1]->state, JOB_SUCCEEDED);
+    ck_assert_str_eq(list->jobs[0]->spec->model->text, ""); /* long texts are for GetJob */
+    ck_assert_str_eq(list->jobs[0]->spec->model->file_name, "net.yaml");
+    message_free(response);
+    expect_ok(world_call(&world, &test_workers,
+                         &(Fsdpd__V1__ListWorkersRequest)FSDPD__V1__LIST_WORKERS_REQUEST__INIT,
+                         &response));
+    Fsdpd__V1__ListWorkersResponse *workers = response;
+    ck_assert_uint_eq(workers->n_workers, 2);
+    ck_assert_str_eq(workers->workers[1]->state, "busy");
+    ck_assert_str_eq(workers->workers[1]->job, third);
+    ck_assert_int_eq(workers->workers[1]->rank, 0);
+    message_free(response);
+
+    struct fake more[3]; /* now there are five */
+    fake_finished(&fakes[0], STATUS_OK, "");
+    fake_finished(&fakes[1], STATUS_OK, "");
+    fake_attach(&world, &more[0], "host/cpu:2", 1002);
+    fake_attach(&world, &more[1], "host/cpu:3", 1003);
+    fake_attach(&world, &more[2], "host/cpu:10", 1004);
+    WAIT(&world, more[2].assignments == 1);
+    ck_assert_uint_eq(more[2].assignment->rank, 4); /* ranks follow the ids' numbers */
+    free(large), free(first), free(second), free(third);
+    for (int i = 0; i < 3; i++) fake_deinit(&more[i]);
+    for (int i = 0; i < 2; i++) fake_deinit(&fakes[i]);
+}
+END_TEST
+
+static status_t cancel(const char *id)
+{
+    Fsdpd__V1__CancelJobRequest request = FSDPD__V1__CANCEL_JOB_REQUEST__INIT;
+    request.id = (char *)id;
+    return world_call(&world, &test_cancel, &request, NULL);
+}
+
+START_TEST(test_cancel_jobs)
+{
+    world_start(&world);
+    struct fake fakes[2];
+    char *id = start_running(fakes), *queued = world_submit(&world, 2);
+    expect_ok(cancel(queued));
+    check_reason(queued, JOB_CANCELLED, "CANCELLED", "before it started");
+    expect_status(cancel(queued), STATUS_FAILED_PRECONDITION, "CANCELLED");
+
+    expect_ok(cancel(id));
+    expect_ok(cancel(id)); /* asking twice changes nothing */
+    check_reason(id, JOB_RUNNING, "CANCELLING", "step boundary");
+    for (int r = 0; r < 2; r++) {
+        WAIT(&world, fakes[r].cancels == 1);
+        ck_assert_uint_eq(fakes[r].order_sequence, 1);
+        fake_finished(&fakes[r], STATUS_CANCELLED, "cancelled by a user");
+    }
+    WAIT(&world, world_job_is(&world, id, JOB_CANCELLED));
+    check_reason(id, JOB_CANCELLED, "CANCELLED", "step");
+    free(id);
+
+    /* One that does not obey is told again, then cut off; the job is cancelled all the same. */
+    id = world_submit(&world, 2);
+    for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].assignments == 2);
+    expect_ok(cancel(id));
+    WAIT(&world, fakes[0].cancels_at_once == 1);
+    WAIT(&world, fakes[1].cancels_at_once == 1);
+    fake_finished(&fakes[0], STATUS_ABORTED, "");
+    WAIT(&world, fakes[1].closed);
+    WAIT(&world, world_job_is(&world, id, JOB_CANCELLED));
+    ck_assert(!fakes[0].closed);
+    free(id), free(queued);
+    for (int r = 0; r < 2; r++) fake_deinit(&fakes[r]);
+}
+END_TEST
+
+START_TEST(test_lost_worker)
+{
+    world_start(&world);
+    struct fake fakes[2];
+    char *id = start_running(fakes);
+    /* The survivor notices the broken connection first; the reason must still be the lost one. */
+    fake_finished(&fakes[0], STATUS_UNAVAILABLE, "connection reset by peer");
+    world_run(&world, 30);
+    ck_assert(world_job_is(&world, id, JOB_RUNNING));
+    fake_detach(&fakes[1]);
+    WAIT(&world, world_job_is(&world, id, JOB_FAILED));
+    check_reason(id, JOB_FAILED, "WORKER_LOST", "rank 1 (host/cpu:1) was lost");
+    fake_deinit(&fakes[1]);
+
+    /* The survivor is free, and with a new worker the next job runs. */
+    fake_attach(&world, &fakes[1], "host/cpu:1", 1002);
+    char *next = world_submit(&world, 2);
+    WAIT(&world, fakes[0].assignments == 2);
+    check_reason(next, JOB_STARTING, "STARTING", "");
+    /* The other way round: lost while starting, and the survivor is told at once. */
+    fake_detach(&fakes[1]);
+    WAIT(&world, fakes[0].cancels_at_once >= 1);
+    ck_assert(!world_job_is(&world, next, JOB_SUCCEEDED));
+    fake_finished(&fakes[0], STATUS_ABORTED, "");
+    WAIT(&world, world_job_is(&world, next, JOB_FAILED));
+    check_reason(next, JOB_FAILED, "WORKER_LOST", "rank 1");
+    ck_assert(!fakes[0].closed);
+    free(id), free(next);
+    for (int r = 0; r < 2; r++) fake_deinit(&fakes[r]);
+}
+END_TEST
+
+START_TEST(test_failing_ranks)
+{
+    world_start(&world);
+    struct fake fakes[2];
+    char *id = start_running(fakes);
+    /* Of several reports the one that is no consequence counts. */
+    fake_finished(&fakes[0], STATUS_ABORTED, "a peer went away");
+    fake_finished(&fakes[1], STATUS_DATA_LOSS, "train-images: truncated");
+    WAIT(&world, world_job_is(&world, id, JOB_FAILED));
+    check_reason(id, JOB_FAILED, "DATA_LOSS", "rank 1 (host/cpu:1): train-images: truncated");
+    free(id);
+
+    id = world_submit(&world, 2);
+    for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].assignments == 2);
+    fake_started(&fakes[0], 42);
+    fake_started(&fakes[1], 43);
+    for (int r = 0; r < 2; r++) {
+        WAIT(&world, fakes[r].cancels_at_once >= 1);
+        fake_finished(&fakes[r], STATUS_ABORTED, "told to");
+    }
+    WAIT(&world, world_job_is(&world, id, JOB_FAILED));
+    check_reason(id, JOB_FAILED, "PLAN_MISMATCH", "rank 1");
+    free(id);
+
+    /* A rank that says nothing after the other failed: the job is failed in bounded time all the
+     * same, and the rank is cut off later. */
+    id = world_submit(&world, 2);
+    for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].assignments == 3);
+    fake_finished(&fakes[0], STATUS_INTERNAL, "a mistake");
+    WAIT(&world, world_job_is(&world, id, JOB_FAILED));
+    check_reason(id, JOB_FAILED, "INTERNAL", "rank 0 (host/cpu:0): a mistake");
+    WAIT(&world, fakes[1].closed);
+    free(id);
+    for (int r = 0; r < 2; r++) fake_deinit(&fakes[r]);
+}
+END_TEST
+
+START_TEST(test_silent_worker)
+{
+    world.options.limits.silence_ms = 400;
+    world_start(&world);
+    struct fake fakes[2];
+    fake_attach(&world, &fakes[0], "host/cpu:0", 1000);
+    fake_attach(&world, &fakes[1], "host/cpu:1", 1001);
+    char *id = world_submit(&world, 2);
+    while (!fakes[1].closed) {
+        fake_heartbeat(&fakes[0], 1);
+        world_run(&world, 20);
+    }
+    fake_finished(&fakes[0], STATUS_ABORTED, "");
+    WAIT(&world, world_job_is(&world, id, JOB_FAILED));
+    check_reason(id, JOB_FAILED, "WORKER_LOST", "rank 1 (host/cpu:1) was lost: it was silent");
+    ck_assert(!fakes[0].closed);
+    free(id);
+    for (int r = 0; r < 2; r++) fake_deinit(&fakes[r]);
+}
+END_TEST
+
+/* ---- supervised processes ---- */
+
+/* Children that do nothing: the test speaks for them, under their process ids. */
+static void supervise(int count, const char *script)
+{
+    char *program = world_path(&world, "worker.sh");
+    expect_ok(file_write_atomic(program, script, strlen(script), 0700));
+    world.options.program = program;
+    world.options.local_workers = count;
+    world_start(&world);
+    free(program);
+}
+
+static Fsdpd__V1__ListWorkersResponse *list_workers(void)
+{
+    void *response = NULL;
+    expect_ok(world_call(&world, &test_workers,
+                         &(Fsdpd__V1__ListWorkersRequest)FSDPD__V1__LIST_WORKERS_REQUEST__INIT,
+                         &response));
+    return response;
+}
+
+START_TEST(test_killed_child)
+{
+    supervise(2, "#!/bin/sh\nexec sleep 60\n");
+    char ids[2][160];
+    pid_t pids[2];
+    Fsdpd__V1__ListWorkersResponse *workers = list_workers();
+    ck_assert_uint_eq(workers->n_workers, 2);
+    struct fake fakes[2];
+    for (int i = 0; i < 2; i++) {
+        ck_assert_str_eq(workers->workers[i]->state, "starting");
+        snprintf(ids[i], sizeof ids[i], "%s", workers->workers[i]->id);
+        pids[i] = (pid_t)workers->workers[i]->pid;
+        ck_assert_int_gt(pids[i], 1);
+        fake_attach(&world, &fakes[i], ids[i], pids[i]);
+    }
+    message_free(workers);
+    char *id = world_submit(&world, 2);
+    for (int r = 0; r < 2; r++) {
+        WAIT(&world, fakes[r].assignments == 1);
+        fake_started(&fakes[r], 42);
+    }
+    char words[256];
+    snprintf(words, sizeof words, "rank 1 (%s) was killed by signal 9 (SIGKILL)", ids[1]);
+
+    /* As in life: the link breaks first, the exit status comes a moment later. */
+    fake_detach(&fakes[1]);
+    world_run(&world, 50);
+    ck_assert(!world_job_is(&world, id, JOB_FAILED));
+    ck_assert_int_eq(kill(pids[1], SIGKILL), 0);
+    WAIT(&world, fakes[0].cancels_at_once == 1);
+    fake_finished(&fakes[0], STATUS_ABORTED, "");
+    WAIT(&world, world_job_is(&world, id, JOB_FAILED));
+    check_reason(id, JOB_FAILED, "WORKER_LOST", words);
+    fake_deinit(&fakes[1]);
+
+    /* It is started again, as another process under the same name. */
+    pid_t again = 0;
+    while (again == 0 || again == pids[1]) {
+        workers = list_workers();
+        for (size_t i = 0; i < workers->n_workers; i++)
+            if (strcmp(workers->workers[i]->id, ids[1]) == 0)
+                again = (pid_t)workers->workers[i]->pid;
+        message_free(workers);
+        world_run(&world, 20);
+    }
+    fake_attach(&world, &fakes[1], ids[1], again);
+    workers = list_workers();
+    ck_assert_uint_eq(workers->workers[1]->restarts, 1);
+    ck_assert_str_eq(workers->workers[1]->state, "idle");
+    message_free(workers);
+
+    /* The other order: the exit is known while the link still looks alive. */
+    free(id);
+    id = world_submit(&world, 2);
+    for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].assignment != NULL);
+    WAIT(&world, fakes[0].assignments == 2);
+    ck_assert_int_eq(kill(again, SIGSEGV), 0);
+    WAIT(&world, fakes[1].closed);
+    WAIT(&world, fakes[0].cancels_at_once == 2);
+    fake_finished(&fakes[0], STATUS_ABORTED, "");
+    WAIT(&world, world_job_is(&world, id, JOB_FAILED));
+    check_reason(id, JOB_FAILED, "WORKER_LOST", "was killed by signal 11 (SIGSEGV)");
+    free(id);
+    for (int r = 0; r < 2; r++) fake_deinit(&fakes[r]);
+}
+END_TEST
+
+START_TEST(test_child_that_does_not_obey_is_killed)
+{
+    supervise(1, "#!/bin/sh\nexec sleep 60\n");
+    Fsdpd__V1__ListWorkersResponse *workers = list_workers();
+    char id[160];
+    snprintf(id, sizeof id, "%s", workers->workers[0]->id);
+    struct fake fake;
+    pid_t pid = (pid_t)workers->workers[0]->pid;
+    fake_attach(&world, &fake, id, pid);
+    message_free(workers);
+    char *job = world_submit(&world, 1);
+    WAIT(&world, fake.assignments == 1);
+    expect_ok(cancel(job));
+    WAIT(&world, world_job_is(&world, job, JOB_CANCELLED));
+    ck_assert_int_eq(fake.cancels, 1);
+    ck_assert_int_eq(fake.cancels_at_once, 1);
+    ck_assert_int_ne(kill(pid, 0), 0); /* and reaped */
+    free(job);
+    fake_deinit(&fake);
+}
+END_TEST
+
+START_TEST(test_child_that_cannot_stay_is_started_less_and_less_often)
+{
+    supervise(1, "#!/bin/sh\nexit 3\n");
+    world_run(&world,
+              1500); /* starts at 0, 0.1, 0.3, 0.7, 1.5 s, and later when the machine is slow */
+    Fsdpd__V1__ListWorkersResponse *workers = list_workers();
+    ck_assert_uint_ge(workers->workers[0]->restarts, 1);
+    ck_assert_uint_le(workers->workers[0]->restarts, 4);
+    ck_assert_str_eq(workers->workers[0]->state, "starting");
+    message_free(workers);
+}
+END_TEST
+
+START_TEST(test_program_that_is_missing)
+{
+    world.options.program = "/nonexistent/fsdpd";
+    world.options.local_workers = 1;
+    world_start(&world);
+    world_run(&world, 100);
+    Fsdpd__V1__ListWorkersResponse *workers = list_workers();
+    ck_assert_uint_eq(workers->n_workers, 1);
+    ck_assert_int_eq(workers->workers[0]->pid, 0);
+    message_free(workers);
+}
+END_TEST
+
+/* ---- ends and beginnings ---- */
+
+static void on_flag(void *user)
+{
+    *(bool *)user = true;
+}
+
+START_TEST(test_drain)
+{
+    world_start(&world);
+    struct fake fakes[2];
+    char *id = start_running(fakes), *queued = world_submit(&world, 2);
+    bool closed = false;
+    coordinator_drain(world.coordinator, on_flag, &closed);
+    for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].cancels == 1);
+    Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
+    request.spec = world_spec(1);
+    expect_status(world_call(&world, &test_submit, &request, NULL), STATUS_UNAVAILABLE,
+                  "shutting down");
+    check_reason(id, JOB_RUNNING, "CANCELLING", "shutting down");
+    for (int r = 0; r < 2; r++) fake_finished(&fakes[r], STATUS_CANCELLED, "");
+    for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].closed);
+    WAIT(&world, closed);
+    world.coordinator = NULL;
+    for (int r = 0; r < 2; r++) fake_deinit(&fakes[r]);
+    bool channel_closed = false;
+    rpc_channel_close(world.channel, on_flag, &channel_closed);
+    WAIT(&world, channel_closed);
+
+    world_start(&world);
+    check_reason(id, JOB_FAILED, "SHUTDOWN", "fsdpd was stopped");
+    job_message *job = world_job(&world, queued);
+    ck_assert_int_eq(job->state, JOB_QUEUED);
+    message_free(job);
+    for (int r = 0; r < 2; r++) {
+        fake_attach(&world, &fakes[r], r == 0 ? "host/cpu:0" : "host/cpu:1", 1000 + r);
+    }
+    WAIT(&world, fakes[1].assignments == 1);
+    ck_assert_str_eq(fakes[1].assignment->job, queued);
+    free(id), free(queued);
+    for (int r = 0; r < 2; r++) fake_deinit(&fakes[r]);
+}
+END_TEST
+
+/* What a coordinator that was killed leaves: records in the middle of things. */
+static void leave_job(struct store *store, const char *id, enum job_state state)
+{
+    job_message job = FSDPD__V1__JOB__INIT;
+    Fsdpd__V1__Reason reason = FSDPD__V1__REASON__INIT;
+    Fsdpd__V1__StateChange change = FSDPD__V1__STATE_CHANGE__INIT;
+    Fsdpd__V1__Metrics metrics = FSDPD__V1__METRICS__INIT;
+    job_event event = FSDPD__V1__JOB_EVENT__INIT;
+    metrics.loss = 0.25;
+    reason.code = (char *)"BEFORE";
+    job.id = (char *)id;
+    job.name = (char *)"mnist";
+    job.state = (Fsdpd__V1__JobState)state;
+    job.reason = &reason;
+    job.metrics = &metrics;
+    job.spec = world_spec(1);
+    job.spec->device = (char *)"cpu";
+    job.attempt = state == JOB_QUEUED ? 0 : 1;
+    event.sequence = 1;
+    event.event_case = FSDPD__V1__JOB_EVENT__EVENT_STATE;
+    event.state = &change;
+    expect_ok(store_insert_job(store, &job, &event));
+    job.spec->device = (char *)"";
+}
+
+START_TEST(test_recovery)
+{
+    char *path = world_path(&world, "state/store.db");
+    char *directory = world_path(&world, "state");
+    expect_ok(file_make_directory(directory, 0700));
+    struct store *store = NULL;
+    expect_ok(store_open(path, &store));
+    leave_job(store, "done", JOB_SUCCEEDED);
+    leave_job(store, "running", JOB_RUNNING);
+    leave_job(store, "starting", JOB_STARTING);
+    leave_job(store, "queued", JOB_QUEUED);
+    store_close(store);
+    free(path);
+    free(directory);
+
+    world_start(&world);
+    check_reason("done", JOB_SUCCEEDED, "BEFORE", "");
+    check_reason("running", JOB_FAILED, "COORDINATOR_RESTARTED", "RUNNING");
+    check_reason("starting", JOB_FAILED, "COORDINATOR_RESTARTED", "STARTING");
+    job_message *job = world_job(&world, "running");
+    ck_assert_double_eq(job->metrics->loss, 0.25);
+    ck_assert_int_gt(job->finished_ms, 0);
+    message_free(job);
+    struct fake fake;
+    fake_attach(&world, &fake, "host/cpu:0", 1000);
+    WAIT(&world, fake.assignments == 1);
+    ck_assert_str_eq(fake.assignment->job, "queued");
+    ck_assert_uint_eq(fake.assignment->attempt, 1);
+    fake_deinit(&fake);
+}
+END_TEST
+
+START_TEST(test_start_failures)
+{
+    world_start(&world);
+    struct coordinator *second = NULL;
+    char pid[32];
+    snprintf(pid, sizeof pid, "%d", (int)getpid());
+    expect_status(coordinator_new(&world.loop, &world.options, &second), STATUS_FAILED_PRECONDITION,
+                  pid);
+    struct coordinator_options other = world.options;
+    other.runtime_dir = world_path(&world, "elsewhere"); /* the state directory is taken too */
+    expect_status(coordinator_new(&world.loop, &other, &second), STATUS_FAILED_PRECONDITION,
+                  "store.lock");
+    other.state_dir = world_path(&world, "other-state");
+    other.listen[0] = "127.0.0.1:0";
+    other.listen_count = 1;
+    expect_status(coordinator_new(&world.loop, &other, &second), STATUS_PERMISSION_DENIED,
+                  "--insecure-tcp");
+    world_run(&world, 100); /* what failed lets go of its locks */
+    other.listen[0] = "not an address";
+    expect_status(coordinator_new(&world.loop, &other, &second), STATUS_INVALID_ARGUMENT,
+                  "not an address");
+    world_run(&world, 100);
+    other.listen_count = 0;
+    free((char *)other.runtime_dir);
+    char name[160];
+    memset(name, 'n', sizeof name - 1);
+    name[sizeof name - 1] = '\0';
+    other.runtime_dir = world_path(&world, name);
+    expect_status(coordinator_new(&world.loop, &other, &second), STATUS_INVALID_ARGUMENT,
+                  "--runtime-dir");
+    world_run(&world, 50);
+    struct stat info;
+    char *path = world_path(&world, "run/fsdpd.sock");
+    ck_assert_int_eq(stat(path, &info), 0); /* the first one's is still there */
+    ck_assert_uint_eq(info.st_mode & 0777, 0660);
+    void *response = NULL;
+    expect_ok(world_call(&world, &test_version,
+                         &(Fsdpd__V1__GetVersionRequest)FSDPD__V1__GET_VERSION_REQUEST__INIT,
+                         &response));
+    ck_assert_str_eq(((Fsdpd__V1__Version *)response)->api, "fsdpd.v1");
+    message_free(response);
+    world_stop(&world);
+    ck_assert_int_ne(stat(path, &info), 0);
+    free(path);
+    free((char *)other.runtime_dir);
+    free((char *)other.state_dir);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("coordinator");
+    TCase *parts = tcase_create("parts");
+    tcase_set_timeout(parts, 60);
+    tcase_add_test(parts, test_queue);
+    tcase_add_test(parts, test_rendezvous);
+    tcase_add_test(parts, test_ids);
+    suite_add_tcase(suite, parts);
+    TCase *whole = tcase_create("whole");
+    tcase_add_checked_fixture(whole, set_up, tear_down);
+    tcase_set_timeout(whole, 60);
+    tcase_add_test(whole, test_a_job_from_submit_to_done);
+    tcase_add_test(whole, test_refusals);
+    tcase_add_test(whole, test_hello_is_checked);
+    tcase_add_test(whole, test_repeated_submission);
+    tcase_add_test(whole, test_queue_of_jobs);
+    tcase_add_test(whole, test_cancel_jobs);
+    tcase_add_test(whole, test_lost_worker);
+    tcase_add_test(whole, test_failing_ranks);
+    tcase_add_test(whole, test_silent_worker);
+    tcase_add_test(whole, test_killed_child);
+    tcase_add_test(whole, test_child_that_does_not_obey_is_killed);
+    tcase_add_test(whole, test_child_that_cannot_stay_is_started_less_and_less_often);
+    tcase_add_test(whole, test_program_that_is_missing);
+    tcase_add_test(whole, test_drain);
+    tcase_add_test(whole, test_recovery);
+    tcase_add_test(whole, test_start_failures);
+    suite_add_tcase(suite, whole);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
