@@ -111,52 +111,73 @@ void plan_place(struct plan_program *program, const struct live_ranges *live)
 /* --- What is alive at once --- */
 
 /*
- * An order in which the lanes could really run: of the lanes whose next instruction waits for
- * nothing any more, the one that comes first in `priority` goes on. Gives each instruction its
- * position.
+ * One way in which the lanes could run: when each instruction starts and ends, one
+ * instruction ending with every tick. What is alive at one moment of it needs memory of its own, so
+ * the most of any of these runs is a lower bound for every placing.
  */
-static void run_order(const struct plan_program *program, const enum lane priority[LANE_COUNT],
-                      int *position)
+struct run {
+    int *start, *end; /* by instruction; -1 while not known */
+};
+
+static bool is_ready(const struct plan_program *program, const struct run *run, int i)
 {
-    int count = program->instruction_count, next[LANE_COUNT];
-    for (int i = 0; i < count; i++) position[i] = -1;
-    int *following = mem_alloc_array(count, sizeof *following); /* on the same lane */
-    for (int lane = 0; lane < LANE_COUNT; lane++) next[lane] = count;
-    for (int i = count - 1; i >= 0; i--) {
-        following[i] = next[program->instructions[i].lane];
-        next[program->instructions[i].lane] = i;
-    }
-    for (int done = 0; done < count; done++) {
-        for (int p = 0; p < LANE_COUNT; p++) {
-            int i = next[priority[p]];
-            if (i == count) continue;
-            const struct plan_instruction *instruction = &program->instructions[i];
-            int waits = 0;
-            for (int k = 0; k < instruction->wait_count; k++)
-                waits += position[instruction->waits[k]] < 0;
-            if (waits > 0) continue;
-            position[i] = done;
-            next[priority[p]] = following[i];
-            break;
-        }
-    }
-    free(following);
+    const struct plan_instruction *instruction = &program->instructions[i];
+    for (int k = 0; k < instruction->wait_count; k++)
+        if (run->end[instruction->waits[k]] < 0) return false;
+    return true;
 }
 
-/* Updates the program's peak with the largest sum over time when instructions run at `position`. */
-static void account_order(struct plan_program *program, const struct live_ranges *live,
-                          const int *position)
+/* The next instruction of a lane after `i`; the program's length if there is none. */
+static int next_on_lane(const struct plan_program *program, enum lane lane, int i)
+{
+    do i++;
+    while (i < program->instruction_count && program->instructions[i].lane != lane);
+    return i;
+}
+
+/*
+ * Runs the program with communication that takes no time, each as early as it can be (`slow`
+ * false), or that starts as early and ends as late as it can, when nothing else can go on (true).
+ * So gathers and their buffers come early, and gradients stay as long as a slow network may keep
+ * them.
+ */
+static void simulate(const struct plan_program *program, bool slow, struct run *run)
+{
+    int count = program->instruction_count, next[LANE_COUNT], tick = 0;
+    for (int i = 0; i < count; i++) run->start[i] = run->end[i] = -1;
+    for (int lane = 0; lane < LANE_COUNT; lane++) next[lane] = next_on_lane(program, lane, -1);
+    while (next[LANE_COMPUTE] < count || next[LANE_COMM] < count || next[LANE_COPY] < count) {
+        int comm = next[LANE_COMM];
+        if (comm < count && run->start[comm] < 0 && is_ready(program, run, comm))
+            run->start[comm] = tick;
+        int chosen = -1;
+        if (next[LANE_COPY] < count && is_ready(program, run, next[LANE_COPY]))
+            chosen = next[LANE_COPY];
+        else if (!slow && comm < count && run->start[comm] >= 0) chosen = comm;
+        else if (next[LANE_COMPUTE] < count && is_ready(program, run, next[LANE_COMPUTE]))
+            chosen = next[LANE_COMPUTE];
+        else chosen = comm;
+        if (run->start[chosen] < 0) run->start[chosen] = tick;
+        run->end[chosen] = tick++;
+        enum lane lane = program->instructions[chosen].lane;
+        next[lane] = next_on_lane(program, lane, chosen);
+    }
+}
+
+/* Updates the program's peak with the largest sum over the run's time. */
+static void account_run(struct plan_program *program, const struct live_ranges *live,
+                        const struct run *run)
 {
     int count = program->instruction_count;
-    int64_t(*change)[BUFFER_CLASS_COUNT] = mem_alloc_array(count + 1, sizeof *change);
+    int64_t(*change)[BUFFER_CLASS_COUNT] = mem_alloc_array((size_t)count + 1, sizeof *change);
     for (int r = 0; r < live->count; r++) {
         const struct live_range *range = &live->ranges[r];
         const struct plan_buffer *buffer = &program->buffers[range->buffer];
         int first = count, last = -1;
         for (int lane = 0; lane < LANE_COUNT; lane++) {
             if (range->first[lane] < 0) continue;
-            if (position[range->first[lane]] < first) first = position[range->first[lane]];
-            if (position[range->last[lane]] > last) last = position[range->last[lane]];
+            if (run->start[range->first[lane]] < first) first = run->start[range->first[lane]];
+            if (run->end[range->last[lane]] > last) last = run->end[range->last[lane]];
         }
         change[first][buffer->class] += (int64_t)plan_align(buffer->bytes);
         change[last + 1][buffer->class] -= (int64_t)plan_align(buffer->bytes);
@@ -168,15 +189,15 @@ static void account_order(struct plan_program *program, const struct live_ranges
         sum += (int64_t)plan_align(program->buffers[b].bytes);
     }
     int *at = mem_alloc_array(count, sizeof *at);
-    for (int i = 0; i < count; i++) at[position[i]] = i;
-    for (int t = 0; t < count; t++) {
+    for (int i = 0; i < count; i++) at[run->end[i]] = i;
+    for (int tick = 0; tick < count; tick++) {
         for (int class = 0; class < BUFFER_CLASS_COUNT; class ++) {
-            alive[class] += change[t][class];
-            sum += change[t][class];
+            alive[class] += change[tick][class];
+            sum += change[tick][class];
         }
         if ((uint64_t)sum <= program->live_peak) continue;
         program->live_peak = (uint64_t)sum;
-        program->peak_instruction = at[t];
+        program->peak_instruction = at[tick];
         for (int class = 0; class < BUFFER_CLASS_COUNT; class ++)
             program->class_bytes_at_peak[class] = (uint64_t)alive[class];
     }
@@ -186,16 +207,16 @@ static void account_order(struct plan_program *program, const struct live_ranges
 
 void plan_account(struct plan_program *program, const struct live_ranges *live)
 {
-    /* What is alive at once depends on how far communication runs ahead or falls behind. */
-    static const enum lane early[] = {LANE_COPY, LANE_COMM, LANE_COMPUTE};
-    static const enum lane late[] = {LANE_COPY, LANE_COMPUTE, LANE_COMM};
-    int *position = mem_alloc_array(program->instruction_count, sizeof *position);
+    int count = program->instruction_count;
+    struct run run = {.start = mem_alloc_array(count, sizeof(int)),
+                      .end = mem_alloc_array(count, sizeof(int))};
     program->live_peak = 0;
-    for (int i = 0; i < program->instruction_count; i++) position[i] = i;
-    account_order(program, live, position);
-    run_order(program, early, position);
-    account_order(program, live, position);
-    run_order(program, late, position);
-    account_order(program, live, position);
-    free(position);
+    for (int i = 0; i < count; i++) run.start[i] = run.end[i] = i;
+    account_run(program, live, &run);
+    simulate(program, false, &run);
+    account_run(program, live, &run);
+    simulate(program, true, &run);
+    account_run(program, live, &run);
+    free(run.start);
+    free(run.end);
 }

@@ -43,6 +43,7 @@ struct unit_state {
     bool gathered;
     int gather, free, reduce; /* latest instructions, -1 */
     int last_gradient_op;     /* -1 */
+    int reduce_op;            /* the op after which the gradient is reduced, -1 */
 };
 
 struct in_flight {
@@ -60,6 +61,7 @@ struct scheduler {
     struct unit_state *units;
     struct in_flight *window; /* units that count for the limiter, oldest first */
     int window_count;
+    int room;              /* the last FREE that made room in the window, -1 */
     struct pass passes[2]; /* forward, backward */
     int kept;              /* the unit that stays gathered from forward to backward, -1 */
     int copy, last_compute, stats_op;
@@ -193,11 +195,10 @@ static void find_uses(struct scheduler *s, struct pass *pass, int from, int to)
 
 /* --- Gathering and freeing --- */
 
-/* Makes room in the window; *after becomes the FREE to wait for, -1 for none. False if there is no
- * room before another unit is freed. */
-static bool make_room(struct scheduler *s, int *after)
+/* Drops freed units from the window until there is room, remembering the last FREE that this took.
+ * False if there is no room before another unit is freed. */
+static bool make_room(struct scheduler *s)
 {
-    *after = -1;
     while (s->window_count >= s->limit) {
         int oldest = -1;
         for (int i = 0; i < s->window_count; i++) {
@@ -205,7 +206,7 @@ static bool make_room(struct scheduler *s, int *after)
             if (freed >= 0 && (oldest < 0 || freed < oldest)) oldest = freed;
         }
         if (oldest < 0) return false;
-        *after = oldest;
+        s->room = oldest;
         int left = 0;
         for (int i = 0; i < s->window_count; i++)
             if (s->window[i].freed < 0 || s->window[i].freed > oldest)
@@ -215,17 +216,17 @@ static bool make_room(struct scheduler *s, int *after)
     return true;
 }
 
-/* False, and nothing done, if there is no room; a gather that is needed now does not ask. */
+/* False if there is no room; what is needed now is gathered all the same. */
 static bool gather(struct scheduler *s, int unit, bool needed)
 {
     struct unit_state *state = &s->units[unit];
-    int room = -1;
-    if (!is_root(s, unit)) {
-        if (!make_room(s, &room) && !needed) return false;
+    bool limited = !is_root(s, unit);
+    if (limited) {
+        if (!make_room(s) && !needed) return false;
         s->window[s->window_count++] = (struct in_flight){.unit = unit, .freed = -1};
     }
     bool late = s->backward ? s->plan->options.backward_prefetch != PREFETCH_PRE : s->thrifty;
-    int after[] = {room, state->free, late ? s->last_compute : -1};
+    int after[] = {limited ? s->room : -1, state->free, late ? s->last_compute : -1};
     state->gather = append(s, INSTRUCTION_ALL_GATHER, LANE_COMM, unit, -1, after, 3);
     state->gathered = true;
     return true;
@@ -315,7 +316,7 @@ static void after_op(struct scheduler *s, struct pass *pass, int o)
     gather_until(s, pass, o);
     for (int i = 0; i < count && s->train; i++) {
         struct unit_state *state = &s->units[units[i]];
-        if (state->last_gradient_op != o) continue;
+        if (state->reduce_op != o) continue;
         s->completed[s->completed_count++] = units[i];
         if (!plan_reduces(s->plan)) continue;
         enum instruction_kind kind =
@@ -350,6 +351,20 @@ static void list_instructions(struct scheduler *s)
     }
 }
 
+/* A gradient is reduced as soon as it is complete; with prefetch post, where the next unit is
+ * gathered first, when all of the unit's backward is done. */
+static void find_reductions(struct scheduler *s)
+{
+    bool post = plan_gathers(s->plan) && s->plan->options.backward_prefetch == PREFETCH_POST;
+    for (int u = 0; u < s->plan->units->unit_count; u++) {
+        struct unit_state *state = &s->units[u];
+        int use = s->passes[1].of_unit[u];
+        state->reduce_op = state->last_gradient_op;
+        if (post && use >= 0 && state->reduce_op >= 0)
+            state->reduce_op = s->passes[1].uses[use].end;
+    }
+}
+
 /* The unit freed last in forward, if backward gathers it first. */
 static int find_kept(const struct scheduler *s)
 {
@@ -379,6 +394,7 @@ status_t plan_schedule(const struct plan *plan, struct graph *graph, bool train,
                           .limit = plan->options.gathered_limit,
                           .last_compute = -1,
                           .stats_op = -1,
+                          .room = -1,
                           .kept = -1};
     if (train) TRY(check_gradients(&s));
     program->graph = graph;
@@ -391,6 +407,7 @@ status_t plan_schedule(const struct plan *plan, struct graph *graph, bool train,
     s.completed = mem_alloc_array(unit_count, sizeof *s.completed);
     find_uses(&s, &s.passes[0], 0, graph->forward_op_count);
     find_uses(&s, &s.passes[1], graph->forward_op_count, graph->op_count);
+    find_reductions(&s);
     if (plan_gathers(plan)) s.kept = find_kept(&s);
     else s.passes[0].count = s.passes[1].count = 0;
     if (graph->loss >= 0) s.stats_op = graph->values[graph->loss].producer;

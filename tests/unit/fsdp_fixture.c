@@ -439,7 +439,7 @@ struct graph *fixture_random_graph(struct fixture_random *random, const struct m
         }
     for (int i = 0; i < count; i++) {
         const struct module *module = &model->modules[order[i]];
-        int64_t width = 1 + (int64_t)fixture_draw(random, 40);
+        int64_t width = 5 << fixture_draw(random, 3);
         int y = activation(&g, batch, width, "linear");
         int weight = parameter_value(&g, module->parameters[0]);
         int bias = module->parameter_count > 1 ? parameter_value(&g, module->parameters[1]) : -1;
@@ -449,8 +449,10 @@ struct graph *fixture_random_graph(struct fixture_random *random, const struct m
         static const enum op_kind kinds[] = {OP_RELU, OP_RESHAPE, OP_ADD, OP_DROPOUT};
         for (int more = (int)fixture_draw(random, 3); more > 0; more--) {
             enum op_kind kind = kinds[fixture_draw(random, 4)];
-            if (kind == OP_ADD && (kept < 0 || kept == x)) continue;
             int64_t same = g.graph->values[x].type.dims[1];
+            if (kind == OP_ADD &&
+                (kept < 0 || kept == x || g.graph->values[kept].type.dims[1] != same))
+                continue;
             y = activation(&g, batch, same, op_info_get(kind)->name);
             new_op(&g, kind, op_info_get(kind)->name, x, kind == OP_ADD ? kept : -1, -1, y, -1,
                    false);

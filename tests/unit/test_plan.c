@@ -1,1 +1,453 @@
-int main(void) { return 0; }
+/*
+ * Plans of the MNIST net: which collectives in which order, what waits for what, how much memory;
+ * options that are refused; a large model in little time.
+ */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "fsdp/plan.h"
+#include "fsdp_fixture.h"
+
+static struct plan_options options_for(enum strategy strategy, int world)
+{
+    return (struct plan_options){.world = world,
+                                 .strategy = strategy,
+                                 .backward_prefetch = PREFETCH_PRE,
+                                 .optimizer = OPTIMIZER_ADADELTA,
+                                 .optimizer_slots = 2,
+                                 .collective_workspace_bytes = world > 1 ? 4096 : 0};
+}
+
+/* A plan with all that it borrows. */
+struct planned {
+    struct model *model;
+    struct unit_set *units;
+    struct graph *train, *evaluate;
+    struct fixture_lowering train_lowering, evaluate_lowering;
+    struct plan *plan;
+};
+
+/* The MNIST net; no policy if min_num_params is 0, no evaluation if its batch is 0. */
+static void plan_mnist(struct planned *planned, uint64_t min_num_params,
+                       struct plan_options options, int64_t batch, int64_t evaluate_batch)
+{
+    *planned = (struct planned){.model = fixture_mnist()};
+    struct wrap_policy policy = {.kind = min_num_params > 0 ? WRAP_SIZE : WRAP_NONE,
+                                 .min_num_params = min_num_params};
+    int shard_world = options.strategy == STRATEGY_FULL_SHARD ? options.world : 1;
+    status_t status = units_build(planned->model, &policy, shard_world, &planned->units);
+    ck_assert_msg(status == STATUS_OKAY, "%s", status_message(status));
+    planned->train = fixture_mnist_graph(planned->model, batch, true);
+    fixture_lower(&planned->train_lowering, planned->train, NULL);
+    if (evaluate_batch > 0) {
+        planned->evaluate = fixture_mnist_graph(planned->model, evaluate_batch, false);
+        fixture_lower(&planned->evaluate_lowering, planned->evaluate, NULL);
+    }
+    status = plan_build(planned->model, planned->units, planned->train,
+                        &planned->train_lowering.lowering, planned->evaluate,
+                        &planned->evaluate_lowering.lowering, &options, &planned->plan);
+    ck_assert_msg(status == STATUS_OKAY, "%s", status_message(status));
+}
+
+static void planned_deinit(struct planned *planned)
+{
+    plan_free(planned->plan);
+    fixture_lowering_deinit(&planned->train_lowering);
+    fixture_lowering_deinit(&planned->evaluate_lowering);
+    fixture_graph_free(planned->train);
+    if (planned->evaluate != NULL) fixture_graph_free(planned->evaluate);
+    units_free(planned->units);
+    fixture_model_free(planned->model);
+}
+
+/* "all_gather fc1, ..." of one lane, frees and optimizers only on the compute lane. */
+static char *lane_text(const struct plan *plan, const struct plan_program *program, enum lane lane)
+{
+    struct buf out = {0};
+    for (int i = 0; i < program->instruction_count; i++) {
+        const struct plan_instruction *it = &program->instructions[i];
+        if (it->lane != lane || it->kind == INSTRUCTION_COMPUTE) continue;
+        buf_printf(&out, "%s%s%s%s", out.length > 0 ? ", " : "", plan_instruction_name(it->kind),
+                   it->unit >= 0 ? " " : "",
+                   it->unit >= 0 ? plan->units->units[it->unit].name : "");
+    }
+    return buf_take(&out);
+}
+
+static void expect_lane(const struct plan *plan, const struct plan_program *program, enum lane lane,
+                        const char *expected)
+{
+    char *text = lane_text(plan, program, lane);
+    ck_assert_str_eq(text, expected);
+    free(text);
+}
+
+static int find(const struct plan *plan, const struct plan_program *program,
+                enum instruction_kind kind, const char *subject, int which)
+{
+    for (int i = 0; i < program->instruction_count; i++) {
+        const struct plan_instruction *it = &program->instructions[i];
+        const char *name = it->op >= 0     ? program->graph->ops[it->op].name
+                           : it->unit >= 0 ? plan->units->units[it->unit].name
+                                           : "";
+        if (it->kind == kind && strcmp(name, subject) == 0 && which-- == 0) return i;
+    }
+    ck_abort_msg("no %s %s", plan_instruction_name(kind), subject);
+    return -1;
+}
+
+START_TEST(collectives_in_order)
+{
+    static const struct {
+        uint64_t min_num_params;
+        enum prefetch prefetch;
+        const char *train, *evaluate, *compute;
+    } cases[] = {
+        {0, PREFETCH_PRE, "all_gather (root), reduce_stats, reduce_scatter (root)",
+         "all_gather (root), reduce_stats", "free (root), optimizer (root)"},
+        {20000, PREFETCH_PRE,
+         "all_gather (root), all_gather fc1, reduce_stats, reduce_scatter fc1, reduce_scatter "
+         "(root)",
+         "all_gather (root), all_gather fc1, reduce_stats",
+         "free fc1, free (root), optimizer fc1, optimizer (root)"},
+        {100, PREFETCH_PRE,
+         "all_gather conv1, all_gather conv2, all_gather fc1, all_gather fc2, reduce_stats, "
+         "all_gather fc1, reduce_scatter fc2, all_gather conv2, reduce_scatter fc1, "
+         "reduce_scatter conv2, reduce_scatter conv1",
+         "all_gather conv1, all_gather conv2, all_gather fc1, all_gather fc2, reduce_stats",
+         "free conv1, free conv2, free fc1, free fc2, free fc1, free conv2, optimizer fc2, "
+         "optimizer fc1, optimizer conv2, optimizer conv1"},
+        {100, PREFETCH_POST,
+         "all_gather conv1, all_gather conv2, all_gather fc1, all_gather fc2, reduce_stats, "
+         "all_gather fc1, reduce_scatter fc2, all_gather conv2, reduce_scatter fc1, "
+         "reduce_scatter conv2, reduce_scatter conv1",
+         "all_gather conv1, all_gather conv2, all_gather fc1, all_gather fc2, reduce_stats",
+         "free conv1, free conv2, free fc1, free fc2, free fc1, free conv2, optimizer fc2, "
+         "optimizer fc1, optimizer conv2, optimizer conv1"},
+        {100, PREFETCH_NONE,
+         "all_gather conv1, all_gather conv2, all_gather fc1, all_gather fc2, reduce_stats, "
+         "reduce_scatter fc2, reduce_scatter fc1, all_gather fc1, reduce_scatter conv2, "
+         "all_gather conv2, reduce_scatter conv1",
+         "all_gather conv1, all_gather conv2, all_gather fc1, all_gather fc2, reduce_stats",
+         "free conv1, free conv2, free fc1, free fc2, free fc1, free conv2, optimizer fc2, "
+         "optimizer fc1, optimizer conv2, optimizer conv1"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct planned planned;
+        struct plan_options options = options_for(STRATEGY_FULL_SHARD, 2);
+        options.backward_prefetch = cases[i].prefetch;
+        plan_mnist(&planned, cases[i].min_num_params, options, 4, 4);
+        expect_lane(planned.plan, &planned.plan->train, LANE_COMM, cases[i].train);
+        expect_lane(planned.plan, &planned.plan->evaluate, LANE_COMM, cases[i].evaluate);
+        expect_lane(planned.plan, &planned.plan->train, LANE_COMPUTE, cases[i].compute);
+        expect_lane(planned.plan, &planned.plan->train, LANE_COPY, "copy_batch");
+        planned_deinit(&planned);
+    }
+}
+END_TEST
+
+START_TEST(no_shard_reduces_while_backward_goes_on)
+{
+    struct planned planned;
+    plan_mnist(&planned, 100, options_for(STRATEGY_NO_SHARD, 3), 4, 4);
+    const struct plan *plan = planned.plan;
+    expect_lane(plan, &plan->train, LANE_COMM,
+                "reduce_stats, all_reduce fc2, all_reduce fc1, all_reduce conv2, all_reduce conv1");
+    expect_lane(plan, &plan->evaluate, LANE_COMM, "reduce_stats");
+    int reduce = find(plan, &plan->train, INSTRUCTION_ALL_REDUCE, "fc1", 0);
+    int later = find(plan, &plan->train, INSTRUCTION_COMPUTE, "conv2.backward_weights", 0);
+    int optimizer = find(plan, &plan->train, INSTRUCTION_OPTIMIZER, "fc1", 0);
+    ck_assert(!plan_happens_before(&plan->train, reduce, later));
+    ck_assert(plan_happens_before(&plan->train, reduce, optimizer));
+    uint64_t padded = (uint64_t)planned.units->units[2].flat.padded;
+    ck_assert_uint_eq(plan->train.instructions[reduce].communicated, 2 * padded * 4 * 2 / 3);
+    planned_deinit(&planned);
+}
+END_TEST
+
+START_TEST(one_rank_communicates_nothing)
+{
+    for (int strategy = 0; strategy < 2; strategy++) {
+        struct planned planned;
+        plan_mnist(&planned, 1000, options_for(strategy, 1), 4, 4);
+        const struct plan_program *train = &planned.plan->train;
+        expect_lane(planned.plan, train, LANE_COMM, "");
+        expect_lane(planned.plan, train, LANE_COMPUTE,
+                    "optimizer fc2, optimizer fc1, optimizer conv2, optimizer (root)");
+        for (int v = 0; v < train->graph->value_count; v++) {
+            if (train->graph->values[v].kind != VALUE_PARAMETER) continue;
+            ck_assert_int_eq(train->buffers[train->buffer_of_value[v]].class, BUFFER_SHARD);
+        }
+        planned_deinit(&planned);
+    }
+}
+END_TEST
+
+START_TEST(gathers_overlap_and_obey_the_limit)
+{
+    struct planned planned;
+    plan_mnist(&planned, 100, options_for(STRATEGY_FULL_SHARD, 2), 4, 0);
+    const struct plan *plan = planned.plan;
+    const struct plan_program *train = &plan->train;
+    /* The second unit is gathered while the first computes; the third only when the first is free.
+     */
+    int conv1 = find(plan, train, INSTRUCTION_COMPUTE, "conv1", 0);
+    int gather_conv2 = find(plan, train, INSTRUCTION_ALL_GATHER, "conv2", 0);
+    int gather_fc1 = find(plan, train, INSTRUCTION_ALL_GATHER, "fc1", 0);
+    ck_assert(!plan_happens_before(train, conv1, gather_conv2));
+    ck_assert(
+        plan_happens_before(train, find(plan, train, INSTRUCTION_FREE, "conv1", 0), gather_fc1));
+    int conv2 = find(plan, train, INSTRUCTION_COMPUTE, "conv2", 0);
+    ck_assert(!plan_happens_before(train, conv2, gather_fc1));
+    /* Backward, pre: conv2 is gathered while fc1's gradients are computed. */
+    int fc1 = find(plan, train, INSTRUCTION_COMPUTE, "fc1.backward_weights", 0);
+    gather_conv2 = find(plan, train, INSTRUCTION_ALL_GATHER, "conv2", 1);
+    ck_assert(!plan_happens_before(train, fc1, gather_conv2));
+    /* A reduction does not hold up the compute lane before the optimizer. */
+    int reduce = find(plan, train, INSTRUCTION_REDUCE_SCATTER, "fc1", 0);
+    for (int i = 0; i < train->instruction_count; i++)
+        if (train->instructions[i].kind == INSTRUCTION_COMPUTE)
+            ck_assert(!plan_happens_before(train, reduce, i) ||
+                      plan_happens_before(train,
+                                          find(plan, train, INSTRUCTION_ALL_GATHER, "conv2", 1),
+                                          i));
+    planned_deinit(&planned);
+
+    struct plan_options options = options_for(STRATEGY_FULL_SHARD, 2);
+    options.gathered_limit = 1;
+    plan_mnist(&planned, 100, options, 4, 0);
+    train = &planned.plan->train;
+    ck_assert(plan_happens_before(train, find(planned.plan, train, INSTRUCTION_FREE, "conv1", 0),
+                                  find(planned.plan, train, INSTRUCTION_ALL_GATHER, "conv2", 0)));
+    planned_deinit(&planned);
+
+    options = options_for(STRATEGY_FULL_SHARD, 2);
+    options.backward_prefetch = PREFETCH_POST;
+    plan_mnist(&planned, 100, options, 4, 0);
+    train = &planned.plan->train;
+    gather_conv2 = find(planned.plan, train, INSTRUCTION_ALL_GATHER, "conv2", 1);
+    ck_assert(
+        plan_happens_before(train,
+                            find(planned.plan, train, INSTRUCTION_COMPUTE, "fc1.backward_data", 0),
+                            gather_conv2));
+    ck_assert(!plan_happens_before(train,
+                                   find(planned.plan, train, INSTRUCTION_REDUCE_SCATTER, "fc1", 0),
+                                   gather_conv2));
+    planned_deinit(&planned);
+}
+END_TEST
+
+/* No wait follows from the lane's order and the other waits. */
+START_TEST(waits_are_minimal)
+{
+    for (int prefetch = PREFETCH_NONE; prefetch <= PREFETCH_POST; prefetch++) {
+        struct planned planned;
+        struct plan_options options = options_for(STRATEGY_FULL_SHARD, 2);
+        options.backward_prefetch = prefetch;
+        plan_mnist(&planned, 100, options, 4, 4);
+        const struct plan_program *train = &planned.plan->train;
+        int before[LANE_COUNT] = {-1, -1, -1}, waits = 0;
+        for (int i = 0; i < train->instruction_count; i++) {
+            const struct plan_instruction *it = &train->instructions[i];
+            for (int k = 0; k < it->wait_count; k++, waits++) {
+                int other = it->waits[k];
+                ck_assert_int_ne(train->instructions[other].lane, it->lane);
+                ck_assert(before[it->lane] < 0 ||
+                          !plan_happens_before(train, other, before[it->lane]));
+                for (int j = 0; j < it->wait_count; j++)
+                    ck_assert(!plan_happens_before(train, other, it->waits[j]));
+            }
+            before[it->lane] = i;
+        }
+        ck_assert_int_gt(waits, 5);
+        planned_deinit(&planned);
+    }
+}
+END_TEST
+
+static uint64_t peak(uint64_t min_num_params, enum strategy strategy, int world, int64_t batch,
+                     int64_t evaluate_batch)
+{
+    struct planned planned;
+    plan_mnist(&planned, min_num_params, options_for(strategy, world), batch, evaluate_batch);
+    uint64_t bytes = planned.plan->peak_bytes;
+    ck_assert_uint_le(planned.plan->train.live_peak, bytes);
+    planned_deinit(&planned);
+    return bytes;
+}
+
+START_TEST(sharding_saves_memory)
+{
+    static const int64_t evaluate_batches[] = {0, 64, 1000};
+    for (int world = 2; world <= 8; world += 2) {
+        for (int i = 0; i < 3; i++) {
+            uint64_t replicated = peak(0, STRATEGY_NO_SHARD, world, 64, evaluate_batches[i]);
+            uint64_t whole = peak(0, STRATEGY_FULL_SHARD, world, 64, evaluate_batches[i]);
+            uint64_t wrapped = peak(20000, STRATEGY_FULL_SHARD, world, 64, evaluate_batches[i]);
+            ck_assert_uint_gt(replicated, whole);
+            ck_assert_uint_gt(whole, wrapped);
+        }
+    }
+}
+END_TEST
+
+START_TEST(fragments_are_small)
+{
+    static const uint64_t policies[] = {0, 100, 1000, 20000};
+    for (int i = 0; i < 4; i++) {
+        struct planned planned;
+        plan_mnist(&planned, policies[i], options_for(STRATEGY_FULL_SHARD, 2), 64, 1000);
+        const struct plan *plan = planned.plan;
+        const struct plan_program *programs[] = {&plan->train, &plan->evaluate};
+        for (int k = 0; k < 2; k++) {
+            uint64_t arenas = plan->state_bytes + programs[k]->work_bytes;
+            ck_assert_uint_le(arenas - programs[k]->live_peak, arenas / 200);
+        }
+        planned_deinit(&planned);
+    }
+}
+END_TEST
+
+START_TEST(refusals)
+{
+    struct planned planned;
+    plan_mnist(&planned, 20000, options_for(STRATEGY_FULL_SHARD, 2), 64, 64);
+    status_t status = plan_check_fits(planned.plan, planned.plan->peak_bytes);
+    ck_assert_ptr_null(status);
+    status = plan_check_fits(planned.plan, planned.plan->peak_bytes - 1);
+    ck_assert_int_eq(status_code(status), STATUS_RESOURCE_EXHAUSTED);
+    ck_assert_ptr_nonnull(strstr(status_message(status), "activations"));
+    ck_assert_ptr_nonnull(strstr(status_message(status), "the largest unit is fc1 with 4.72 MB"));
+    status_free(status);
+
+    struct plan_options wrong[] = {options_for(STRATEGY_FULL_SHARD, 3),
+                                   options_for(STRATEGY_FULL_SHARD, 2),
+                                   options_for(STRATEGY_FULL_SHARD, 2),
+                                   options_for(STRATEGY_FULL_SHARD, 2)};
+    wrong[1].rank = 2;
+    wrong[2].gathered_limit = -1;
+    wrong[3].optimizer_slots = 9;
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        struct plan *plan = NULL;
+        status = plan_build(planned.model, planned.units, planned.train,
+                            &planned.train_lowering.lowering, NULL, NULL, &wrong[i], &plan);
+        ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
+        ck_assert_ptr_null(plan);
+        status_free(status);
+    }
+    /* A trainable parameter without a gradient, here because the graph does not train. */
+    struct plan_options options = options_for(STRATEGY_FULL_SHARD, 2);
+    struct plan *plan = NULL;
+    status = plan_build(planned.model, planned.units, planned.evaluate,
+                        &planned.evaluate_lowering.lowering, NULL, NULL, &options, &plan);
+    ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(status_message(status),
+                                 "'conv1.weight' is trainable, but the loss "
+                                 "does not depend on it"));
+    status_free(status);
+    /* A view that cannot be one. */
+    for (int o = 0; o < planned.train->op_count; o++)
+        if (planned.train->ops[o].kind == OP_MAX_POOL2D) planned.train_lowering.view[o] = true;
+    status = plan_build(planned.model, planned.units, planned.train,
+                        &planned.train_lowering.lowering, NULL, NULL, &options, &plan);
+    ck_assert_int_eq(status_code(status), STATUS_INTERNAL);
+    status_free(status);
+    planned_deinit(&planned);
+}
+END_TEST
+
+START_TEST(hash_is_of_what_ranks_must_share)
+{
+    struct planned a, b;
+    struct plan_options options = options_for(STRATEGY_FULL_SHARD, 2);
+    plan_mnist(&a, 20000, options, 64, 64);
+    options.rank = 1;
+    options.collective_workspace_bytes = 128;
+    plan_mnist(&b, 20000, options, 64, 64);
+    ck_assert_uint_eq(a.plan->hash, b.plan->hash);
+    planned_deinit(&b);
+    struct plan_options others[] = {options, options, options};
+    others[0].backward_prefetch = PREFETCH_NONE;
+    others[1].optimizer = OPTIMIZER_SGD;
+    others[2].gathered_limit = 3;
+    for (int i = 0; i < 3; i++) {
+        plan_mnist(&b, 20000, others[i], 64, 64);
+        ck_assert_uint_ne(a.plan->hash, b.plan->hash);
+        planned_deinit(&b);
+    }
+    plan_mnist(&b, 1000, options, 64, 64);
+    ck_assert_uint_ne(a.plan->hash, b.plan->hash);
+    planned_deinit(&b);
+    plan_mnist(&b, 20000, options, 32, 64);
+    ck_assert_uint_ne(a.plan->hash, b.plan->hash);
+    planned_deinit(&b);
+    planned_deinit(&a);
+}
+END_TEST
+
+/* Thousands of ops and ranks are planned in well under a second (a limit that sanitizers keep too).
+ */
+START_TEST(large_models_are_quick)
+{
+    struct model *model = fixture_model_new("Deep");
+    for (int i = 0; i < 500; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "block%d", i);
+        int block = fixture_module(model, 0, name, "Block", "");
+        fixture_linear(model, block, "up", 64, 256);
+        fixture_linear(model, block, "down", 256, 64);
+    }
+    struct fixture_random random = {.state = 12345};
+    struct wrap_policy policy = {.kind = WRAP_SIZE, .min_num_params = 30000};
+    struct unit_set *units = NULL;
+    status_t status = units_build(model, &policy, 4096, &units);
+    ck_assert_ptr_null(status);
+    ck_assert_int_eq(units->unit_count, 501);
+    struct graph *graph = fixture_random_graph(&random, model, 4, true);
+    struct fixture_lowering lowering;
+    fixture_lower(&lowering, graph, &random);
+    struct plan_options options = options_for(STRATEGY_FULL_SHARD, 4096);
+    int64_t start = clock_monotonic_ns();
+    struct plan *plan = NULL;
+    status = plan_build(model, units, graph, &lowering.lowering, NULL, NULL, &options, &plan);
+    double seconds = (double)(clock_monotonic_ns() - start) * 1e-9;
+    ck_assert_msg(status == STATUS_OKAY, "%s", status_message(status));
+    printf("%d ops, %d instructions, %d buffers: %.3f s\n", graph->op_count,
+           plan->train.instruction_count, plan->train.buffer_count, seconds);
+    ck_assert_int_gt(graph->op_count, 3000);
+    ck_assert_double_lt(seconds, 5.0);
+    plan_free(plan);
+    fixture_lowering_deinit(&lowering);
+    fixture_graph_free(graph);
+    units_free(units);
+    fixture_model_free(model);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("plan");
+    TCase *tests = tcase_create("plan");
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, collectives_in_order);
+    tcase_add_test(tests, no_shard_reduces_while_backward_goes_on);
+    tcase_add_test(tests, one_rank_communicates_nothing);
+    tcase_add_test(tests, gathers_overlap_and_obey_the_limit);
+    tcase_add_test(tests, waits_are_minimal);
+    tcase_add_test(tests, sharding_saves_memory);
+    tcase_add_test(tests, fragments_are_small);
+    tcase_add_test(tests, refusals);
+    tcase_add_test(tests, hash_is_of_what_ranks_must_share);
+    tcase_add_test(tests, large_models_are_quick);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
