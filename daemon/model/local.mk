@@ -41,6 +41,7 @@ tests_unit_test_gradients_LDADD = libmodel.a libkernels.a libops.a libyamldoc.a 
   $(YAML_LIBS) $(DNNL_LIBS) $(OPENMP_CFLAGS) $(CHECK_LIBS) -lm
 endif
 EXTRA_DIST += \
+  docs/model-file.md \
   tests/golden/graph-mnist-evaluate.txt \
   tests/golden/graph-mnist-train-channels-last.txt \
   tests/golden/graph-mnist-train.txt

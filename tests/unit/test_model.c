@@ -242,7 +242,7 @@ START_TEST(blocks_nest_and_repeat)
                      72 + 64 + 72 + 3 * (8 * 16 + 16 + 16 * 8 + 8) + 36);
     model_free(model);
     free(text);
-    parse(residual); /* a path into a list and a block is as good; shapes come later */
+    model_free(parse(residual)); /* a path into a list and a block is as good; shapes come later */
 }
 END_TEST
 
@@ -770,6 +770,46 @@ START_TEST(size_is_limited)
 }
 END_TEST
 
+/* The `index`th example in the document that starts like ```yaml; the caller frees. */
+static char *documented_example(const char *document, int index)
+{
+    const char *start = document;
+    for (int i = 0; i <= index; i++) {
+        start = strstr(start, "\n```yaml\n");
+        ck_assert(start != NULL);
+        start += strlen("\n```yaml\n");
+    }
+    return mem_strndup(start, (size_t)(strstr(start, "\n```") - start) + 1);
+}
+
+START_TEST(documented_examples_are_right)
+{
+    const char *root = getenv("srcdir");
+    char *path = file_path_join(root ? root : ".", "docs/model-file.md");
+    struct buf document = {0};
+    status_t status = file_read(path, 1 << 20, &document);
+    ck_assert_msg(!status, "%s", status_message(status));
+    free(path);
+
+    char *text = documented_example(buf_text(&document), 0);
+    ck_assert_msg(strstr(buf_text(&mnist), strstr(text, "modules:")) != NULL,
+                  "the document shows another network than examples/mnist/net.yaml");
+    model_free(parse(text));
+    free(text);
+
+    char *blocks = documented_example(buf_text(&document), 1);
+    text = mem_printf("name: R\ninput: [3, 32, 32]\nclasses: 10\n%s"
+                      "loss: cross_entropy(output, target)\n",
+                      blocks);
+    struct model *model = parse(text);
+    ck_assert_int_ge(model_find_parameter(model, "layers.0.conv1.weight"), 0);
+    model_free(model);
+    free(blocks);
+    free(text);
+    buf_deinit(&document);
+}
+END_TEST
+
 static unsigned random_state;
 
 static unsigned next_random(unsigned below)
@@ -847,6 +887,7 @@ int main(void)
     tcase_add_test(tests, names_are_limited);
     tcase_add_test(tests, patterns_are_limited);
     tcase_add_test(tests, size_is_limited);
+    tcase_add_test(tests, documented_examples_are_right);
     tcase_add_test(tests, random_changes_do_no_harm);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
