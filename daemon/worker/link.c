@@ -52,7 +52,7 @@ static void send_hello(struct link *link)
     Fsdpd__V1__Hello hello = FSDPD__V1__HELLO__INIT;
     hello.id = (char *)link->id;
     hello.device = (char *)link->options->device;
-    hello.version = PACKAGE_VERSION;
+    hello.version = (char *)PACKAGE_VERSION;
     hello.memory_bytes = link->memory_bytes;
     hello.pid = getpid();
     hello.address = link->address;
