@@ -13,6 +13,7 @@
 #include <netdb.h>
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -240,20 +241,28 @@ struct gloo_link {
 namespace
 {
 
-/* Gloo 0.5 crashes on a name that does not resolve. */
-void check_resolves(const char *address)
+/* Whether this host can listen on the address. Gloo 0.5 crashes on a name that does not resolve, and
+ * leaks on an address that is not this host's. */
+void check_address(const char *address)
 {
     struct addrinfo hints = {}, *found = nullptr;
     hints.ai_socktype = SOCK_STREAM;
     int error = getaddrinfo(address, nullptr, &hints, &found);
     if (error != 0) throw std::runtime_error(gai_strerror(error));
+    bool bound = false;
+    for (struct addrinfo *a = found; a != nullptr && !bound; a = a->ai_next) {
+        int fd = socket(a->ai_family, a->ai_socktype | SOCK_CLOEXEC, a->ai_protocol);
+        bound = fd >= 0 && bind(fd, a->ai_addr, a->ai_addrlen) == 0;
+        if (fd >= 0) close(fd);
+    }
     freeaddrinfo(found);
+    if (!bound) throw std::runtime_error("it is not an address of this host");
 }
 
 std::shared_ptr<gloo::rendezvous::Context> join(int rank, int world, const char *address,
                                                 gloo::rendezvous::Store &store, int64_t timeout_ms)
 {
-    check_resolves(address);
+    check_address(address);
     gloo::transport::tcp::attr attributes;
     attributes.hostname = address;
     auto device = gloo::transport::tcp::CreateDevice(attributes);
