@@ -229,6 +229,11 @@ void lane_wait_event(struct lane_queue *lane, struct event *event)
     lane->device->table->wait_event(lane, event);
 }
 
+void lane_label(struct lane_queue *lane, const char *label)
+{
+    lane->label = label;
+}
+
 status_t lane_call(struct lane_queue *lane, status_t (*function)(void *argument), void *argument)
 {
     if (lane->device->table->call == NULL)

@@ -72,6 +72,10 @@ void lane_record(struct lane_queue *lane, struct event *event);
 /* What is enqueued on `lane` from now on waits for the event's last recording. */
 void lane_wait_event(struct lane_queue *lane, struct event *event);
 
+/* What is enqueued from now on is called `label` in errors; the text must live until the work ran.
+ */
+void lane_label(struct lane_queue *lane, const char *label);
+
 /* Enqueues a call on the lane; only lanes that are threads (the cpu's) can: UNIMPLEMENTED
  * otherwise. This is how host communicators run. `argument` must stay valid until it ran. */
 status_t lane_call(struct lane_queue *lane, status_t (*function)(void *argument),

@@ -61,6 +61,7 @@ struct device {
 struct lane_queue {
     struct device *device;
     enum lane kind;
+    const char *label; /* of what is enqueued next; NULL: none */
 };
 
 struct event {

@@ -56,6 +56,10 @@ const struct plan *executor_plan(const struct executor *executor);
 /* The step in progress, and those to come, fail with ABORTED. From any thread. */
 void executor_abort(struct executor *executor, const char *why);
 
+/* For tests: from now on the work arena is full of NaNs before every step, and a unit's gathered
+ * buffer after it was freed, so that whoever reads what is not there yet or any more is found. */
+void executor_set_poison(struct executor *executor, bool on);
+
 /* Measured: the device's peak of allocated bytes for this executor's arenas (equals
  * plan.peak_bytes), and of those the bytes of pages that were really touched (0 if unknown). */
 uint64_t executor_memory_peak(const struct executor *executor);

@@ -241,8 +241,8 @@ struct gloo_link {
 namespace
 {
 
-/* Whether this host can listen on the address. Gloo 0.5 crashes on a name that does not resolve, and
- * leaks on an address that is not this host's. */
+/* Whether this host can listen on the address. Gloo 0.5 crashes on a name that does not resolve,
+ * and leaks on an address that is not this host's. */
 void check_address(const char *address)
 {
     struct addrinfo hints = {}, *found = nullptr;

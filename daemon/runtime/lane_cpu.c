@@ -26,6 +26,7 @@ enum { MAX_OPTIMIZER_SLOTS = 2 };
 
 struct work {
     enum work_kind kind;
+    const char *label;
     union {
         struct {
             status_t (*function)(void *argument);
@@ -156,8 +157,7 @@ static status_t work_run(struct work *work)
         struct device_graph *graph = work->launch.graph;
         int op = work->launch.op;
         if (graph->prepared[op] == NULL) return STATUS_OKAY; /* a view */
-        status_t status = kernel_run(graph->prepared[op], &work->launch.call);
-        return status_wrap(status, "op %d, %s", op, graph->graph->ops[op].name);
+        return kernel_run(graph->prepared[op], &work->launch.call);
     }
     case WORK_OPTIMIZE: optimize(work); return STATUS_OKAY;
     case WORK_RECORD:
@@ -191,6 +191,7 @@ static void *lane_main(void *argument)
             int64_t start = clock_monotonic_ns();
             status = work_run(&work);
             atomic_fetch_add(&lane->busy_ns, clock_monotonic_ns() - start);
+            if (work.label != NULL) status = status_wrap(status, "%s", work.label);
         }
 
         pthread_mutex_lock(&lane->lock);
@@ -286,7 +287,9 @@ static void enqueue(struct lane_queue *base, const struct work *work)
     pthread_mutex_lock(&lane->lock);
     /* Everything that queued work waits for was enqueued before it, so room comes. */
     while (lane->count == RING_SIZE) pthread_cond_wait(&lane->room, &lane->lock);
-    lane->ring[(lane->head + lane->count++) % RING_SIZE] = *work;
+    struct work *slot = &lane->ring[(lane->head + lane->count++) % RING_SIZE];
+    *slot = *work;
+    slot->label = base->label;
     pthread_cond_signal(&lane->filled);
     pthread_mutex_unlock(&lane->lock);
 }

@@ -8,6 +8,7 @@ libruntime_a_SOURCES = \
   %D%/device_cpu.c \
   %D%/device_null.c \
   %D%/device_table.h \
+  %D%/executor.c %D%/executor.h \
   %D%/gloo_link.cc %D%/gloo_link.h \
   %D%/host_memory.c \
   %D%/lane_cpu.c \

@@ -186,14 +186,16 @@ START_TEST(test_sticky_error)
     struct trace worse = {values, &count, 3, 0, "second"};
     struct trace other = {other_values, &other_count, 4, 0, NULL};
     ck_assert_ptr_null(lane_call(a, append, &fine));
+    lane_label(a, "the second call");
     ck_assert_ptr_null(lane_call(a, append, &bad));
+    lane_label(a, NULL);
     ck_assert_ptr_null(lane_call(a, append, &worse));
     lane_record(a, event);
     lane_wait_event(b, event);
     ck_assert_ptr_null(lane_call(b, append, &other));
     ck_assert_ptr_null(lane_wait(b, 5000));
     ck_assert_int_eq(other_count, 1);
-    check_error(lane_wait(a, 5000), STATUS_DATA_LOSS, "first");
+    check_error(lane_wait(a, 5000), STATUS_DATA_LOSS, "the second call: first");
     ck_assert_int_eq(count, 2);
     ck_assert_ptr_null(lane_wait(a, 5000)); /* told once */
     ck_assert_ptr_null(lane_call(a, append, &fine));

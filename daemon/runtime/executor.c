@@ -1,0 +1,463 @@
+/*
+ * The executor. When it is made it allocates the plan's two arenas, opens the lanes, makes one
+ * event per instruction that another lane waits for, and works out every instruction's addresses. A
+ * step then only walks the list, enqueues, and waits for the lanes; device memory is reached
+ * through lanes alone, so that any device will do.
+ *
+ * One thread owns an executor; executor_abort may come from any.
+ */
+#include "runtime/executor.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "kernels/kernels.h"
+
+enum { MAX_SLOTS = 2 };
+
+/* An instruction with everything that does not change from step to step. */
+struct action {
+    char *label;         /* for errors */
+    struct event *fires; /* NULL unless another lane waits for it */
+    char *source, *target, *workspace;
+    size_t count; /* elements that a collective or the optimizer works on */
+    float *slots[MAX_SLOTS];
+    struct kernel_call call;
+};
+
+struct program {
+    const struct plan_program *plan;
+    struct device_graph *graph;
+    struct action *actions;
+    char *input, *target, *stats;
+    uint64_t input_bytes, target_bytes;
+    enum lane stats_lane; /* that has the last word on the statistics */
+};
+
+struct executor {
+    struct device *device;
+    struct comm *comm; /* NULL for one rank */
+    const struct plan *plan;
+    uint64_t seed;
+    int64_t timeout_ms;
+    char *state, *work; /* the arenas */
+    struct lane_queue *lanes[LANE_COUNT];
+    struct program train, evaluate;
+    float stats_in[PLAN_STATS_COUNT], stats_out[PLAN_STATS_COUNT]; /* host side of a step */
+    uint64_t allocated_before, peak;                               /* the device's books */
+    void *poison;         /* NaNs, as large as the work arena; NULL: off */
+    pthread_mutex_t lock; /* guards what follows */
+    status_t aborted;
+};
+
+static char *buffer_memory(const struct executor *executor, const struct plan_program *program,
+                           int buffer)
+{
+    if (buffer < 0) return NULL;
+    const struct plan_buffer *b = &program->buffers[buffer];
+    return (b->state ? executor->state : executor->work) + b->offset;
+}
+
+static char *value_memory(const struct executor *executor, const struct plan_program *program,
+                          int value)
+{
+    if (value < 0 || program->buffer_of_value[value] < 0) return NULL;
+    return buffer_memory(executor, program, program->buffer_of_value[value]) +
+           program->offset_of_value[value];
+}
+
+static int find_buffer(const struct plan_program *program, enum buffer_class class, int unit,
+                       int slot)
+{
+    for (int b = 0; b < program->buffer_count; b++) {
+        const struct plan_buffer *buffer = &program->buffers[b];
+        if (buffer->class == class && buffer->unit == unit &&
+            (class != BUFFER_OPTIMIZER || buffer->slot == slot))
+            return b;
+    }
+    return -1;
+}
+
+static char *label_of(const struct executor *executor, const struct program *program, int i)
+{
+    const struct plan_instruction *instruction = &program->plan->instructions[i];
+    struct buf text = {0};
+    buf_printf(&text, "%s step, instruction %d, %s",
+               program == &executor->train ? "training" : "evaluation", i,
+               plan_instruction_name(instruction->kind));
+    if (instruction->op >= 0)
+        buf_printf(&text, " of op %d, %s", instruction->op,
+                   program->plan->graph->ops[instruction->op].name);
+    if (instruction->unit >= 0)
+        buf_printf(&text, " of unit %s", executor->plan->units->units[instruction->unit].name);
+    return buf_take(&text);
+}
+
+static void prepare_compute(const struct executor *executor, const struct program *program,
+                            const struct plan_instruction *instruction, struct action *action)
+{
+    const struct graph_op *op = &program->plan->graph->ops[instruction->op];
+    for (int i = 0; i < OP_MAX_INPUTS; i++)
+        action->call.inputs[i] = value_memory(executor, program->plan, op->inputs[i]);
+    for (int i = 0; i < OP_MAX_OUTPUTS; i++)
+        action->call.outputs[i] = value_memory(executor, program->plan, op->outputs[i]);
+    action->call.workspace = action->workspace;
+    action->call.seed = executor->seed;
+    action->call.rank = (uint32_t)executor->plan->options.rank;
+}
+
+static void prepare_action(const struct executor *executor, const struct program *program, int i)
+{
+    const struct plan_program *plan = program->plan;
+    const struct plan_instruction *instruction = &plan->instructions[i];
+    const struct plan_options *options = &executor->plan->options;
+    struct action *action = &program->actions[i];
+    const struct flat_parameter *flat =
+        instruction->unit >= 0 ? &executor->plan->units->units[instruction->unit].flat : NULL;
+    action->label = label_of(executor, program, i);
+    action->source = buffer_memory(executor, plan, instruction->source);
+    action->target = buffer_memory(executor, plan, instruction->target);
+    action->workspace = buffer_memory(executor, plan, instruction->workspace);
+    switch (instruction->kind) {
+    case INSTRUCTION_COMPUTE: prepare_compute(executor, program, instruction, action); break;
+    case INSTRUCTION_ALL_GATHER:
+    case INSTRUCTION_REDUCE_SCATTER: action->count = (size_t)flat->shard; break;
+    case INSTRUCTION_ALL_REDUCE: action->count = (size_t)flat->padded; break;
+    case INSTRUCTION_REDUCE_STATS: action->count = PLAN_STATS_COUNT; break;
+    case INSTRUCTION_OPTIMIZER:
+        action->count = plan->buffers[instruction->target].bytes / sizeof(float);
+        for (int slot = 0; slot < options->optimizer_slots && slot < MAX_SLOTS; slot++)
+            action->slots[slot] = (float *)buffer_memory(executor, plan,
+                                                         find_buffer(plan, BUFFER_OPTIMIZER,
+                                                                     instruction->unit, slot));
+        break;
+    case INSTRUCTION_FREE: action->count = plan->buffers[instruction->source].bytes; break;
+    case INSTRUCTION_COPY_BATCH: break;
+    }
+}
+
+static status_t prepare_program(struct executor *executor, struct program *program,
+                                const struct plan_program *plan, struct device_graph *graph)
+{
+    if (plan->graph == NULL) return STATUS_OKAY;
+    program->plan = plan;
+    program->graph = graph;
+    program->actions = mem_alloc_array((size_t)plan->instruction_count, sizeof *program->actions);
+    program->input = value_memory(executor, plan, plan->graph->input);
+    program->target = value_memory(executor, plan, plan->graph->target);
+    program->input_bytes = tensor_bytes(&plan->graph->values[plan->graph->input].type);
+    program->target_bytes = tensor_bytes(&plan->graph->values[plan->graph->target].type);
+    program->stats = buffer_memory(executor, plan, find_buffer(plan, BUFFER_STATS, -1, 0));
+    program->stats_lane = LANE_COMPUTE;
+    for (int i = 0; i < plan->instruction_count; i++) {
+        const struct plan_instruction *instruction = &plan->instructions[i];
+        prepare_action(executor, program, i);
+        if (instruction->kind == INSTRUCTION_REDUCE_STATS) program->stats_lane = instruction->lane;
+        for (int w = 0; w < instruction->wait_count; w++) {
+            struct action *awaited = &program->actions[instruction->waits[w]];
+            if (awaited->fires == NULL) TRY(event_new(executor->device, &awaited->fires));
+        }
+    }
+    return STATUS_OKAY;
+}
+
+static status_t check_arguments(const struct plan *plan, const struct comm *comm,
+                                const struct device_graph *train,
+                                const struct device_graph *evaluate)
+{
+    int world = comm != NULL ? comm_world(comm) : 1, rank = comm != NULL ? comm_rank(comm) : 0;
+    if (world != plan->options.world || rank != plan->options.rank)
+        return status_new(STATUS_INTERNAL, "the plan is for rank %d of %d, the group's is %d of %d",
+                          plan->options.rank, plan->options.world, rank, world);
+    if (plan->options.optimizer_slots > MAX_SLOTS)
+        return status_new(STATUS_INTERNAL, "the plan has %d optimizer slots; at most %d are known",
+                          plan->options.optimizer_slots, MAX_SLOTS);
+    if ((plan->train.graph != NULL && train == NULL) ||
+        (plan->evaluate.graph != NULL && evaluate == NULL))
+        return status_new(STATUS_INTERNAL, "a graph of the plan was not lowered");
+    return STATUS_OKAY;
+}
+
+static void note_memory(struct executor *executor)
+{
+    uint64_t allocated = device_allocated_bytes(executor->device);
+    if (allocated > executor->allocated_before + executor->peak)
+        executor->peak = allocated - executor->allocated_before;
+}
+
+static status_t prepare(struct executor *executor, struct device_graph *train,
+                        struct device_graph *evaluate)
+{
+    const struct plan *plan = executor->plan;
+    executor->allocated_before = device_allocated_bytes(executor->device);
+    TRY(device_allocate(executor->device, plan->state_bytes, (void **)&executor->state));
+    TRY(device_allocate(executor->device, plan->work_bytes, (void **)&executor->work));
+    note_memory(executor);
+    for (int lane = 0; lane < LANE_COUNT; lane++)
+        TRY(lane_open(executor->device, (enum lane)lane, &executor->lanes[lane]));
+    TRY(prepare_program(executor, &executor->train, &plan->train, train));
+    return prepare_program(executor, &executor->evaluate, &plan->evaluate, evaluate);
+}
+
+status_t executor_new(struct device *device, struct comm *comm, const struct plan *plan,
+                      struct device_graph *train, struct device_graph *evaluate, uint64_t seed,
+                      int64_t timeout_ms, struct executor **result)
+{
+    TRY(check_arguments(plan, comm, train, evaluate));
+    struct executor *executor = mem_alloc(sizeof *executor);
+    executor->device = device;
+    executor->comm = comm;
+    executor->plan = plan;
+    executor->seed = seed;
+    executor->timeout_ms = timeout_ms;
+    pthread_mutex_init(&executor->lock, NULL);
+    status_t status = prepare(executor, train, evaluate);
+    if (status != NULL) {
+        executor_free(executor);
+        return status;
+    }
+    *result = executor;
+    return STATUS_OKAY;
+}
+
+static void program_deinit(struct program *program)
+{
+    for (int i = 0; program->actions != NULL && i < program->plan->instruction_count; i++) {
+        event_free(program->actions[i].fires);
+        free(program->actions[i].label);
+    }
+    free(program->actions);
+}
+
+void executor_free(struct executor *executor)
+{
+    if (executor == NULL) return;
+    for (int lane = 0; lane < LANE_COUNT; lane++) lane_close(executor->lanes[lane]);
+    program_deinit(&executor->train);
+    program_deinit(&executor->evaluate);
+    device_release(executor->device, executor->work);
+    device_release(executor->device, executor->state);
+    status_free(executor->aborted);
+    pthread_mutex_destroy(&executor->lock);
+    free(executor->poison);
+    free(executor);
+}
+
+void executor_set_poison(struct executor *executor, bool on)
+{
+    free(executor->poison);
+    executor->poison = NULL;
+    if (!on || executor->plan->work_bytes == 0) return;
+    executor->poison = mem_alloc(executor->plan->work_bytes);
+    memset(executor->poison, 0xff, executor->plan->work_bytes); /* as floats: NaN */
+}
+
+static status_t aborted(struct executor *executor)
+{
+    pthread_mutex_lock(&executor->lock);
+    status_t status = status_copy(executor->aborted);
+    pthread_mutex_unlock(&executor->lock);
+    return status;
+}
+
+static status_t issue(struct executor *executor, struct program *program, int i,
+                      const struct step_input *input)
+{
+    const struct plan_instruction *instruction = &program->plan->instructions[i];
+    struct action *action = &program->actions[i];
+    struct lane_queue *lane = executor->lanes[instruction->lane];
+    float scale = 1.0f / (float)executor->plan->options.world;
+    switch (instruction->kind) {
+    case INSTRUCTION_COPY_BATCH:
+        TRY(lane_copy(lane, program->input, input->input, program->input_bytes));
+        TRY(lane_copy(lane, program->target, input->target, program->target_bytes));
+        return lane_copy(lane, program->stats, executor->stats_in, sizeof executor->stats_in);
+    case INSTRUCTION_ALL_GATHER:
+        return comm_all_gather(executor->comm, lane, (float *)action->source,
+                               (float *)action->target, action->count);
+    case INSTRUCTION_COMPUTE:
+        action->call.step = input->step;
+        return lane_launch(lane, program->graph, instruction->op, &action->call);
+    case INSTRUCTION_FREE:
+        if (executor->poison == NULL) return STATUS_OKAY;
+        return lane_copy(lane, action->source, executor->poison, action->count);
+    case INSTRUCTION_REDUCE_SCATTER:
+        return comm_reduce_scatter(executor->comm, lane, (float *)action->source,
+                                   (float *)action->target, action->count, scale,
+                                   action->workspace);
+    case INSTRUCTION_ALL_REDUCE:
+        return comm_all_reduce(executor->comm, lane, (float *)action->target, action->count, scale,
+                               action->workspace);
+    case INSTRUCTION_REDUCE_STATS:
+        return comm_all_reduce(executor->comm, lane, (float *)action->target, action->count, 1.0f,
+                               action->workspace);
+    case INSTRUCTION_OPTIMIZER:
+        return lane_optimize(lane, &input->optimizer, action->count, (float *)action->target,
+                             (float *)action->source, action->slots);
+    }
+    return status_new(STATUS_INTERNAL, "unknown kind of instruction %d", (int)instruction->kind);
+}
+
+static status_t issue_all(struct executor *executor, struct program *program,
+                          const struct step_input *input)
+{
+    const struct plan_program *plan = program->plan;
+    for (int i = 0; i < plan->instruction_count; i++) {
+        const struct plan_instruction *instruction = &plan->instructions[i];
+        struct lane_queue *lane = executor->lanes[instruction->lane];
+        for (int w = 0; w < instruction->wait_count; w++)
+            lane_wait_event(lane, program->actions[instruction->waits[w]].fires);
+        lane_label(lane, program->actions[i].label);
+        TRY(issue(executor, program, i, input));
+        if (program->actions[i].fires != NULL) lane_record(lane, program->actions[i].fires);
+    }
+    struct lane_queue *lane = executor->lanes[program->stats_lane];
+    lane_label(lane, NULL);
+    return lane_copy(lane, executor->stats_out, program->stats, sizeof executor->stats_out);
+}
+
+/* Waits for every lane, also after an error: nothing may be running when a step returns. */
+static status_t wait_all(struct executor *executor)
+{
+    status_t status = STATUS_OKAY;
+    for (int lane = 0; lane < LANE_COUNT; lane++) {
+        status_t lane_status = lane_wait(executor->lanes[lane], executor->timeout_ms);
+        if (lane_status != NULL && status == NULL && executor->comm != NULL)
+            comm_abort(executor->comm, status_message(lane_status));
+        status = status_first(status, lane_status);
+    }
+    return status;
+}
+
+static status_t run_program(struct executor *executor, struct program *program,
+                            const struct step_input *input, struct step_result *result)
+{
+    if (program->plan == NULL)
+        return status_new(STATUS_FAILED_PRECONDITION, "the plan has no program for this step");
+    TRY(aborted(executor));
+    int64_t start = clock_monotonic_ns();
+    int64_t compute = lane_busy_ns(executor->lanes[LANE_COMPUTE]);
+    int64_t comm = lane_busy_ns(executor->lanes[LANE_COMM]);
+    executor->stats_in[PLAN_STAT_SAMPLES] = (float)input->samples;
+    executor->stats_in[PLAN_STAT_SIGNAL] = input->signal;
+    if (executor->poison != NULL) {
+        lane_label(executor->lanes[LANE_COPY], NULL);
+        TRY(lane_copy(executor->lanes[LANE_COPY], executor->work, executor->poison,
+                      executor->plan->work_bytes));
+        TRY(wait_all(executor));
+    }
+    status_t status = issue_all(executor, program, input);
+    status = status_first(status, wait_all(executor));
+    note_memory(executor);
+    if (status != NULL) {
+        /* Aborted: that is the reason, whatever a lane says. */
+        status_t reason = aborted(executor);
+        return reason != NULL ? status_first(reason, status) : status;
+    }
+    struct step_result measured = {.step_ns = clock_monotonic_ns() - start,
+                                   .compute_ns =
+                                       lane_busy_ns(executor->lanes[LANE_COMPUTE]) - compute,
+                                   .comm_ns = lane_busy_ns(executor->lanes[LANE_COMM]) - comm};
+    if (measured.step_ns > measured.compute_ns)
+        measured.exposed_comm_ns = measured.step_ns - measured.compute_ns;
+    memcpy(measured.stats, executor->stats_out, sizeof measured.stats);
+    *result = measured;
+    return STATUS_OKAY;
+}
+
+status_t executor_train_step(struct executor *executor, const struct step_input *input,
+                             struct step_result *result)
+{
+    return run_program(executor, &executor->train, input, result);
+}
+
+status_t executor_evaluate_step(struct executor *executor, const struct step_input *input,
+                                struct step_result *result)
+{
+    return run_program(executor, &executor->evaluate, input, result);
+}
+
+/* The unit's parameter shard; its elements and where in the flat parameter it starts. */
+static char *shard_memory(const struct executor *executor, int unit, int64_t *start, int64_t *count)
+{
+    const struct plan *plan = executor->plan;
+    const struct flat_parameter *flat = &plan->units->units[unit].flat;
+    const struct plan_program *program = plan->train.graph != NULL ? &plan->train : &plan->evaluate;
+    bool sharded = plan->options.strategy == STRATEGY_FULL_SHARD;
+    *start = sharded ? flat->shard * plan->options.rank : 0;
+    *count = sharded ? flat->shard : flat->padded;
+    return buffer_memory(executor, program, find_buffer(program, BUFFER_SHARD, unit, 0));
+}
+
+size_t executor_shard_elements(const struct executor *executor, int unit)
+{
+    int64_t start, count;
+    return shard_memory(executor, unit, &start, &count) != NULL ? (size_t)count : 0;
+}
+
+status_t executor_set_parameter(struct executor *executor, int parameter, const float *values)
+{
+    const struct plan *plan = executor->plan;
+    if (parameter < 0 || parameter >= plan->model->parameter_count)
+        return status_new(STATUS_INTERNAL, "parameter %d of %d", parameter,
+                          plan->model->parameter_count);
+    const struct parameter *info = &plan->model->parameters[parameter];
+    int owner = info->tied_to >= 0 ? info->tied_to : parameter;
+    int unit = plan->units->unit_of_parameter[owner];
+    const struct flat_parameter *flat = &plan->units->units[unit].flat;
+    int64_t shard_start, shard_count;
+    char *shard = shard_memory(executor, unit, &shard_start, &shard_count);
+    for (int i = 0; i < flat->parameter_count && shard != NULL; i++) {
+        if (flat->parameters[i] != owner) continue;
+        int64_t start = flat->offsets[i], end = start + tensor_element_count(&info->type);
+        int64_t from = start > shard_start ? start : shard_start;
+        int64_t to = end < shard_start + shard_count ? end : shard_start + shard_count;
+        if (from >= to) return STATUS_OKAY; /* another rank's */
+        struct lane_queue *lane = executor->lanes[LANE_COPY];
+        lane_label(lane, NULL);
+        TRY(lane_copy(lane, shard + (size_t)(from - shard_start) * sizeof(float),
+                      values + (from - start), (size_t)(to - from) * sizeof(float)));
+        return lane_wait(lane, executor->timeout_ms);
+    }
+    return status_new(STATUS_INTERNAL, "parameter %s is in no unit", info->name);
+}
+
+status_t executor_read_shard(struct executor *executor, int unit, float *values)
+{
+    int64_t start, count;
+    const char *shard = shard_memory(executor, unit, &start, &count);
+    struct lane_queue *lane = executor->lanes[LANE_COPY];
+    if (shard == NULL) return STATUS_OKAY;
+    lane_label(lane, NULL);
+    TRY(lane_copy(lane, values, shard, (size_t)count * sizeof(float)));
+    return lane_wait(lane, executor->timeout_ms);
+}
+
+const struct plan *executor_plan(const struct executor *executor)
+{
+    return executor->plan;
+}
+
+void executor_abort(struct executor *executor, const char *why)
+{
+    pthread_mutex_lock(&executor->lock);
+    if (executor->aborted == NULL)
+        executor->aborted = status_new(STATUS_ABORTED, "the step was aborted: %s", why);
+    pthread_mutex_unlock(&executor->lock);
+    if (executor->comm != NULL) comm_abort(executor->comm, why);
+}
+
+uint64_t executor_memory_peak(const struct executor *executor)
+{
+    return executor->peak;
+}
+
+uint64_t executor_memory_touched(const struct executor *executor)
+{
+    return device_touched_bytes(executor->device, executor->state) +
+           device_touched_bytes(executor->device, executor->work);
+}
