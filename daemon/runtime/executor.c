@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "kernels/kernels.h"
@@ -320,15 +321,19 @@ static status_t issue_all(struct executor *executor, struct program *program,
     return lane_copy(lane, executor->stats_out, program->stats, sizeof executor->stats_out);
 }
 
-/* Waits for every lane, also after an error: nothing may be running when a step returns. */
+/*
+ * Waits for every lane, also after an error: nothing may be running when a step returns.
+ * Collectives have deadlines of their own and know more of the cause, so theirs comes first.
+ */
 static status_t wait_all(struct executor *executor)
 {
+    static const enum lane order[] = {LANE_COMM, LANE_COPY, LANE_COMPUTE};
     status_t status = STATUS_OKAY;
-    for (int lane = 0; lane < LANE_COUNT; lane++) {
-        status_t lane_status = lane_wait(executor->lanes[lane], executor->timeout_ms);
-        if (lane_status != NULL && status == NULL && executor->comm != NULL)
-            comm_abort(executor->comm, status_message(lane_status));
-        status = status_first(status, lane_status);
+    for (int i = 0; i < LANE_COUNT; i++) {
+        status_t failed = lane_wait(executor->lanes[order[i]], 2 * executor->timeout_ms);
+        if (failed != NULL && executor->comm != NULL)
+            comm_abort(executor->comm, status_message(failed));
+        status = status_first(status, failed);
     }
     return status;
 }
