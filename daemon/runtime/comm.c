@@ -56,9 +56,22 @@ int comm_world(const struct comm *comm)
     return comm->world;
 }
 
+/*
+ * All pieces together take up 1 MiB: on two ranks, pieces of 512 KiB keep the messages few, and
+ * their cost is in the plan of every job. A piece is at least 4 KiB.
+ */
+size_t comm_chunk_elements(int world)
+{
+    enum { TOTAL_BYTES = 1 << 20, LEAST = 1024, LINE_BYTES = 64 };
+    if (world < 2) return LEAST;
+    size_t lines = TOTAL_BYTES / 2 / LINE_BYTES / (size_t)(world - 1);
+    size_t elements = lines * (LINE_BYTES / sizeof(float));
+    return elements > LEAST ? elements : LEAST;
+}
+
 uint64_t comm_workspace_bytes(int world)
 {
-    return world > 1 ? (uint64_t)world * 2 * COMM_CHUNK_ELEMENTS * sizeof(float) : 0;
+    return world > 1 ? (uint64_t)(world - 1) * 2 * comm_chunk_elements(world) * sizeof(float) : 0;
 }
 
 uint64_t comm_bytes_sent(const struct comm *comm)

@@ -17,8 +17,8 @@
 
 enum {
     WINDOW = 16,           /* chunks offered to a peer at a time */
-    SMALL_ELEMENTS = 2048, /* an all_reduce up to this size is one exchange of everything */
-    CHUNK_BYTES = COMM_CHUNK_ELEMENTS * sizeof(float),
+    SMALL_ELEMENTS = 2048, /* an all_reduce up to this size is one exchange of everything; at most
+                              two chunks */
 };
 
 /* The memory that a collective exchanges with one peer. */
@@ -31,6 +31,7 @@ struct gloo_peer {
 struct gloo_comm {
     struct comm base;
     struct gloo_link *link;
+    size_t chunk;            /* elements */
     struct gloo_peer *peers; /* (world); open only during a collective */
     const float **parts;     /* (world): scratch for kernel_sum_ordered */
     char token;              /* what a barrier sends */
@@ -53,15 +54,20 @@ static size_t least(size_t a, size_t b)
     return a < b ? a : b;
 }
 
-static size_t chunks_of(size_t elements)
+static size_t chunks_of(const struct gloo_comm *comm, size_t elements)
 {
-    return (elements + COMM_CHUNK_ELEMENTS - 1) / COMM_CHUNK_ELEMENTS;
+    return (elements + comm->chunk - 1) / comm->chunk;
 }
 
-/* Bytes of the chunk'th chunk of `elements`. */
-static size_t chunk_bytes(size_t elements, size_t chunk)
+static size_t chunk_start_bytes(const struct gloo_comm *comm, size_t chunk)
 {
-    return least(elements - chunk * COMM_CHUNK_ELEMENTS, COMM_CHUNK_ELEMENTS) * sizeof(float);
+    return chunk * comm->chunk * sizeof(float);
+}
+
+/* Of the chunk'th chunk of `elements`. */
+static size_t chunk_bytes(const struct gloo_comm *comm, size_t elements, size_t chunk)
+{
+    return least(elements - chunk * comm->chunk, comm->chunk) * sizeof(float);
 }
 
 static status_t send_to(struct gloo_comm *comm, struct gloo_buffer *buffer, uint64_t tag,
@@ -77,9 +83,12 @@ static int nth_peer(const struct gloo_comm *comm, int i)
     return (comm->base.rank + i) % comm->base.world;
 }
 
-static char *scratch_of(const struct comm_call *call, int peer, size_t chunk)
+/* Where a peer's even or odd chunk goes. */
+static char *scratch_of(const struct gloo_comm *comm, const struct comm_call *call, int peer,
+                        size_t chunk)
 {
-    return call->workspace + ((size_t)peer * 2 + chunk % 2) * CHUNK_BYTES;
+    size_t place = (size_t)(peer < comm->base.rank ? peer : peer - 1);
+    return call->workspace + (place * 2 + chunk % 2) * comm->chunk * sizeof(float);
 }
 
 static status_t gloo_all_gather(struct gloo_comm *comm, const struct comm_call *call,
@@ -139,9 +148,10 @@ static status_t offer_chunk(struct gloo_comm *comm, const struct reduction *r, s
     for (int i = 1; i < comm->base.world; i++) {
         int p = nth_peer(comm, i);
         size_t count = slice_count(r, p), start = slice_start(r, p);
-        if (chunk >= chunks_of(count)) continue;
+        if (chunk >= chunks_of(comm, count)) continue;
         TRY(send_to(comm, comm->peers[p].data, tag_of(r->call, 0, chunk),
-                    start * sizeof(float) + chunk * CHUNK_BYTES, chunk_bytes(count, chunk)));
+                    start * sizeof(float) + chunk_start_bytes(comm, chunk),
+                    chunk_bytes(comm, count, chunk)));
     }
     return STATUS_OKAY;
 }
@@ -149,24 +159,24 @@ static status_t offer_chunk(struct gloo_comm *comm, const struct reduction *r, s
 /* Makes room for chunk `chunk` of this rank's slice from every peer. */
 static status_t expect_chunk(struct gloo_comm *comm, const struct reduction *r, size_t chunk)
 {
-    if (chunk >= chunks_of(r->mine)) return STATUS_OKAY;
+    if (chunk >= chunks_of(comm, r->mine)) return STATUS_OKAY;
     for (int i = 1; i < comm->base.world; i++)
         TRY(gloo_receive(comm->peers[nth_peer(comm, i)].scratch, tag_of(r->call, 0, chunk),
-                         chunk % 2 * CHUNK_BYTES, chunk_bytes(r->mine, chunk)));
+                         chunk_start_bytes(comm, chunk % 2), chunk_bytes(comm, r->mine, chunk)));
     return STATUS_OKAY;
 }
 
 static status_t sum_chunk(struct gloo_comm *comm, const struct reduction *r, size_t chunk)
 {
     int rank = comm->base.rank;
-    size_t start = chunk * COMM_CHUNK_ELEMENTS;
+    size_t start = chunk * comm->chunk;
     for (int i = 1; i < comm->base.world; i++)
         TRY(gloo_wait_received(comm->peers[nth_peer(comm, i)].scratch, r->deadline_ns));
     for (int p = 0; p < comm->base.world; p++)
         comm->parts[p] = p == rank ? r->call->in + slice_start(r, rank) + start
-                                   : (const float *)scratch_of(r->call, p, chunk);
-    kernel_sum_ordered(chunk_bytes(r->mine, chunk) / sizeof(float), r->out + start, comm->parts,
-                       comm->base.world, r->call->scale);
+                                   : (const float *)scratch_of(comm, r->call, p, chunk);
+    kernel_sum_ordered(chunk_bytes(comm, r->mine, chunk) / sizeof(float), r->out + start,
+                       comm->parts, comm->base.world, r->call->scale);
     return STATUS_OKAY;
 }
 
@@ -178,14 +188,14 @@ static status_t share_chunk(struct gloo_comm *comm, const struct reduction *r, s
         int p = nth_peer(comm, i);
         struct gloo_buffer *data = comm->peers[p].data;
         size_t count = slice_count(r, p);
-        if (chunk < chunks_of(count))
+        if (chunk < chunks_of(comm, count))
             TRY(gloo_receive(data, tag_of(r->call, 1, chunk),
-                             slice_start(r, p) * sizeof(float) + chunk * CHUNK_BYTES,
-                             chunk_bytes(count, chunk)));
-        if (chunk < chunks_of(r->mine))
+                             slice_start(r, p) * sizeof(float) + chunk_start_bytes(comm, chunk),
+                             chunk_bytes(comm, count, chunk)));
+        if (chunk < chunks_of(comm, r->mine))
             TRY(send_to(comm, data, tag_of(r->call, 1, chunk),
-                        slice_start(r, rank) * sizeof(float) + chunk * CHUNK_BYTES,
-                        chunk_bytes(r->mine, chunk)));
+                        slice_start(r, rank) * sizeof(float) + chunk_start_bytes(comm, chunk),
+                        chunk_bytes(comm, r->mine, chunk)));
     }
     return STATUS_OKAY;
 }
@@ -194,19 +204,19 @@ static status_t reduce(struct gloo_comm *comm, const struct reduction *r, size_t
 {
     const struct comm_call *call = r->call;
     int world = comm->base.world;
-    size_t chunks = chunks_of(r->each);
+    size_t chunks = chunks_of(comm, r->each);
     for (int i = 1; i < world; i++) {
         int p = nth_peer(comm, i);
         TRY(gloo_buffer_new(comm->link, p, (void *)call->in, in_elements * sizeof(float),
                             &comm->peers[p].data));
-        TRY(gloo_buffer_new(comm->link, p, scratch_of(call, p, 0), 2 * CHUNK_BYTES,
+        TRY(gloo_buffer_new(comm->link, p, scratch_of(comm, call, p, 0), chunk_start_bytes(comm, 2),
                             &comm->peers[p].scratch));
     }
     for (size_t chunk = 0; chunk < 2; chunk++) TRY(expect_chunk(comm, r, chunk));
     for (size_t chunk = 0; chunk < WINDOW && chunk < chunks; chunk++)
         TRY(offer_chunk(comm, r, chunk));
     for (size_t chunk = 0; chunk < chunks; chunk++) {
-        if (chunk < chunks_of(r->mine)) {
+        if (chunk < chunks_of(comm, r->mine)) {
             TRY(sum_chunk(comm, r, chunk));
             TRY(expect_chunk(comm, r, chunk + 2));
         }
@@ -215,8 +225,9 @@ static status_t reduce(struct gloo_comm *comm, const struct reduction *r, size_t
     }
     for (int i = 1; i < world; i++) {
         int p = nth_peer(comm, i);
-        size_t received = r->share ? chunks_of(slice_count(r, p)) : 0;
-        size_t sent = chunks_of(slice_count(r, p)) + (r->share ? chunks_of(r->mine) : 0);
+        size_t received = r->share ? chunks_of(comm, slice_count(r, p)) : 0;
+        size_t sent =
+            chunks_of(comm, slice_count(r, p)) + (r->share ? chunks_of(comm, r->mine) : 0);
         while (received-- > 0) TRY(gloo_wait_received(comm->peers[p].data, r->deadline_ns));
         while (sent-- > 0) TRY(gloo_wait_sent(comm->peers[p].data, r->deadline_ns));
     }
@@ -243,12 +254,12 @@ static status_t all_reduce_small(struct gloo_comm *comm, const struct comm_call 
     for (int i = 1; i < world; i++) {
         int p = nth_peer(comm, i);
         struct gloo_peer *peer = &comm->peers[p];
-        TRY(gloo_buffer_new(comm->link, p, scratch_of(call, p, 0), bytes, &peer->scratch));
+        TRY(gloo_buffer_new(comm->link, p, scratch_of(comm, call, p, 0), bytes, &peer->scratch));
         TRY(gloo_receive(peer->scratch, tag_of(call, 0, 0), 0, bytes));
         TRY(gloo_buffer_new(comm->link, p, call->out, bytes, &peer->data));
         TRY(send_to(comm, peer->data, tag_of(call, 0, 0), 0, bytes));
     }
-    for (int p = 0; p < world; p++) comm->parts[p] = (const float *)scratch_of(call, p, 0);
+    for (int p = 0; p < world; p++) comm->parts[p] = (const float *)scratch_of(comm, call, p, 0);
     comm->parts[comm->base.rank] = call->out;
     for (int i = 1; i < world; i++) {
         struct gloo_peer *peer = &comm->peers[nth_peer(comm, i)];
@@ -386,6 +397,7 @@ status_t comm_gloo_new(int rank, int world, const char *address, const char *pre
     struct gloo_comm *comm = mem_alloc(sizeof *comm);
     comm_init(&comm->base, &table, rank, world, timeout_ms);
     comm->link = link;
+    comm->chunk = comm_chunk_elements(world);
     comm->peers = mem_alloc_array((size_t)world, sizeof *comm->peers);
     comm->parts = mem_alloc_array((size_t)world, sizeof *comm->parts);
     comm->tokens = mem_alloc((size_t)world);

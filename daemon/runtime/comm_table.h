@@ -66,9 +66,8 @@ const char *comm_kind_name(enum comm_kind kind);
 /* Whether comm_abort was called. */
 bool comm_is_aborted(struct comm *comm);
 
-enum {
-    /* A reduction's scratch: for every rank two pieces of this many elements. */
-    COMM_CHUNK_ELEMENTS = 32 * 1024,
-};
+/* Elements of the pieces in which a reduction goes through its workspace: two per peer at a time.
+ */
+size_t comm_chunk_elements(int world);
 
 #endif
