@@ -19,8 +19,10 @@ RUNTIME_LIBS = libruntime.a libkernels.a libfsdp.a libmodel.a libops.a libyamldo
   $(YAML_LIBS) $(DNNL_LIBS) $(OPENMP_CFLAGS) $(GLOO_LIBS) -lstdc++ -lm
 
 if HAVE_CHECK
-check_PROGRAMS += tests/unit/test_device tests/unit/test_comm
-TESTS += tests/unit/test_device tests/unit/test_comm
+RUNTIME_TESTS = tests/unit/test_device tests/unit/test_comm tests/engine/test_engine \
+  tests/engine/test_engine_failures
+check_PROGRAMS += $(RUNTIME_TESTS)
+TESTS += $(RUNTIME_TESTS)
 
 tests_unit_test_device_SOURCES = tests/unit/test_device.c
 tests_unit_test_device_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
@@ -29,4 +31,14 @@ tests_unit_test_device_LDADD = $(RUNTIME_LIBS) $(CHECK_LIBS)
 tests_unit_test_comm_SOURCES = tests/unit/test_comm.c tests/engine/group.c tests/engine/group.h
 tests_unit_test_comm_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_comm_LDADD = $(RUNTIME_LIBS) $(CHECK_LIBS)
+
+ENGINE_TEST_SOURCES = tests/engine/engine.c tests/engine/engine.h tests/engine/group.c \
+  tests/engine/group.h
+tests_engine_test_engine_SOURCES = tests/engine/test_engine.c $(ENGINE_TEST_SOURCES)
+tests_engine_test_engine_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_engine_test_engine_LDADD = $(RUNTIME_LIBS) $(CHECK_LIBS)
+tests_engine_test_engine_failures_SOURCES = tests/engine/test_engine_failures.c \
+  $(ENGINE_TEST_SOURCES)
+tests_engine_test_engine_failures_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_engine_test_engine_failures_LDADD = $(RUNTIME_LIBS) $(CHECK_LIBS)
 endif

@@ -1,0 +1,326 @@
+/* See engine.h. */
+#include "engine.h"
+
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+
+/* Everything that one rank holds. */
+struct rank {
+    const struct engine_job *job;
+    struct comm *comm;
+    int index, world;
+    int64_t batch;
+    struct model *model;
+    struct unit_set *units;
+    struct device *device;
+    struct graph *train, *evaluate;
+    struct device_graph *train_lowered, *evaluate_lowered;
+    struct plan *plan;
+    struct executor *executor;
+    float *input;
+    int32_t *target;
+};
+
+/* In [-1, 1), the same on every machine. */
+static float made_up(uint64_t stream, uint64_t i)
+{
+    uint64_t x = (stream << 40) + i * 0x9e3779b97f4a7c15ull + 0x1234567;
+    x ^= x >> 30;
+    x *= 0xbf58476d1ce4e5b9ull;
+    x ^= x >> 27;
+    x *= 0x94d049bb133111ebull;
+    x ^= x >> 31;
+    return (float)((double)(x >> 11) * 0x1p-52 - 1.0);
+}
+
+static status_t read_model(const char *text, struct model **model)
+{
+    return model_parse(text, strlen(text), "net.yaml", model);
+}
+
+static status_t build_graph(struct rank *rank, bool train, struct graph **graph,
+                            struct device_graph **lowered)
+{
+    struct graph_options options = {.batch_size = rank->batch,
+                                    .train = train,
+                                    .dropout = rank->job->dropout,
+                                    .count_correct = !train};
+    TRY(graph_build(rank->model, &options, graph));
+    return device_lower(rank->device, *graph, lowered);
+}
+
+static status_t set_up(struct rank *rank)
+{
+    const struct engine_job *job = rank->job;
+    TRY(read_model(job->model, &rank->model));
+    TRY(device_open("cpu", 1, &rank->device));
+    TRY(build_graph(rank, true, &rank->train, &rank->train_lowered));
+    TRY(build_graph(rank, false, &rank->evaluate, &rank->evaluate_lowered));
+    bool sharded = job->strategy == STRATEGY_FULL_SHARD;
+    TRY(units_build(rank->model, &job->policy, sharded ? rank->world : 1, &rank->units));
+    struct plan_options options = {.rank = rank->index,
+                                   .world = rank->world,
+                                   .strategy = job->strategy,
+                                   .backward_prefetch = job->prefetch,
+                                   .optimizer = job->optimizer.kind,
+                                   .optimizer_slots = job->optimizer.kind == OPTIMIZER_ADADELTA ? 2
+                                                      : job->optimizer.momentum != 0            ? 1
+                                                                                                : 0,
+                                   .collective_workspace_bytes = comm_workspace_bytes(rank->world)};
+    TRY(plan_build(rank->model, rank->units, rank->train,
+                   device_graph_lowering(rank->train_lowered), rank->evaluate,
+                   device_graph_lowering(rank->evaluate_lowered), &options, &rank->plan));
+    TRY(plan_validate(rank->plan));
+    if (job->tamper != NULL) job->tamper(rank->plan);
+    TRY(executor_new(rank->device, rank->world > 1 ? rank->comm : NULL, rank->plan,
+                     rank->train_lowered, rank->evaluate_lowered, 42, 20000, &rank->executor));
+    executor_set_poison(rank->executor, job->poison);
+    return STATUS_OKAY;
+}
+
+static void tear_down(struct rank *rank)
+{
+    executor_free(rank->executor);
+    plan_free(rank->plan);
+    units_free(rank->units);
+    device_graph_free(rank->evaluate_lowered);
+    device_graph_free(rank->train_lowered);
+    graph_free(rank->evaluate);
+    graph_free(rank->train);
+    model_free(rank->model);
+    device_close(rank->device);
+    free(rank->input);
+    free(rank->target);
+}
+
+static status_t set_parameters(struct rank *rank)
+{
+    for (int p = 0; p < rank->model->parameter_count; p++) {
+        const struct parameter *parameter = &rank->model->parameters[p];
+        if (parameter->tied_to >= 0) continue;
+        int64_t count = tensor_element_count(&parameter->type);
+        float *values = mem_alloc_array((size_t)count, sizeof *values);
+        /* about the size that PyTorch would choose */
+        int64_t fan_in = count / parameter->type.dims[0];
+        for (int64_t i = 0; i < count; i++)
+            values[i] = made_up((uint64_t)p, (uint64_t)i) / sqrtf((float)(fan_in > 1 ? fan_in : 9));
+        status_t status = executor_set_parameter(rank->executor, p, values);
+        free(values);
+        TRY(status);
+    }
+    return STATUS_OKAY;
+}
+
+/* This rank's rows of a global batch. */
+static void make_batch(struct rank *rank, int step, int ignored_rows)
+{
+    int64_t sample = tensor_element_count(&rank->model->input);
+    if (rank->input == NULL) {
+        rank->input = mem_alloc_array((size_t)(rank->batch * sample), sizeof *rank->input);
+        rank->target = mem_alloc_array((size_t)rank->batch, sizeof *rank->target);
+    }
+    for (int64_t row = 0; row < rank->batch; row++) {
+        int64_t global = rank->index * rank->batch + row;
+        uint64_t stream = 1000 + (uint64_t)step;
+        for (int64_t i = 0; i < sample; i++)
+            rank->input[row * sample + i] = made_up(stream, (uint64_t)(global * sample + i));
+        float choice = made_up(stream + 5000, (uint64_t)global) * 0.5f + 0.5f;
+        rank->target[row] = (int32_t)(choice * (float)rank->model->class_count);
+        if (global >= rank->job->global_batch - ignored_rows) rank->target[row] = -1;
+    }
+}
+
+/* What the plan's instructions say about a training step's collectives. */
+static void write_planned(const struct rank *rank, struct engine_outcome *outcome)
+{
+    struct buf text = {0};
+    const struct plan_program *program = &rank->plan->train;
+    for (int i = 0; i < program->instruction_count; i++) {
+        const struct plan_instruction *instruction = &program->instructions[i];
+        outcome->planned_bytes[rank->index] += instruction->communicated;
+        if (instruction->lane != LANE_COMM || rank->index != 0) continue;
+        const struct flat_parameter *flat =
+            instruction->unit >= 0 ? &rank->units->units[instruction->unit].flat : NULL;
+        const char *separator = text.length > 0 ? " " : "";
+        if (instruction->kind == INSTRUCTION_REDUCE_STATS)
+            buf_printf(&text, "%sall_reduce(%d)", separator, PLAN_STATS_COUNT);
+        else if (instruction->kind == INSTRUCTION_ALL_REDUCE)
+            buf_printf(&text, "%sall_reduce(%lld)", separator, (long long)flat->padded);
+        else
+            buf_printf(&text, "%s%s(%lld)", separator, plan_instruction_name(instruction->kind),
+                       (long long)flat->shard);
+    }
+    if (rank->index == 0)
+        snprintf(outcome->planned, sizeof outcome->planned, "%s", buf_text(&text));
+    buf_deinit(&text);
+}
+
+static status_t train(struct rank *rank, struct engine_outcome *outcome)
+{
+    for (int step = 0; step < rank->job->steps; step++) {
+        make_batch(rank, step, 0);
+        struct step_input input = {.input = rank->input,
+                                   .target = rank->target,
+                                   .samples = rank->batch,
+                                   .signal = (float)(rank->index + 1),
+                                   .step = (uint64_t)step,
+                                   .optimizer = rank->job->optimizer};
+        input.optimizer.first = step == 0;
+        if (rank->job->before_step != NULL)
+            rank->job->before_step(rank->executor, rank->comm, step);
+        if (step == rank->job->steps - 1) comm_log_enable(rank->comm);
+        uint64_t sent = comm_bytes_sent(rank->comm);
+        struct step_result result;
+        TRY(executor_train_step(rank->executor, &input, &result));
+        outcome->sent_bytes[rank->index] = comm_bytes_sent(rank->comm) - sent;
+        float signal = (float)(rank->world * (rank->world + 1) / 2);
+        if (result.stats[PLAN_STAT_SAMPLES] != (float)rank->job->global_batch ||
+            result.stats[PLAN_STAT_SIGNAL] != signal)
+            return status_new(STATUS_INTERNAL, "samples %g, signal %g",
+                              (double)result.stats[PLAN_STAT_SAMPLES],
+                              (double)result.stats[PLAN_STAT_SIGNAL]);
+        if (rank->index == 0) outcome->loss[step] = result.stats[PLAN_STAT_LOSS];
+        if (rank->index == 0) outcome->last = result;
+    }
+    if (rank->index == 0) {
+        char *log = comm_log(rank->comm);
+        snprintf(outcome->collectives, sizeof outcome->collectives, "%s", log);
+        free(log);
+    }
+    return STATUS_OKAY;
+}
+
+static status_t evaluate(struct rank *rank, struct engine_outcome *outcome)
+{
+    make_batch(rank, 500, rank->job->ignored_rows);
+    int64_t samples = 0;
+    for (int64_t row = 0; row < rank->batch; row++) samples += rank->target[row] >= 0;
+    struct step_input input = {.input = rank->input,
+                               .target = rank->target,
+                               .samples = samples,
+                               .step = 99};
+    struct step_result result;
+    TRY(executor_evaluate_step(rank->executor, &input, &result));
+    if (rank->index == 0) memcpy(outcome->evaluated, result.stats, sizeof outcome->evaluated);
+    return STATUS_OKAY;
+}
+
+/* This rank's shards into their places in the parameters, in model order. */
+static status_t read_parameters(struct rank *rank, float *parameters)
+{
+    int64_t *starts = mem_alloc_array((size_t)rank->model->parameter_count, sizeof *starts);
+    int64_t total = 0;
+    for (int p = 0; p < rank->model->parameter_count; p++) {
+        starts[p] = total;
+        if (rank->model->parameters[p].tied_to < 0)
+            total += tensor_element_count(&rank->model->parameters[p].type);
+    }
+    for (int u = 0; u < rank->units->unit_count; u++) {
+        const struct flat_parameter *flat = &rank->units->units[u].flat;
+        int64_t count = (int64_t)executor_shard_elements(rank->executor, u);
+        int64_t first = rank->job->strategy == STRATEGY_FULL_SHARD ? count * rank->index : 0;
+        float *shard = mem_alloc_array((size_t)count + 1, sizeof *shard);
+        TRY(executor_read_shard(rank->executor, u, shard));
+        for (int i = 0; i < flat->parameter_count; i++) {
+            int p = flat->parameters[i];
+            int64_t elements = tensor_element_count(&rank->model->parameters[p].type);
+            for (int64_t e = 0; e < elements; e++) {
+                int64_t place = flat->offsets[i] + e - first;
+                /* no_shard: all ranks have all; rank 0 writes */
+                bool mine = rank->job->strategy == STRATEGY_FULL_SHARD || rank->index == 0;
+                if (mine && place >= 0 && place < count) parameters[starts[p] + e] = shard[place];
+            }
+        }
+        free(shard);
+    }
+    free(starts);
+    return STATUS_OKAY;
+}
+
+static status_t run(struct rank *rank, struct engine_outcome *outcome)
+{
+    TRY(set_up(rank));
+    outcome->hash = rank->plan->hash;
+    outcome->planned_peak[rank->index] = rank->plan->peak_bytes;
+    outcome->measured_peak[rank->index] = executor_memory_peak(rank->executor);
+    if (rank->job->only_plan) return STATUS_OKAY;
+    write_planned(rank, outcome);
+    TRY(set_parameters(rank));
+    TRY(train(rank, outcome));
+    TRY(evaluate(rank, outcome));
+    outcome->measured_peak[rank->index] = executor_memory_peak(rank->executor);
+    outcome->touched[rank->index] = executor_memory_touched(rank->executor);
+    return read_parameters(rank, outcome->parameters);
+}
+
+status_t engine_rank(struct comm *comm, void *argument)
+{
+    const struct engine_run *what = argument;
+    struct rank rank = {.job = what->job,
+                        .comm = comm,
+                        .index = comm_rank(comm),
+                        .world = comm_world(comm),
+                        .batch = what->job->global_batch / comm_world(comm)};
+    status_t status = run(&rank, what->outcome);
+    tear_down(&rank);
+    return status;
+}
+
+struct engine_outcome *engine_outcome_new(const struct engine_job *job)
+{
+    struct model *model;
+    status_t status = read_model(job->model, &model);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    struct engine_outcome *outcome = group_shared(sizeof *outcome);
+    outcome->parameter_elements = model_parameter_elements(model);
+    outcome->parameters = group_shared((size_t)outcome->parameter_elements * sizeof(float));
+    model_free(model);
+    return outcome;
+}
+
+void engine_outcome_free(struct engine_outcome *outcome)
+{
+    munmap(outcome->parameters, (size_t)outcome->parameter_elements * sizeof(float));
+    munmap(outcome, sizeof *outcome);
+}
+
+struct engine_outcome *engine_train(const struct engine_job *job, enum group_kind kind, int world)
+{
+    ck_assert_int_eq(job->global_batch % world, 0);
+    ck_assert_int_le(job->steps, ENGINE_MAX_STEPS);
+    struct engine_run what = {job, engine_outcome_new(job)};
+    group_check(kind, world, engine_rank, &what);
+    for (int r = 0; r < world; r++) {
+        ck_assert_uint_eq(what.outcome->measured_peak[r], what.outcome->planned_peak[r]);
+        ck_assert_uint_le(what.outcome->touched[r], what.outcome->planned_peak[r]);
+    }
+    return what.outcome;
+}
+
+const char *engine_mnist(void)
+{
+    static char *text;
+    if (text != NULL) return text;
+    const char *root = getenv("srcdir");
+    char *path = file_path_join(root != NULL ? root : ".", "examples/mnist/net.yaml");
+    struct buf bytes = {0};
+    status_t status = file_read(path, 1 << 20, &bytes);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    free(path);
+    return text = buf_take(&bytes);
+}
+
+char *engine_with_mean(const char *model)
+{
+    const char *sum = strstr(model, "\"sum\"");
+    ck_assert_ptr_nonnull(sum);
+    return mem_printf("%.*s\"mean\"%s", (int)(sum - model), model, sum + strlen("\"sum\""));
+}

@@ -1,0 +1,62 @@
+/*
+ * Trains a small model on every rank of a group and hands back what came of it: parameters, losses,
+ * collectives, memory. Data and initial parameters are made up, the same for every world size: rank
+ * r of W gets rows r * batch ... of a global batch of W * batch rows. For tests of the engine.
+ */
+#ifndef FSDPD_TESTS_ENGINE_ENGINE_H
+#define FSDPD_TESTS_ENGINE_ENGINE_H
+
+#include "group.h"
+#include "runtime/executor.h"
+
+enum { ENGINE_MAX_STEPS = 12, ENGINE_LOG = 4096 };
+
+struct engine_job {
+    const char *model; /* the model file's text */
+    struct wrap_policy policy;
+    enum strategy strategy;
+    enum prefetch prefetch;
+    struct optimizer_step optimizer;
+    int64_t global_batch; /* divisible by the world */
+    int steps;
+    bool dropout, poison, only_plan;
+    int ignored_rows; /* of the global batch, at its end, in the evaluation */
+    /* Called before the steps, on every rank; may be NULL. */
+    void (*tamper)(struct plan *plan);
+    /* Called before step `step`, on every rank; may be NULL. */
+    void (*before_step)(struct executor *executor, struct comm *comm, int step);
+};
+
+struct engine_outcome {
+    float *parameters; /* all distinct ones, in model order; the same memory for all ranks */
+    int64_t parameter_elements;
+    float loss[ENGINE_MAX_STEPS]; /* rank 0's: summed over ranks */
+    float evaluated[PLAN_STATS_COUNT];
+    uint64_t hash;
+    uint64_t planned_peak[GROUP_MAX], measured_peak[GROUP_MAX], touched[GROUP_MAX];
+    uint64_t planned_bytes[GROUP_MAX], sent_bytes[GROUP_MAX]; /* by the last training step */
+    char collectives[ENGINE_LOG];                             /* of rank 0's last training step */
+    char planned[ENGINE_LOG]; /* the same, from the plan's instructions */
+    struct step_result last;  /* rank 0's */
+};
+
+/* One rank's part, for group_run; `argument` is a struct engine_run. */
+struct engine_run {
+    const struct engine_job *job;
+    struct engine_outcome *outcome; /* shared memory */
+};
+status_t engine_rank(struct comm *comm, void *argument);
+
+struct engine_outcome *engine_outcome_new(const struct engine_job *job);
+void engine_outcome_free(struct engine_outcome *outcome);
+
+/* Runs the job and fails the test unless it succeeds everywhere and the memory was as planned. */
+struct engine_outcome *engine_train(const struct engine_job *job, enum group_kind kind, int world);
+
+/* The tutorial's network; read once. */
+const char *engine_mnist(void);
+
+/* The same model with the mean instead of the sum as its loss; caller frees. */
+char *engine_with_mean(const char *model);
+
+#endif

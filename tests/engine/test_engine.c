@@ -1,0 +1,316 @@
+/*
+ * The engine on 1, 2, 3 and 8 ranks: every strategy, wrap policy and prefetch gives the same bits,
+ * and the numbers of one rank on the same global batch within rounding; both communicators give the
+ * same bits; collectives and memory are what the plan says.
+ */
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "engine.h"
+
+#define NET(INPUT, CLASSES, MODULES, FORWARD, MORE)                                                \
+    "name: T\ninput: [" INPUT "]\nclasses: " CLASSES "\nmodules: {" MODULES                        \
+    "}\nforward: [" FORWARD "]\nloss: cross_entropy(output, target, reduction=\"sum\")\n" MORE
+
+#define UNIT(...)                                                                                  \
+    {                                                                                              \
+        .modules = (const char *const[]){__VA_ARGS__},                                             \
+        .module_count = sizeof((const char *const[]){__VA_ARGS__}) / sizeof(char *)                \
+    }
+
+/* A network, and the wrap policies to try on it. */
+static const struct net {
+    const char *name, *text; /* no text: the tutorial's network */
+    struct wrap_policy policies[4];
+} nets[] = {
+    {"odd sizes",
+     NET("7", "5", "a: 'Linear(7, 13)', b: 'Linear(13, 11)', c: 'Linear(11, 5)'",
+         "'x = relu(a(x))', 'x = relu(b(x))', 'output = c(x)'", ""),
+     {{.kind = WRAP_NONE},
+      {.kind = WRAP_SIZE, .min_num_params = 100},
+      {.kind = WRAP_SIZE, .min_num_params = 1},
+      {.kind = WRAP_UNITS,
+       .units = (const struct wrap_unit_spec[]){UNIT("a", "c"), UNIT("b")},
+       .unit_count = 2}}},
+    {"a unit smaller than the world",
+     NET("7", "3", "a: 'Linear(7, 1)', b: 'Linear(1, 1)', c: 'Linear(1, 3)'",
+         "'x = a(x)', 'x = b(x)', 'output = c(x)'", ""),
+     {{.kind = WRAP_NONE},
+      {.kind = WRAP_SIZE, .min_num_params = 2},
+      {.kind = WRAP_UNITS, .units = (const struct wrap_unit_spec[]){UNIT("b")}, .unit_count = 1},
+      {.kind = WRAP_UNITS,
+       .units = (const struct wrap_unit_spec[]){UNIT("c", "a")},
+       .unit_count = 1}}},
+    {"a module used twice, and a sum",
+     NET("9", "4", "a: 'Linear(9, 9)', b: 'Linear(9, 9)', c: 'Linear(9, 4)'",
+         "'x = relu(a(x))', 'y = relu(b(x))', 'x = x + a(y)', 'output = c(x)'", ""),
+     {{.kind = WRAP_NONE},
+      {.kind = WRAP_SIZE, .min_num_params = 50},
+      {.kind = WRAP_UNITS,
+       .units = (const struct wrap_unit_spec[]){UNIT("b", "c"), UNIT("a")},
+       .unit_count = 2},
+      {.kind = WRAP_UNITS, .units = (const struct wrap_unit_spec[]){UNIT("a")}, .unit_count = 1}}},
+    {"a tied and a frozen parameter",
+     NET("8", "8", "a: 'Linear(8, 8)', b: 'Linear(8, 8)', c: 'Linear(8, 8, bias=False)'",
+         "'x = relu(a(x))', 'x = relu(b(x))', 'output = c(x)'",
+         "tie: {c.weight: a.weight}\nfreeze: [b.bias]\n"),
+     {{.kind = WRAP_NONE},
+      {.kind = WRAP_SIZE, .min_num_params = 60},
+      {.kind = WRAP_UNITS, .units = (const struct wrap_unit_spec[]){UNIT("b")}, .unit_count = 1},
+      {.kind = WRAP_UNITS,
+       .units = (const struct wrap_unit_spec[]){UNIT("a", "b")},
+       .unit_count = 1}}},
+    {"the tutorial's network",
+     NULL,
+     {{.kind = WRAP_NONE},
+      {.kind = WRAP_SIZE, .min_num_params = 20000},
+      {.kind = WRAP_SIZE, .min_num_params = 100},
+      {.kind = WRAP_UNITS,
+       .units = (const struct wrap_unit_spec[]){UNIT("conv1", "fc1"), UNIT("conv2", "fc2")},
+       .unit_count = 2}}},
+};
+enum { NET_COUNT = sizeof nets / sizeof nets[0], POLICY_COUNT = 4 };
+
+static const int worlds[] = {1, 2, 3, 8};
+enum { WORLD_COUNT = sizeof worlds / sizeof worlds[0] };
+
+static const struct optimizer_step optimizers[] = {
+    {.kind = OPTIMIZER_SGD, .lr = 0.01, .momentum = 0.9},
+    {.kind = OPTIMIZER_ADADELTA, .lr = 1.0, .rho = 0.9, .eps = 1e-6},
+};
+enum { OPTIMIZER_COUNT = sizeof optimizers / sizeof optimizers[0] };
+
+static void check_same_bits(const struct engine_outcome *a, const struct engine_outcome *b,
+                            const char *what)
+{
+    ck_assert_int_eq(a->parameter_elements, b->parameter_elements);
+    for (int64_t i = 0; i < a->parameter_elements; i++)
+        ck_assert_msg(memcmp(&a->parameters[i], &b->parameters[i], sizeof(float)) == 0,
+                      "%s: parameter element %lld is %a here and %a there", what, (long long)i,
+                      (double)a->parameters[i], (double)b->parameters[i]);
+    ck_assert_msg(memcmp(a->loss, b->loss, sizeof a->loss) == 0, "%s: losses differ", what);
+    ck_assert_msg(memcmp(a->evaluated, b->evaluated, sizeof a->evaluated) == 0,
+                  "%s: evaluations differ", what);
+}
+
+/* Within `tolerance` of the largest. `a` is one rank's, whose losses are to be taken `times`. */
+static void check_close(const struct engine_outcome *a, const struct engine_outcome *b, float times,
+                        double tolerance, const char *what)
+{
+    double largest = 0, difference = 0;
+    for (int64_t i = 0; i < a->parameter_elements; i++) {
+        double d = fabs((double)a->parameters[i] - (double)b->parameters[i]);
+        ck_assert_msg(isfinite(d), "%s: parameter element %lld is not finite", what, (long long)i);
+        largest = fmax(largest, fabs((double)a->parameters[i]));
+        difference = fmax(difference, d);
+    }
+    ck_assert_msg(difference <= tolerance * largest, "%s: parameters differ by %g of %g", what,
+                  difference, largest);
+    for (int i = 0; i < ENGINE_MAX_STEPS; i++) {
+        double expected = (double)(a->loss[i] * times), found = (double)b->loss[i];
+        ck_assert_msg(fabs(expected - found) <= tolerance * expected,
+                      "%s: the loss of step %d is %g on one rank and %g here", what, i, expected,
+                      found);
+    }
+}
+
+static void check_close_evaluation(const struct engine_outcome *a, const struct engine_outcome *b,
+                                   double tolerance, const char *what)
+{
+    double expected = (double)a->evaluated[PLAN_STAT_LOSS];
+    double found = (double)b->evaluated[PLAN_STAT_LOSS];
+    ck_assert_msg(fabs(expected - found) <= tolerance * expected,
+                  "%s: the evaluation's loss is %g on one rank and %g here", what, expected, found);
+}
+
+static struct engine_job job_of(const struct net *net, int optimizer)
+{
+    return (struct engine_job){.model = net->text != NULL ? net->text : engine_mnist(),
+                               .policy = net->policies[0],
+                               .prefetch = PREFETCH_PRE,
+                               .optimizer = optimizers[optimizer],
+                               .global_batch = 24,
+                               .steps = net->text != NULL ? 8 : 3,
+                               .ignored_rows = 5};
+}
+
+struct check_case {
+    const struct net *net;
+    int world, optimizer;
+};
+
+static struct check_case case_of(int i)
+{
+    return (struct check_case){.net = &nets[i / WORLD_COUNT / OPTIMIZER_COUNT],
+                               .world = worlds[i / OPTIMIZER_COUNT % WORLD_COUNT],
+                               .optimizer = i % OPTIMIZER_COUNT};
+}
+
+/*
+ * Every strategy, policy and prefetch on one world size: the same bits, and close to one rank. One
+ * rank's gradient is `world` times the mean that the ranks see. For SGD that is a matter of the
+ * learning rate. Adadelta has an epsilon, and takes the mean of losses as means instead: the
+ * gradient over ranks is then the same.
+ */
+START_TEST(test_same_numbers)
+{
+    struct check_case c = case_of(_i);
+    struct engine_job job = job_of(c.net, c.optimizer);
+    bool mean = job.optimizer.kind == OPTIMIZER_ADADELTA;
+    char *text = mean ? engine_with_mean(job.model) : mem_strdup(job.model);
+    job.model = text;
+
+    struct engine_job alone = job;
+    if (!mean) alone.optimizer.lr /= c.world;
+    struct engine_outcome *one = engine_train(&alone, GROUP_LOCAL, 1);
+    ck_assert_float_eq(one->evaluated[PLAN_STAT_SAMPLES], 24 - 5);
+
+    struct engine_outcome *first = NULL;
+    job.poison = true;
+    for (int policy = 0; policy < POLICY_COUNT; policy++) {
+        for (int variant = 0; variant < 4; variant++) {
+            static const enum prefetch prefetches[] = {PREFETCH_PRE, PREFETCH_POST, PREFETCH_NONE,
+                                                       PREFETCH_NONE};
+            job.policy = c.net->policies[policy];
+            job.prefetch = prefetches[variant];
+            job.strategy = variant == 3 ? STRATEGY_NO_SHARD : STRATEGY_FULL_SHARD;
+            struct engine_outcome *outcome = engine_train(&job, GROUP_LOCAL, c.world);
+            ck_assert_str_eq(outcome->collectives, c.world > 1 ? outcome->planned : "");
+            for (int r = 0; r < c.world; r++)
+                ck_assert_uint_eq(outcome->sent_bytes[r], outcome->planned_bytes[r]);
+            if (first != NULL) {
+                check_same_bits(first, outcome, c.net->name);
+                engine_outcome_free(outcome);
+                continue;
+            }
+            first = outcome;
+            check_close(one, first, mean ? (float)c.world : 1, 2e-5, c.net->name);
+            /* Ignored rows make the ranks' means weigh unevenly. */
+            if (!mean) check_close_evaluation(one, first, 2e-5, c.net->name);
+            ck_assert_float_eq(one->evaluated[PLAN_STAT_CORRECT],
+                               first->evaluated[PLAN_STAT_CORRECT]);
+            ck_assert_float_eq(first->evaluated[PLAN_STAT_SAMPLES], 24 - 5);
+        }
+    }
+    engine_outcome_free(first);
+    engine_outcome_free(one);
+    free(text);
+}
+END_TEST
+
+/* Processes over TCP and threads over memory: the same bits, dropout included, run after run. */
+START_TEST(test_gloo_is_local)
+{
+    static const struct {
+        int net, world;
+        enum strategy strategy;
+    } cases[] = {{4, 2, STRATEGY_FULL_SHARD},
+                 {4, 2, STRATEGY_NO_SHARD},
+                 {0, 3, STRATEGY_FULL_SHARD},
+                 {2, 8, STRATEGY_FULL_SHARD},
+                 {3, 3, STRATEGY_NO_SHARD}};
+    struct engine_job job = job_of(&nets[cases[_i].net], 1);
+    job.policy = nets[cases[_i].net].policies[1];
+    job.strategy = cases[_i].strategy;
+    job.dropout = true;
+    struct engine_outcome *processes = engine_train(&job, GROUP_GLOO, cases[_i].world);
+    struct engine_outcome *again = engine_train(&job, GROUP_GLOO, cases[_i].world);
+    struct engine_outcome *threads = engine_train(&job, GROUP_LOCAL, cases[_i].world);
+    check_same_bits(processes, again, "two runs");
+    check_same_bits(processes, threads, "gloo and local");
+    ck_assert_str_eq(processes->collectives, threads->collectives);
+    ck_assert_str_eq(processes->collectives, processes->planned);
+    for (int r = 0; r < cases[_i].world; r++) {
+        ck_assert_uint_eq(processes->sent_bytes[r], threads->sent_bytes[r]);
+        ck_assert_uint_eq(processes->sent_bytes[r], processes->planned_bytes[r]);
+    }
+    job.dropout = false;
+    struct engine_outcome *without = engine_train(&job, GROUP_LOCAL, cases[_i].world);
+    bool differ = memcmp(without->loss, threads->loss, sizeof without->loss) != 0;
+    ck_assert(differ == (cases[_i].net == 4)); /* only the tutorial's has dropout */
+    engine_outcome_free(without);
+    engine_outcome_free(processes);
+    engine_outcome_free(again);
+    engine_outcome_free(threads);
+}
+END_TEST
+
+static int count_of(const char *text, const char *word)
+{
+    int count = 0;
+    for (const char *at = text; (at = strstr(at, word)) != NULL; at++) count++;
+    return count;
+}
+
+/* The tutorial's network on two ranks, by hand: fc1 is 1,179,776, the root 20,106 padded to 20,112.
+ */
+START_TEST(test_collectives)
+{
+    struct engine_job job = job_of(&nets[4], 1);
+    job.policy = nets[4].policies[1];
+    job.prefetch = _i == 0 ? PREFETCH_PRE : PREFETCH_NONE;
+    job.steps = 1;
+    struct engine_outcome *sharded = engine_train(&job, GROUP_LOCAL, 2);
+    const char *log = sharded->collectives;
+    ck_assert_int_eq(count_of(log, "reduce_scatter("), 2);
+    ck_assert_int_eq(count_of(log, "all_reduce("), 1);
+    ck_assert_int_eq(count_of(log, "all_reduce(16)"), 1);
+    const char *fc1 = strstr(log, "reduce_scatter(589888)");
+    const char *root = strstr(log, "reduce_scatter(10056)");
+    ck_assert_msg(fc1 != NULL && root != NULL && fc1 < root, "%s", log);
+    ck_assert_int_eq(strncmp(log, "all_gather(10056) all_gather(589888)", 36), 0);
+    ck_assert_int_ge(count_of(log, "all_gather(589888)"), 1);
+    ck_assert_int_le(count_of(log, "all_gather(589888)"), 2);
+    ck_assert_int_le(count_of(log, "all_gather(10056)"), 2);
+    job.strategy = STRATEGY_NO_SHARD;
+    struct engine_outcome *replicated = engine_train(&job, GROUP_LOCAL, 2);
+    ck_assert_int_eq(count_of(replicated->collectives, "all_gather"), 0);
+    ck_assert_int_eq(count_of(replicated->collectives, "reduce_scatter"), 0);
+    ck_assert_int_eq(count_of(replicated->collectives, "all_reduce"), 3);
+    engine_outcome_free(sharded);
+    engine_outcome_free(replicated);
+}
+END_TEST
+
+/* Batch 64 per rank, Adadelta: what the runtime allocates, per strategy and policy. */
+START_TEST(test_memory_order)
+{
+    struct engine_job job = job_of(&nets[4], 1);
+    job.global_batch = 128;
+    job.only_plan = true;
+    uint64_t peaks[3];
+    for (int i = 0; i < 3; i++) {
+        job.strategy = i == 0 ? STRATEGY_NO_SHARD : STRATEGY_FULL_SHARD;
+        job.policy = nets[4].policies[i == 2 ? 1 : 0];
+        struct engine_outcome *outcome = engine_train(&job, GROUP_LOCAL, 2);
+        peaks[i] = outcome->measured_peak[0];
+        ck_assert_uint_eq(peaks[i], outcome->measured_peak[1]);
+        engine_outcome_free(outcome);
+    }
+    ck_assert_uint_gt(peaks[0], peaks[1]);
+    ck_assert_uint_gt(peaks[1], peaks[2]);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("engine");
+    TCase *numbers = tcase_create("numbers");
+    tcase_set_timeout(numbers, 300);
+    tcase_add_loop_test(numbers, test_same_numbers, 0, NET_COUNT * WORLD_COUNT * OPTIMIZER_COUNT);
+    tcase_add_loop_test(numbers, test_gloo_is_local, 0, 5);
+    suite_add_tcase(suite, numbers);
+    TCase *plan = tcase_create("plan");
+    tcase_set_timeout(plan, 120);
+    tcase_add_loop_test(plan, test_collectives, 0, 2);
+    tcase_add_test(plan, test_memory_order);
+    suite_add_tcase(suite, plan);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

@@ -1,0 +1,240 @@
+/*
+ * What the executor does when a step cannot go on: an abort, a peer that never comes, one that
+ * dies, a plan that frees too early; and that a step allocates nothing.
+ */
+#include <check.h>
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "config.h"
+#include "engine.h"
+
+static const char small_net[] =
+    "name: T\ninput: [20]\nclasses: 4\n"
+    "modules: {a: 'Linear(20, 30)', b: 'Linear(30, 30)', c: 'Linear(30, 4)'}\n"
+    "forward: ['x = relu(a(x))', 'x = relu(b(x))', 'output = c(x)']\n"
+    "loss: cross_entropy(output, target)\n";
+
+static struct engine_job small_job(void)
+{
+    return (struct engine_job){.model = small_net,
+                               .policy = {.kind = WRAP_SIZE, .min_num_params = 500},
+                               .prefetch = PREFETCH_PRE,
+                               .optimizer = {.kind = OPTIMIZER_SGD, .lr = 0.01},
+                               .global_batch = 12,
+                               .steps = 6};
+}
+
+static void run(const struct engine_job *job, enum group_kind kind, int world, int64_t timeout_ms,
+                struct group_result results[static GROUP_MAX])
+{
+    struct engine_run what = {job, engine_outcome_new(job)};
+    group_run(kind, world, timeout_ms, engine_rank, &what, results);
+    engine_outcome_free(what.outcome);
+}
+
+static void *abort_soon(void *executor)
+{
+    clock_sleep_ms(100);
+    executor_abort(executor, "the job was cancelled");
+    return NULL;
+}
+
+static pthread_t aborter;
+
+static void stay_away(struct executor *executor, struct comm *comm, int step)
+{
+    if (step != 2) return;
+    if (comm_rank(comm) == 0) pthread_create(&aborter, NULL, abort_soon, executor);
+    else clock_sleep_ms(700);
+}
+
+START_TEST(test_abort)
+{
+    struct engine_job job = small_job();
+    struct group_result results[GROUP_MAX];
+    job.before_step = stay_away;
+    int64_t start = clock_monotonic_ns();
+    run(&job, _i == 0 ? GROUP_LOCAL : GROUP_GLOO, 2, 20000, results);
+    ck_assert_int_lt(clock_monotonic_ns() - start, 3000000000);
+    ck_assert_msg(results[0].code == STATUS_ABORTED, "%s", results[0].message);
+    ck_assert_msg(strstr(results[0].message, "the job was cancelled"), "%s", results[0].message);
+    ck_assert_double_lt(results[0].seconds, 0.7);
+    ck_assert_msg(results[1].code == STATUS_UNAVAILABLE, "%s", results[1].message);
+    ck_assert_msg(strstr(results[1].message, "rank 0"), "%s", results[1].message);
+}
+END_TEST
+
+static void abort_before(struct executor *executor, struct comm *comm, int step)
+{
+    (void)comm;
+    if (step == 3) executor_abort(executor, "enough");
+}
+
+/* Without peers, too; and the abort stays. */
+START_TEST(test_abort_alone)
+{
+    struct engine_job job = small_job();
+    struct group_result results[GROUP_MAX];
+    job.before_step = abort_before;
+    run(&job, GROUP_LOCAL, 1, 20000, results);
+    ck_assert_msg(results[0].code == STATUS_ABORTED, "%s", results[0].message);
+    ck_assert_msg(strstr(results[0].message, "enough"), "%s", results[0].message);
+}
+END_TEST
+
+static void be_late(struct executor *executor, struct comm *comm, int step)
+{
+    (void)executor;
+    if (step == 2 && comm_rank(comm) == 1) clock_sleep_ms(900);
+}
+
+START_TEST(test_deadline)
+{
+    struct engine_job job = small_job();
+    struct group_result results[GROUP_MAX];
+    job.before_step = be_late;
+    run(&job, _i == 0 ? GROUP_LOCAL : GROUP_GLOO, 2, 300, results);
+    ck_assert_msg(results[0].code == STATUS_DEADLINE_EXCEEDED, "%s", results[0].message);
+    ck_assert_msg(strstr(results[0].message, "training step, instruction "), "%s",
+                  results[0].message);
+    ck_assert_msg(strstr(results[0].message, "all_gather of unit "), "%s", results[0].message);
+    ck_assert_msg(strstr(results[0].message, "rank 1"), "%s", results[0].message);
+    ck_assert_int_ne(results[1].code, STATUS_OK);
+    ck_assert_double_lt(results[0].seconds, 2.0);
+}
+END_TEST
+
+static void die(struct executor *executor, struct comm *comm, int step)
+{
+    (void)executor;
+    if (step == 3 && comm_rank(comm) == 1) raise(SIGKILL);
+}
+
+START_TEST(test_killed_peer)
+{
+    struct engine_job job = small_job();
+    struct group_result results[GROUP_MAX];
+    job.before_step = die;
+    run(&job, GROUP_GLOO, 2, 20000, results);
+    ck_assert(results[1].killed);
+    ck_assert_msg(results[0].code == STATUS_UNAVAILABLE, "%s", results[0].message);
+    ck_assert_msg(strstr(results[0].message, "rank 1"), "%s", results[0].message);
+    ck_assert_msg(strstr(results[0].message, "training step, instruction "), "%s",
+                  results[0].message);
+    ck_assert_double_lt(results[0].seconds, 3.0);
+}
+END_TEST
+
+/* A plan that does not gather a unit again for the backward pass: poison must find it out. */
+static void skip_last_gather(struct plan *plan)
+{
+    struct plan_program *train = &plan->train;
+    for (int i = train->instruction_count - 1; i >= 0; i--) {
+        struct plan_instruction *instruction = &train->instructions[i];
+        if (instruction->kind != INSTRUCTION_ALL_GATHER) continue;
+        ck_assert(instruction->backward);
+        instruction->kind = INSTRUCTION_FREE;
+        instruction->source = instruction->target;
+        return;
+    }
+    ck_abort_msg("nothing is gathered");
+}
+
+START_TEST(test_poison)
+{
+    struct engine_job job = small_job();
+    struct group_result results[GROUP_MAX];
+    struct engine_run what = {&job, engine_outcome_new(&job)};
+    job.poison = true;
+    job.policy.min_num_params = 1;
+    job.prefetch = PREFETCH_NONE;
+    job.tamper = _i == 0 ? NULL : skip_last_gather;
+    group_run(GROUP_LOCAL, 2, 20000, engine_rank, &what, results);
+    ck_assert_msg(results[0].code == STATUS_OK, "%s", results[0].message);
+    bool poisoned = false;
+    for (int64_t i = 0; i < what.outcome->parameter_elements; i++)
+        poisoned = poisoned || isnan(what.outcome->parameters[i]);
+    ck_assert_int_eq(poisoned, _i == 1);
+    engine_outcome_free(what.outcome);
+}
+END_TEST
+
+#ifndef FSDPD_SANITIZERS
+/* Every allocation of this process passes through here and is counted while `counting`. */
+extern void *__libc_malloc(size_t size);
+extern void *__libc_calloc(size_t count, size_t size);
+extern void *__libc_realloc(void *memory, size_t size);
+static atomic_bool counting;
+static atomic_long allocations;
+
+void *malloc(size_t size)
+{
+    if (atomic_load(&counting)) atomic_fetch_add(&allocations, 1);
+    return __libc_malloc(size);
+}
+
+void *calloc(size_t count, size_t size)
+{
+    if (atomic_load(&counting)) atomic_fetch_add(&allocations, 1);
+    return __libc_calloc(count, size);
+}
+
+void *realloc(void *memory, size_t size)
+{
+    if (atomic_load(&counting)) atomic_fetch_add(&allocations, 1);
+    return __libc_realloc(memory, size);
+}
+
+static void count_in_the_middle(struct executor *executor, struct comm *comm, int step)
+{
+    (void)executor;
+    (void)comm;
+    /* Steps of two ranks overlap by less than one. */
+    if (step == 4) atomic_store(&counting, true);
+    if (step == 8) atomic_store(&counting, false);
+}
+
+/* Once the first steps have made what they reuse, nothing is allocated: on no device, on no heap.
+ */
+START_TEST(test_steps_allocate_nothing)
+{
+    struct engine_job job = {.model = _i == 0 ? small_net : engine_mnist(),
+                             .policy = {.kind = WRAP_SIZE, .min_num_params = 500},
+                             .prefetch = PREFETCH_PRE,
+                             .optimizer = {.kind = OPTIMIZER_ADADELTA, .lr = 1, .rho = 0.9},
+                             .global_batch = 4,
+                             .steps = 10,
+                             .before_step = count_in_the_middle};
+    engine_outcome_free(engine_train(&job, GROUP_LOCAL, 2));
+    ck_assert_int_eq(atomic_load(&allocations), 0);
+}
+END_TEST
+#endif
+
+int main(void)
+{
+    Suite *suite = suite_create("engine failures");
+    TCase *failures = tcase_create("failures");
+    tcase_set_timeout(failures, 60);
+    tcase_add_loop_test(failures, test_abort, 0, 2);
+    tcase_add_test(failures, test_abort_alone);
+    tcase_add_loop_test(failures, test_deadline, 0, 2);
+    tcase_add_test(failures, test_killed_peer);
+    tcase_add_loop_test(failures, test_poison, 0, 2);
+#ifndef FSDPD_SANITIZERS
+    tcase_add_loop_test(failures, test_steps_allocate_nothing, 0, 2);
+#endif
+    suite_add_tcase(suite, failures);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
