@@ -87,7 +87,7 @@ void graph_describe_op(const struct graph *graph, int op, struct op_desc *desc);
  * stands between forward and backward ops. Caller frees.
  *
  *     %10 = conv2d(%0, conv1.weight, conv1.bias) relu (64, 32, 26, 26)  # conv1
- *     d(fc2.weight), +d(fc2.bias) = linear_backward_weights(%16, %20) (10, 128), (10,)  # fc2.back...
+ *     d(fc2.weight), +d(fc2.bias) = linear_backward_weights(%16, %20) (10, 128), (10,)  # fc2.b...
  */
 char *graph_dump(const struct graph *graph);
 

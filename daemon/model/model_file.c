@@ -94,6 +94,7 @@ static void reader_deinit(struct reader *reader)
     for (int i = 0; i < reader->model->module_count && i < reader->state_capacity; i++) {
         free(reader->states[i].arguments);
         free(reader->states[i].function_uses);
+        free(reader->states[i].sorted_children);
     }
     free(reader->states);
     for (int i = 0; i < reader->definition_count; i++) definition_deinit(&reader->definitions[i]);

@@ -54,6 +54,7 @@ struct module_state {
     struct constant *arguments;          /* of a block */
     int uses;                            /* calls of a leaf so far */
     int *function_uses;                  /* of a block, by op kind; NULL before the first */
+    int *sorted_children;                /* by name; NULL before the first search */
 };
 
 struct reader {

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "model/reader.h"
 
-enum { MAX_TIES = 1000, MAX_GLOBS = 64, MAX_GLOB_LENGTH = 256 };
+enum { MAX_TIES = 256, MAX_GLOBS = 64, MAX_GLOB_LENGTH = 256 };
 
 static status_t find_parameter(const struct model *model, const struct yamldoc_node *node,
                                const char *name, int *index)

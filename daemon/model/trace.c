@@ -80,12 +80,40 @@ static status_t assign(struct scope *scope, const char *name, int value, int mod
     return NULL;
 }
 
-static int find_child(const struct model *model, int module, const char *name, size_t length)
+static int compare_names(const void *left, const void *right, void *modules)
 {
-    const struct module *parent = &model->modules[module];
-    for (int i = 0; i < parent->child_count; i++) {
-        const char *candidate = model->modules[parent->children[i]].name;
-        if (strncmp(candidate, name, length) == 0 && !candidate[length]) return parent->children[i];
+    const struct module *all = modules;
+    return strcmp(all[*(const int *)left].name, all[*(const int *)right].name);
+}
+
+/* The children of `module` by name, sorted when first asked for: models may have thousands. */
+static const int *sorted_children(struct reader *reader, int module)
+{
+    struct module_state *state = &reader->states[module];
+    const struct module *parent = &reader->model->modules[module];
+    size_t count = (size_t)parent->child_count;
+    if (!state->sorted_children && count > 0) {
+        state->sorted_children = mem_dup(parent->children, count * sizeof *parent->children);
+        qsort_r(state->sorted_children, count, sizeof *state->sorted_children, compare_names,
+                reader->model->modules);
+    }
+    return state->sorted_children;
+}
+
+/* The child called by the first `length` letters of `name`, or -1. */
+static int find_child(struct reader *reader, int module, const char *name, size_t length)
+{
+    const struct module *modules = reader->model->modules;
+    const int *sorted = sorted_children(reader, module);
+    int low = 0, high = modules[module].child_count;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        const char *candidate = modules[sorted[middle]].name;
+        int order = strncmp(candidate, name, length);
+        if (order == 0 && candidate[length]) order = 1;
+        if (order == 0) return sorted[middle];
+        if (order < 0) low = middle + 1;
+        else high = middle;
     }
     return -1;
 }
@@ -98,14 +126,14 @@ static status_t resolve_module(const struct scope *scope, const char *path, int 
 {
     const struct model *model = scope->reader->model;
     size_t length = strcspn(path, ".");
-    scope->reader->steps += model->modules[scope->module].child_count / 100; /* a linear search */
     const struct variable *variable = find_variable(scope, path, length);
-    int found = variable && variable->module >= 0 ? variable->module
-                                                  : find_child(model, scope->module, path, length);
+    int found = variable && variable->module >= 0
+                    ? variable->module
+                    : find_child(scope->reader, scope->module, path, length);
     while (found >= 0 && path[length]) {
         path += length + 1;
         length = strcspn(path, ".");
-        int next = find_child(model, found, path, length);
+        int next = find_child(scope->reader, found, path, length);
         if (next < 0) {
             char excerpt[72];
             return scope_error(scope, "module '%s' (%s) has no module '%s'",
