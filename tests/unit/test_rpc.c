@@ -2,6 +2,12 @@
  * Calls and streams of common/rpc, server and client against each other over a Unix socket:
  * answers, errors, limits and backpressure. How they end badly is in test_rpc_ends.c.
  */
+#include <grpc/byte_buffer.h>
+#include <grpc/compression.h>
+#include <grpc/grpc.h>
+#include <grpc/grpc_security.h>
+#include <grpc/slice.h>
+#include <grpc/support/time.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -164,6 +170,111 @@ START_TEST(garbage_is_an_invalid_argument)
 
     world_call(&world, &echo, "fine", 0, 5000, false, &outcome);
     ck_assert_int_eq(outcome.code, STATUS_OK);
+}
+END_TEST
+
+START_TEST(unary_without_a_request)
+{
+    /* A client that takes the method for a stream and closes without a message. */
+    struct rpc_method crooked = echo;
+    crooked.kind = RPC_CLIENT_STREAM;
+    struct listener listener = {.reads_itself = true};
+    listen_to(&world, &listener, &crooked, NULL, 0);
+    rpc_stream_finish_sending(listener.stream);
+    world_wait(&world, &listener.closed);
+    ck_assert_int_eq(listener.code, STATUS_INVALID_ARGUMENT);
+    ck_assert_ptr_nonnull(strstr(listener.message, echo.path));
+    ck_assert_int_eq(seen.started, 0);
+    /* And one that sends two: the first counts. */
+    struct listener two = {.reads_itself = true};
+    listen_to(&world, &two, &crooked, NULL, 0);
+    stream_send_note(two.stream, "x", 1);
+    stream_send_note(two.stream, "x", 2);
+    rpc_stream_finish_sending(two.stream);
+    world_wait(&world, &two.closed);
+    ck_assert_int_eq(two.code, STATUS_OK);
+    ck_assert_int_eq(two.sum, 1);
+}
+END_TEST
+
+/* A client of gRPC's own that compresses, which ours never does; on its own thread. */
+static int call_compressed(const char *target)
+{
+    grpc_arg arg = {.type = GRPC_ARG_INTEGER,
+                    .key = (char *)GRPC_COMPRESSION_CHANNEL_DEFAULT_ALGORITHM,
+                    .value.integer = GRPC_COMPRESS_GZIP};
+    grpc_channel_args args = {1, &arg};
+    grpc_channel_credentials *credentials = grpc_insecure_credentials_create();
+    grpc_channel *channel = grpc_channel_create(target, credentials, &args);
+    grpc_channel_credentials_release(credentials);
+    grpc_completion_queue *queue = grpc_completion_queue_create_for_pluck(NULL);
+    grpc_call *call =
+        grpc_channel_create_call(channel, NULL, GRPC_PROPAGATE_DEFAULTS, queue,
+                                 grpc_slice_from_static_string(echo.path), NULL,
+                                 gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                                              gpr_time_from_seconds(10, GPR_TIMESPAN)),
+                                 NULL);
+    static char text[5003] = {10, (char)(0x80 | (5000 & 0x7f)), 5000 >> 7};
+    memset(text + 3, 'x', 5000);
+    grpc_slice slice = grpc_slice_from_static_buffer(text, sizeof text);
+    grpc_byte_buffer *request = grpc_raw_byte_buffer_create(&slice, 1), *response = NULL;
+    grpc_metadata_array initial, trailing;
+    grpc_metadata_array_init(&initial);
+    grpc_metadata_array_init(&trailing);
+    grpc_status_code code;
+    grpc_slice details = grpc_empty_slice();
+    grpc_op ops[6] = {
+        {.op = GRPC_OP_SEND_INITIAL_METADATA},
+        {.op = GRPC_OP_SEND_MESSAGE, .data.send_message.send_message = request},
+        {.op = GRPC_OP_SEND_CLOSE_FROM_CLIENT},
+        {.op = GRPC_OP_RECV_INITIAL_METADATA,
+         .data.recv_initial_metadata.recv_initial_metadata = &initial},
+        {.op = GRPC_OP_RECV_MESSAGE, .data.recv_message.recv_message = &response},
+        {.op = GRPC_OP_RECV_STATUS_ON_CLIENT,
+         .data.recv_status_on_client = {.trailing_metadata = &trailing,
+                                        .status = &code,
+                                        .status_details = &details}},
+    };
+    bool good = grpc_call_start_batch(call, ops, 6, ops, NULL) == GRPC_CALL_OK;
+    if (good) grpc_completion_queue_pluck(queue, ops, gpr_inf_future(GPR_CLOCK_MONOTONIC), NULL);
+    grpc_slice_unref(details);
+    grpc_metadata_array_destroy(&initial);
+    grpc_metadata_array_destroy(&trailing);
+    grpc_byte_buffer_destroy(request);
+    if (response) grpc_byte_buffer_destroy(response);
+    grpc_call_unref(call);
+    grpc_channel_destroy(channel);
+    grpc_completion_queue_shutdown(queue);
+    grpc_completion_queue_destroy(queue);
+    return good ? (int)code : -1;
+}
+
+struct compressed {
+    bool done;
+    char *target;
+    int code;
+};
+
+static void compress_in_thread(uv_work_t *work)
+{
+    struct compressed *compressed = work->data;
+    compressed->code = call_compressed(compressed->target);
+}
+
+static void on_compressed(uv_work_t *work, int status)
+{
+    ck_assert_int_eq(status, 0);
+    ((struct compressed *)work->data)->done = true;
+}
+
+START_TEST(compressed_messages_are_refused)
+{
+    struct compressed compressed = {.target = world.address};
+    uv_work_t work = {.data = &compressed};
+    ck_assert_int_eq(uv_queue_work(&world.loop, &work, compress_in_thread, on_compressed), 0);
+    world_wait(&world, &compressed.done);
+    ck_assert_int_eq(compressed.code, GRPC_STATUS_UNIMPLEMENTED);
+    ck_assert_int_eq(seen.messages, 0);
 }
 END_TEST
 
@@ -360,6 +471,8 @@ int main(void)
     tcase_add_test(unary, unary_handler_learns_that_client_left);
     tcase_add_test(unary, unknown_method_is_unimplemented);
     tcase_add_test(unary, garbage_is_an_invalid_argument);
+    tcase_add_test(unary, unary_without_a_request);
+    tcase_add_test(unary, compressed_messages_are_refused);
     tcase_add_test(unary, oversized_is_resource_exhausted);
     tcase_add_test(streams, server_stream_arrives_in_full);
     tcase_add_test(streams, server_stream_of_nothing);

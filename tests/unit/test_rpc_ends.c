@@ -258,6 +258,20 @@ START_TEST(restarted_server_is_found_again)
 }
 END_TEST
 
+START_TEST(server_restarts_at_once_on_the_same_path)
+{
+    /* What the old server tidies up must not hit the new one. */
+    struct outcome outcome;
+    for (int i = 0; i < 20; i++) {
+        world_close_server(&world, 0);
+        world_serve(&world, &notes, 1);
+        world_call(&world, &echo, "", i, 10000, true, &outcome);
+        ck_assert_msg(outcome.code == STATUS_OK, "%s", outcome.message);
+        ck_assert_int_eq(access(world.address + 5, F_OK), 0);
+    }
+}
+END_TEST
+
 int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "--upload-and-hang") == 0) return upload_and_hang(argv[2]);
@@ -275,6 +289,7 @@ int main(int argc, char **argv)
     tcase_add_test(reaching, no_server_is_unavailable_at_once);
     tcase_add_test(reaching, waiting_for_ready_ends_at_the_deadline);
     tcase_add_test(reaching, restarted_server_is_found_again);
+    tcase_add_test(reaching, server_restarts_at_once_on_the_same_path);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
     int failed = srunner_ntests_failed(runner);
