@@ -21,7 +21,6 @@ enum {
     CONNECT_TIMEOUT_MS = 5000,
     KEEPALIVE_MS = 30 * 1000, /* the server allows 10 s */
     KEEPALIVE_TIMEOUT_MS = 20 * 1000,
-    METADATA_MAX = 64 << 10, /* error texts travel there */
 };
 
 static grpc_arg integer(const char *key, int value)
@@ -47,7 +46,6 @@ status_t rpc_channel_new(struct rpc_runtime *runtime, const char *address,
     }
     grpc_arg list[] = {
         integer(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, RPC_MESSAGE_MAX),
-        integer(GRPC_ARG_MAX_METADATA_SIZE, METADATA_MAX),
         integer(GRPC_ARG_HTTP2_BDP_PROBE, 0),
         integer(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, LOOKAHEAD_BYTES),
         integer(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, BACKOFF_FIRST_MS),
