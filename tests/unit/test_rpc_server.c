@@ -364,6 +364,12 @@ START_TEST(unix_socket_has_its_mode_and_goes)
     close_another(server);
     ck_assert_int_eq(stat(other, &info), -1);
     ck_assert_int_eq(errno, ENOENT);
+    /* Also of a server that never started. */
+    server = another_server();
+    ck_assert_ptr_null(rpc_server_listen(server, address, 0, NULL));
+    ck_assert_int_eq(stat(other, &info), 0);
+    close_another(server);
+    ck_assert_int_eq(stat(other, &info), -1);
     free(address);
     free(other);
 }
