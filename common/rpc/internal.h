@@ -93,8 +93,6 @@ struct rpc_server {
     int slot_count;
     struct rpc_health *health;
     struct rpc_reflection *reflection;
-    char **unix_paths;
-    int unix_path_count, unix_path_capacity;
     struct rpc_call *calls; /* every call that has arrived and is not over */
     int armed;              /* requests for calls that have not come back */
     bool started, closing, shut_down, timer_closing;

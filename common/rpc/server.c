@@ -61,8 +61,6 @@ static void add_slots(struct rpc_server *server, const struct rpc_handler *handl
 
 static void server_free(struct rpc_server *server)
 {
-    for (int i = 0; i < server->unix_path_count; i++) free(server->unix_paths[i]);
-    free(server->unix_paths);
     free(server->slots);
     rpc_health_free(server->health);
     rpc_reflection_free(server->reflection);
@@ -155,10 +153,7 @@ static status_t listen_unix(struct rpc_server *server, const char *normal, int m
     mode_t before = umask((mode_t) ~(mode ? mode : 0660) & 0777);
     int bound = bind_port(server, normal);
     umask(before);
-    if (bound == 0) return listen_failed(normal);
-    MEM_GROW(server->unix_paths, server->unix_path_count, server->unix_path_capacity);
-    server->unix_paths[server->unix_path_count++] = mem_strdup(path);
-    return STATUS_OKAY;
+    return bound ? STATUS_OKAY : listen_failed(normal);
 }
 
 status_t rpc_server_listen(struct rpc_server *server, const char *address, int mode, int *port)
@@ -243,9 +238,9 @@ void rpc_server_close(struct rpc_server *server, int grace_ms, void (*closed)(vo
     rpc_health_end(server->health);
     rpc_call_finish_all(server, true);
     server->shutdown_tag = (struct rpc_tag){.done = on_shut_down, .owner = server};
+    /* gRPC removes the files of Unix sockets itself. */
     grpc_server_shutdown_and_notify(server->server, rpc_runtime_queue(server->runtime),
                                     &server->shutdown_tag);
-    for (int i = 0; i < server->unix_path_count; i++) unlink(server->unix_paths[i]);
     uv_timer_init(rpc_runtime_loop(server->runtime), &server->grace);
     server->grace.data = server;
     if (grace_ms > 0) uv_timer_start(&server->grace, on_grace_over, (uint64_t)grace_ms, 0);
