@@ -29,7 +29,8 @@ struct parameter {
     int tied_to; /* the parameter whose memory this one shares (a smaller number), or -1 */
     enum init_kind init;
     double bound;
-    int init_order; /* position in which construction draws it from the generator */
+    int init_order; /* place among all draws from the generator, tied ones included; the owner of
+                     * tied memory has the place of the parameter whose values stay */
 };
 
 struct module {
