@@ -41,7 +41,7 @@ struct rpc_stream_callbacks {
      * May be NULL. */
     void (*on_writable)(struct rpc_stream *stream, void *user);
     /* The call's end: status NULL for OK, else an error that the callback owns. Exactly once, last.
-     */
+     * A server's status comes behind its messages: it waits until they have all been read. */
     void (*on_closed)(struct rpc_stream *stream, status_t status, void *user);
 };
 

@@ -70,9 +70,9 @@ status_t rpc_server_start(struct rpc_server *server) FSDPD_MUST_USE;
 void rpc_server_set_serving(struct rpc_server *server, const char *service, bool serving);
 
 /*
- * Health goes to not serving, no new calls are taken, calls in progress get `grace_ms`, then are
- * cancelled. Unix socket files are removed. `closed` (may be NULL) comes when all is over and the
- * server is gone.
+ * Health goes to not serving, no new calls are taken, calls in progress get `grace_ms`; then they
+ * end with UNAVAILABLE, which counts as cancelled for their handlers. Unix socket files are
+ * removed. `closed` (may be NULL) comes when all is over and the server is gone.
  */
 void rpc_server_close(struct rpc_server *server, int grace_ms, void (*closed)(void *user),
                       void *user);

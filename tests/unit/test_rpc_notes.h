@@ -1,6 +1,6 @@
 /*
  * The service that the tests of common/rpc talk to, what its handlers saw, and the client's side of
- * a stream. Each test runs between notes_set_up and notes_tear_down.
+ * a stream. Each test of a notes_case has a world with the service, which must end clean.
  */
 #ifndef FSDPD_TESTS_RPC_NOTES_H
 #define FSDPD_TESTS_RPC_NOTES_H
