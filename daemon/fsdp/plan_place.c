@@ -135,6 +135,12 @@ static int next_on_lane(const struct plan_program *program, enum lane lane, int 
     return i;
 }
 
+/* Whether communication `i` waits only for the one before it. */
+static bool follows(const struct plan_program *program, const struct run *run, int i)
+{
+    return i < program->instruction_count && is_ready(program, run, i);
+}
+
 /*
  * Runs the program with communication that takes no time, each as early as it can be (`slow`
  * false), or that starts as early and ends as late as it can, when nothing else can go on (true).
@@ -153,7 +159,9 @@ static void simulate(const struct plan_program *program, bool slow, struct run *
         int chosen = -1;
         if (next[LANE_COPY] < count && is_ready(program, run, next[LANE_COPY]))
             chosen = next[LANE_COPY];
-        else if (!slow && comm < count && run->start[comm] >= 0) chosen = comm;
+        else if (comm < count && run->start[comm] >= 0 &&
+                 (!slow || follows(program, run, next_on_lane(program, LANE_COMM, comm))))
+            chosen = comm;
         else if (next[LANE_COMPUTE] < count && is_ready(program, run, next[LANE_COMPUTE]))
             chosen = next[LANE_COMPUTE];
         else chosen = comm;
