@@ -16,14 +16,24 @@ libfsdp_a_SOURCES = \
   %D%/wrap_size.c %D%/wrap_size.h
 
 if HAVE_CHECK
-check_PROGRAMS += tests/unit/test_units tests/unit/test_plan
-TESTS += tests/unit/test_units tests/unit/test_plan
-tests_unit_test_units_SOURCES = tests/unit/test_units.c \
-  tests/unit/fsdp_fixture.c tests/unit/fsdp_fixture.h
+check_LIBRARIES += libfsdpfixture.a
+libfsdpfixture_a_SOURCES = tests/unit/fsdp_fixture.c tests/unit/fsdp_fixture.h
+
+check_PROGRAMS += tests/unit/test_units
+TESTS += tests/unit/test_units
+tests_unit_test_units_SOURCES = tests/unit/test_units.c
 tests_unit_test_units_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
-tests_unit_test_units_LDADD = libfsdp.a libops.a libbase.a $(CHECK_LIBS)
-tests_unit_test_plan_SOURCES = tests/unit/test_plan.c \
-  tests/unit/fsdp_fixture.c tests/unit/fsdp_fixture.h
+tests_unit_test_units_LDADD = libfsdpfixture.a libfsdp.a libops.a libbase.a $(CHECK_LIBS) -lm
+
+check_PROGRAMS += tests/unit/test_plan
+TESTS += tests/unit/test_plan
+tests_unit_test_plan_SOURCES = tests/unit/test_plan.c
 tests_unit_test_plan_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
-tests_unit_test_plan_LDADD = libfsdp.a libops.a libbase.a $(CHECK_LIBS)
+tests_unit_test_plan_LDADD = libfsdpfixture.a libfsdp.a libops.a libbase.a $(CHECK_LIBS) -lm
+
+check_PROGRAMS += tests/unit/test_plan_random
+TESTS += tests/unit/test_plan_random
+tests_unit_test_plan_random_SOURCES = tests/unit/test_plan_random.c
+tests_unit_test_plan_random_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_plan_random_LDADD = libfsdpfixture.a libfsdp.a libops.a libbase.a $(CHECK_LIBS) -lm
 endif

@@ -77,6 +77,7 @@ struct mapper {
     int *value_last;                                   /* by value: the last op that touches it */
     int *buffer_last; /* by buffer: the same over its values so far; work buffers of values only */
     int buffer_last_capacity;
+    bool *viewed; /* by value: it is a view, or there is one of it */
 };
 
 static int add_buffer(struct mapper *mapper, enum buffer_class class, int unit, int value,
@@ -278,6 +279,10 @@ static status_t map_values(struct mapper *mapper)
         for (int i = 0; i < OP_MAX_OUTPUTS; i++) {
             int v = op->outputs[i];
             if (v < 0) continue;
+            if (op->accumulate[i] && mapper->viewed[v])
+                return status_new(STATUS_INTERNAL,
+                                  "op %d (%s) adds to '%s', whose memory is also that of a view", o,
+                                  op->name, graph->values[v].name);
             if (program->buffer_of_value[v] >= 0) {
                 if (view && i == 0)
                     return status_new(STATUS_INTERNAL,
@@ -286,6 +291,7 @@ static status_t map_values(struct mapper *mapper)
                                       o, op->name);
                 continue;
             }
+            if (i == 0 && view) mapper->viewed[v] = mapper->viewed[op->inputs[0]] = true;
             if (i == 0 && (view || may_take_over(mapper, o))) {
                 program->offset_of_value[v] = program->offset_of_value[op->inputs[0]];
                 place_value(mapper, v, program->buffer_of_value[op->inputs[0]]);
@@ -358,6 +364,7 @@ status_t plan_memory(const struct plan *plan, const struct lowering *lowering,
     program->buffer_of_value = mem_alloc_array(value_count, sizeof(int));
     program->offset_of_value = mem_alloc_array(value_count, sizeof(uint64_t));
     for (int v = 0; v < value_count; v++) program->buffer_of_value[v] = -1;
+    mapper.viewed = mem_alloc_array(value_count, sizeof(bool));
     take_state(&mapper, state, state_count);
     map_instructions(&mapper);
     map_parameters(&mapper);
@@ -371,6 +378,7 @@ status_t plan_memory(const struct plan *plan, const struct lowering *lowering,
         free(live.ranges);
         free(live.of_buffer);
     }
+    free(mapper.viewed);
     free(mapper.value_last);
     free(mapper.buffer_last);
     free(mapper.shard);

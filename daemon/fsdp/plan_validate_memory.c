@@ -19,6 +19,7 @@ struct storage {
     int buffer;
     uint64_t begin, end; /* bytes in the arena */
     bool state;
+    bool viewed;  /* more than one value is in it */
     bool written; /* so far, while walking; state that lives on from step to step starts written */
     int write;    /* last write, -1 */
     int read[LANE_COUNT];                    /* last reads since then, -1 */
@@ -304,6 +305,7 @@ static status_t walk_op(const struct validator *v, struct storages *all, int i, 
             if (k == 0 && is_view(v, op)) {
                 /* Nothing runs; readers of the view read the input's storage. */
                 struct storage *input = storage_of_value(v, all, op->inputs[0]);
+                input->viewed = true;
                 all->of_value[value] = (int)(input - all->items);
                 continue;
             }
@@ -311,7 +313,10 @@ static status_t walk_op(const struct validator *v, struct storages *all, int i, 
                 add_storage(v, all, v->program->buffer_of_value[value],
                             v->program->offset_of_value[value], tensor_bytes(&it->type));
         }
-        TRY(write_storage(v, storage_of_value(v, all, value), i));
+        struct storage *storage = storage_of_value(v, all, value);
+        if (storage->viewed)
+            return validate_fail(v, i, "writes %s, whose bytes are another value too", it->name);
+        TRY(write_storage(v, storage, i));
     }
     return STATUS_OKAY;
 }

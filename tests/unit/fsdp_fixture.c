@@ -379,17 +379,10 @@ static void differentiate(struct growing *g, struct fixture_random *random)
                 if ((step == 0) == data_first) {
                     if (x == graph->input) continue;
                     char *name = mem_printf("%s.backward_data", op.name);
-                    if (random != NULL && fixture_draw(random, 3) == 0 && g->gradient[x] >= 0 &&
-                        g->gradient[x] != dy) {
-                        int add = new_op(g, OP_LINEAR_BACKWARD_DATA, name, dy, op.inputs[1], -1,
-                                         g->gradient[x], -1, true);
-                        graph->ops[add].accumulate[0] = true;
-                    } else {
-                        dx = gradient_like(g, x);
-                        new_op(g, conv ? OP_CONV2D_BACKWARD_DATA : OP_LINEAR_BACKWARD_DATA, name,
-                               dy, op.inputs[1], -1, dx, -1, true);
-                        give_gradient(g, x, dx);
-                    }
+                    dx = gradient_like(g, x);
+                    new_op(g, conv ? OP_CONV2D_BACKWARD_DATA : OP_LINEAR_BACKWARD_DATA, name, dy,
+                           op.inputs[1], -1, dx, -1, true);
+                    give_gradient(g, x, dx);
                     free(name);
                 } else if (dw >= 0 || db >= 0) {
                     char *name = mem_printf("%s.backward_weights", op.name);

@@ -1,0 +1,356 @@
+/*
+ * Random models, graphs, policies and options: every plan must be valid, and must survive being
+ * run. "Running" moves no numbers: every four bytes of the arenas hold a mark that says what was
+ * written there last. The lanes take turns at random, within what their order and the waits allow;
+ * whatever an instruction reads must bear the right mark when it starts and still when it ends.
+ */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "fsdp/plan.h"
+#include "fsdp_fixture.h"
+
+enum mark { /* + value, unit or slot */
+            MARK_NOTHING = 0,
+            MARK_VALUE = 1,
+            MARK_SHARD = 1 << 20,
+            MARK_GATHERED = 2 << 20,
+            MARK_GRADIENT_SHARD = 3 << 20,
+            MARK_OPTIMIZER = 4 << 20,
+            MARK_STATS = 5 << 20,
+            MARK_FREED = 6 << 20,
+            MARK_BUSY = 7 << 20, /* + instruction: being written */
+};
+
+/* Words that an instruction reads or writes. */
+struct access {
+    int *words;
+    uint64_t count;
+    int expected; /* reads: the mark; MARK_NOTHING: any */
+    int mark;     /* writes: what it leaves; MARK_NOTHING: a read */
+};
+
+struct simulation {
+    const struct plan *plan;
+    const struct plan_program *program;
+    const bool *view;
+    int *state, *work;
+    int *mark_of_value;
+    bool *written; /* by value */
+    struct access accesses[4096];
+    int access_count;
+    uint64_t seed;
+};
+
+static void add_access(struct simulation *sim, int buffer, uint64_t offset, uint64_t bytes,
+                       int expected, int mark)
+{
+    const struct plan_buffer *it = &sim->program->buffers[buffer];
+    int *arena = it->state ? sim->state : sim->work;
+    ck_assert_int_lt(sim->access_count, 4096);
+    ck_assert_uint_le(offset + bytes, it->bytes);
+    sim->accesses[sim->access_count++] = (struct access){.words = arena + (it->offset + offset) / 4,
+                                                         .count = (bytes + 3) / 4,
+                                                         .expected = expected,
+                                                         .mark = mark};
+}
+
+static void add_value(struct simulation *sim, int value, int expected, int mark)
+{
+    add_access(sim, sim->program->buffer_of_value[value], sim->program->offset_of_value[value],
+               tensor_bytes(&sim->program->graph->values[value].type), expected, mark);
+}
+
+/* The unit's gradients, each in its place; what lies between them has no meaning. */
+static void add_gradients(struct simulation *sim, int unit, int mark)
+{
+    const struct graph *graph = sim->program->graph;
+    for (int v = 0; v < graph->value_count; v++)
+        if (graph->values[v].kind == VALUE_PARAMETER_GRADIENT &&
+            sim->plan->units->unit_of_parameter[graph->values[v].parameter] == unit)
+            add_value(sim, v, MARK_VALUE + v, mark ? MARK_VALUE + v : MARK_NOTHING);
+}
+
+static void add_whole(struct simulation *sim, int buffer, int expected, int mark)
+{
+    add_access(sim, buffer, 0, sim->program->buffers[buffer].bytes, expected, mark);
+}
+
+static void list_op(struct simulation *sim, int o)
+{
+    const struct plan_program *program = sim->program;
+    const struct graph_op *op = &program->graph->ops[o];
+    bool gathers =
+        sim->plan->options.strategy == STRATEGY_FULL_SHARD && sim->plan->options.world > 1;
+    for (int k = 0; k < OP_MAX_INPUTS; k++) {
+        int v = op->inputs[k];
+        if (v < 0) continue;
+        int mark = sim->mark_of_value[v];
+        if (program->graph->values[v].kind == VALUE_PARAMETER)
+            mark = (gathers ? MARK_GATHERED : MARK_SHARD) +
+                   sim->plan->units->unit_of_parameter[program->graph->values[v].parameter];
+        add_value(sim, v, mark, MARK_NOTHING);
+    }
+    for (int k = 0; k < OP_MAX_OUTPUTS; k++) {
+        int v = op->outputs[k];
+        if (v < 0) continue;
+        if (k == 0 && sim->view[o]) {
+            sim->mark_of_value[v] = sim->mark_of_value[op->inputs[0]];
+            add_value(sim, v, sim->mark_of_value[v], MARK_NOTHING);
+            continue;
+        }
+        add_value(sim, v, op->accumulate[k] ? MARK_VALUE + v : MARK_NOTHING, MARK_VALUE + v);
+    }
+}
+
+static void list_accesses(struct simulation *sim, int i)
+{
+    const struct plan_program *program = sim->program;
+    const struct plan_instruction *it = &program->instructions[i];
+    const struct graph *graph = program->graph;
+    bool shards =
+        sim->plan->options.strategy == STRATEGY_FULL_SHARD && sim->plan->options.world > 1;
+    int u = it->unit;
+    sim->access_count = 0;
+    if (it->workspace >= 0) add_whole(sim, it->workspace, MARK_NOTHING, MARK_FREED);
+    switch (it->kind) {
+    case INSTRUCTION_COPY_BATCH:
+        add_value(sim, graph->input, MARK_NOTHING, MARK_VALUE + graph->input);
+        add_value(sim, graph->target, MARK_NOTHING, MARK_VALUE + graph->target);
+        break;
+    case INSTRUCTION_ALL_GATHER:
+        add_whole(sim, it->source, MARK_SHARD + u, MARK_NOTHING);
+        add_whole(sim, it->target, MARK_NOTHING, MARK_GATHERED + u);
+        break;
+    case INSTRUCTION_COMPUTE: list_op(sim, it->op); break;
+    case INSTRUCTION_FREE: add_whole(sim, it->source, MARK_GATHERED + u, MARK_FREED); break;
+    case INSTRUCTION_REDUCE_SCATTER:
+        add_gradients(sim, u, MARK_NOTHING);
+        add_whole(sim, it->target, MARK_NOTHING, MARK_GRADIENT_SHARD + u);
+        break;
+    case INSTRUCTION_ALL_REDUCE: add_gradients(sim, u, 1); break;
+    case INSTRUCTION_REDUCE_STATS:
+        add_value(sim, graph->loss, MARK_VALUE + graph->loss, MARK_STATS);
+        if (graph->correct >= 0)
+            add_value(sim, graph->correct, MARK_VALUE + graph->correct, MARK_STATS);
+        break;
+    case INSTRUCTION_OPTIMIZER:
+        if (shards) add_whole(sim, it->source, MARK_GRADIENT_SHARD + u, MARK_NOTHING);
+        else add_gradients(sim, u, MARK_NOTHING);
+        add_whole(sim, it->target, MARK_SHARD + u, MARK_SHARD + u);
+        for (int b = 0; b < program->buffer_count; b++)
+            if (program->buffers[b].class == BUFFER_OPTIMIZER && program->buffers[b].unit == u)
+                add_whole(sim, b, MARK_OPTIMIZER + u, MARK_OPTIMIZER + u);
+        break;
+    }
+}
+
+/* Whether the access is also written by this instruction: in place. */
+static bool overwritten(const struct simulation *sim, const struct access *read)
+{
+    for (int a = 0; a < sim->access_count; a++)
+        if (sim->accesses[a].mark != MARK_NOTHING && sim->accesses[a].words == read->words)
+            return true;
+    return false;
+}
+
+static void check_marks(const struct simulation *sim, int i, bool start)
+{
+    for (int a = 0; a < sim->access_count; a++) {
+        const struct access *access = &sim->accesses[a];
+        int expected = access->expected;
+        if (!start && access->mark != MARK_NOTHING) expected = MARK_BUSY + i;
+        else if (!start && overwritten(sim, access)) continue;
+        if (expected == MARK_NOTHING) continue;
+        for (uint64_t w = 0; w < access->count; w++)
+            if (access->words[w] != expected) {
+                char *text = plan_dump(sim->plan);
+                fputs(text, stdout);
+                ck_abort_msg("seed %llu: instruction %d %s: operand %d bears mark %x, not %x",
+                             (unsigned long long)sim->seed, i, start ? "starts" : "ends", a,
+                             access->words[w], expected);
+            }
+    }
+}
+
+static void set_marks(struct simulation *sim, int mark)
+{
+    for (int a = 0; a < sim->access_count; a++) {
+        struct access *access = &sim->accesses[a];
+        if (access->mark == MARK_NOTHING) continue;
+        for (uint64_t w = 0; w < access->count; w++)
+            access->words[w] = mark != MARK_NOTHING ? mark : access->mark;
+    }
+}
+
+static void run(struct simulation *sim, struct fixture_random *random)
+{
+    const struct plan_program *program = sim->program;
+    int count = program->instruction_count, next[LANE_COUNT], running[LANE_COUNT], left = count;
+    bool *done = mem_alloc_array(count, sizeof *done);
+    uint64_t weight[LANE_COUNT];
+    for (int lane = 0; lane < LANE_COUNT; lane++) {
+        next[lane] = 0;
+        running[lane] = -1;
+        weight[lane] = 1 + fixture_draw(random, 9);
+    }
+    while (left > 0) {
+        int lane = LANE_COMPUTE;
+        uint64_t drawn = fixture_draw(random, weight[0] + weight[1] + weight[2]);
+        for (; drawn >= weight[lane]; lane++) drawn -= weight[lane];
+        int i = running[lane];
+        if (i >= 0) {
+            list_accesses(sim, i);
+            check_marks(sim, i, false);
+            set_marks(sim, MARK_NOTHING);
+            done[i] = true;
+            left--;
+            running[lane] = -1;
+            continue;
+        }
+        i = next[lane];
+        while (i < count && program->instructions[i].lane != (enum lane)lane) i++;
+        next[lane] = i;
+        if (i == count) continue;
+        bool ready = true;
+        for (int k = 0; k < program->instructions[i].wait_count; k++)
+            ready = ready && done[program->instructions[i].waits[k]];
+        if (!ready) continue;
+        list_accesses(sim, i);
+        check_marks(sim, i, true);
+        set_marks(sim, MARK_BUSY + i);
+        running[lane] = i;
+        next[lane] = i + 1;
+    }
+    free(done);
+}
+
+static void simulate(const struct plan *plan, const struct plan_program *program, const bool *view,
+                     struct fixture_random *random, uint64_t seed)
+{
+    struct simulation *sim = mem_alloc(sizeof *sim);
+    *sim = (struct simulation){.plan = plan, .program = program, .view = view, .seed = seed};
+    sim->mark_of_value = mem_alloc_array(program->graph->value_count, sizeof(int));
+    for (int round = 0; round < 4; round++) {
+        sim->state = mem_alloc(plan->state_bytes + 4);
+        sim->work = mem_alloc(plan->work_bytes + 4);
+        for (int v = 0; v < program->graph->value_count; v++)
+            sim->mark_of_value[v] = MARK_VALUE + v;
+        for (int b = 0; b < program->buffer_count; b++) {
+            const struct plan_buffer *it = &program->buffers[b];
+            int mark = it->class == BUFFER_SHARD       ? MARK_SHARD
+                       : it->class == BUFFER_OPTIMIZER ? MARK_OPTIMIZER
+                                                       : 0;
+            for (uint64_t w = 0; mark != 0 && w < it->bytes / 4; w++)
+                sim->state[it->offset / 4 + w] = mark + it->unit;
+        }
+        run(sim, random);
+        free(sim->state);
+        free(sim->work);
+    }
+    free(sim->mark_of_value);
+    free(sim);
+}
+
+static struct wrap_policy random_policy(struct fixture_random *random, const struct model *model,
+                                        struct wrap_unit_spec *specs, const char **paths)
+{
+    int64_t most = 0;
+    for (int p = 0; p < model->parameter_count; p++)
+        if (model->parameters[p].tied_to < 0)
+            most += tensor_element_count(&model->parameters[p].type);
+    if (most > 60) most = 60;
+    switch (fixture_draw(random, 4)) {
+    case 0: return (struct wrap_policy){.kind = WRAP_NONE};
+    case 1: { /* leaves in units of one to three modules, wherever they stand */
+        int count = 0, used = 0;
+        for (int m = 1; m < model->module_count && count < 30; m++) {
+            if (model->modules[m].child_count > 0 || fixture_draw(random, 3) == 0) continue;
+            paths[used++] = model->modules[m].path;
+            if (count == 0 || fixture_draw(random, 2) == 0)
+                specs[count++] = (struct wrap_unit_spec){.modules = &paths[used - 1]};
+            specs[count - 1].module_count++;
+        }
+        if (count > 0)
+            return (struct wrap_policy){.kind = WRAP_UNITS, .units = specs, .unit_count = count};
+        return (struct wrap_policy){.kind = WRAP_NONE};
+    }
+    default:
+        return (struct wrap_policy){.kind = WRAP_SIZE,
+                                    .min_num_params = 1 + fixture_draw(random, (uint64_t)most)};
+    }
+}
+
+static struct plan_options random_options(struct fixture_random *random)
+{
+    static const int worlds[] = {1, 2, 3, 8};
+    struct plan_options options = {.world = worlds[fixture_draw(random, 4)],
+                                   .strategy = fixture_draw(random, 4) == 0 ? STRATEGY_NO_SHARD
+                                                                            : STRATEGY_FULL_SHARD,
+                                   .backward_prefetch = (enum prefetch)fixture_draw(random, 3),
+                                   .forward_prefetch = fixture_draw(random, 3) == 0,
+                                   .gathered_limit = (int)fixture_draw(random, 5),
+                                   .optimizer_slots = (int)fixture_draw(random, 3),
+                                   .collective_workspace_bytes = fixture_draw(random, 2) * 200};
+    options.rank = (int)fixture_draw(random, (uint64_t)options.world);
+    return options;
+}
+
+START_TEST(plans_are_valid_and_run)
+{
+    uint64_t seed = 7000 + (uint64_t)_i;
+    struct fixture_random random = {.state = seed * 0x9e3779b97f4a7c15u};
+    for (int round = 0; round < 25; round++) {
+        struct model *model = fixture_random_model(&random);
+        struct wrap_unit_spec specs[32] = {0};
+        const char **paths = mem_alloc_array(model->module_count, sizeof *paths);
+        struct wrap_policy policy = random_policy(&random, model, specs, paths);
+        struct plan_options options = random_options(&random);
+        struct unit_set *units = NULL;
+        status_t status = units_build(model, &policy, options.world, &units);
+        ck_assert_msg(status == STATUS_OKAY, "seed %llu: %s", (unsigned long long)seed,
+                      status_message(status));
+        int64_t batch = 1 + (int64_t)fixture_draw(&random, 3);
+        struct graph *train = fixture_random_graph(&random, model, batch, true);
+        struct graph *evaluate =
+            fixture_random_graph(&random, model, batch * (1 + (int64_t)fixture_draw(&random, 5)),
+                                 false);
+        struct fixture_lowering lowered[2];
+        fixture_lower(&lowered[0], train, &random);
+        fixture_lower(&lowered[1], evaluate, &random);
+        struct plan *plan = NULL;
+        status = plan_build(model, units, train, &lowered[0].lowering, evaluate,
+                            &lowered[1].lowering, &options, &plan);
+        ck_assert_msg(status == STATUS_OKAY, "seed %llu, round %d: %s", (unsigned long long)seed,
+                      round, status_message(status));
+        ck_assert_uint_le(plan->train.live_peak, plan->state_bytes + plan->train.work_bytes);
+        simulate(plan, &plan->train, lowered[0].view, &random, seed);
+        simulate(plan, &plan->evaluate, lowered[1].view, &random, seed);
+        free(plan_dump(plan));
+        plan_free(plan);
+        for (int k = 0; k < 2; k++) fixture_lowering_deinit(&lowered[k]);
+        fixture_graph_free(train);
+        fixture_graph_free(evaluate);
+        units_free(units);
+        free(paths);
+        fixture_model_free(model);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("random plans");
+    TCase *tests = tcase_create("random plans");
+    tcase_set_timeout(tests, 60);
+    tcase_add_loop_test(tests, plans_are_valid_and_run, 0, 30);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
