@@ -36,4 +36,11 @@ TESTS += tests/unit/test_plan_random
 tests_unit_test_plan_random_SOURCES = tests/unit/test_plan_random.c
 tests_unit_test_plan_random_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_plan_random_LDADD = libfsdpfixture.a libfsdp.a libops.a libbase.a $(CHECK_LIBS) -lm
+
+check_PROGRAMS += tests/unit/test_plan_mutations
+TESTS += tests/unit/test_plan_mutations
+tests_unit_test_plan_mutations_SOURCES = tests/unit/test_plan_mutations.c
+tests_unit_test_plan_mutations_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_plan_mutations_LDADD = libfsdpfixture.a libfsdp.a libops.a libbase.a $(CHECK_LIBS) \
+  -lm
 endif

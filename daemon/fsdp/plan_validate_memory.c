@@ -56,6 +56,9 @@ static status_t check_buffers(const struct validator *v)
         if (__builtin_add_overflow(buffer->offset, buffer->bytes, &end) || end > arena)
             return validate_fail(v, -1, "buffer %d (%s) leaves its arena of %llu bytes", b,
                                  plan_buffer_class_name(buffer->class), (unsigned long long)arena);
+        if (buffer->class == BUFFER_STATS && buffer->bytes != 4 * PLAN_STATS_COUNT)
+            return validate_fail(v, -1, "buffer %d (statistics) has %llu bytes", b,
+                                 (unsigned long long)buffer->bytes);
         bool no_shard = v->plan->options.strategy == STRATEGY_NO_SHARD;
         bool state = buffer->class == BUFFER_SHARD || buffer->class == BUFFER_OPTIMIZER ||
                      buffer->class == BUFFER_BATCH || buffer->class == BUFFER_STATS ||

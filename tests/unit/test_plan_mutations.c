@@ -1,0 +1,506 @@
+/*
+ * Does plan_validate find what is wrong? Good plans are damaged in one place at a time, in every
+ * way that an instruction, a wait, a buffer or a figure can be, and each damaged plan must be
+ * refused. What merely follows from the list (clocks, first and last touches, the hash) is made
+ * right again first, so that the damage itself has to be found.
+ */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "fsdp/plan_internal.h"
+#include "fsdp_fixture.h"
+
+struct subject {
+    struct model *model;
+    struct unit_set *units;
+    struct graph *train, *evaluate;
+    struct fixture_lowering lowered[2];
+    struct plan *plan;
+    uint64_t min_num_params;
+    struct plan_options options;
+    int found; /* damages */
+};
+
+static const struct {
+    uint64_t min_num_params;
+    enum strategy strategy;
+    int world;
+    enum prefetch prefetch;
+} subjects[] = {
+    {100, STRATEGY_FULL_SHARD, 2, PREFETCH_PRE},  {20000, STRATEGY_FULL_SHARD, 2, PREFETCH_PRE},
+    {0, STRATEGY_FULL_SHARD, 3, PREFETCH_PRE},    {1000, STRATEGY_FULL_SHARD, 8, PREFETCH_POST},
+    {100, STRATEGY_FULL_SHARD, 2, PREFETCH_NONE}, {1000, STRATEGY_NO_SHARD, 2, PREFETCH_PRE},
+    {1000, STRATEGY_FULL_SHARD, 1, PREFETCH_PRE}, {1000, STRATEGY_NO_SHARD, 1, PREFETCH_PRE},
+};
+enum { SUBJECT_COUNT = sizeof subjects / sizeof subjects[0] };
+
+static void subject_init(struct subject *subject, int which)
+{
+    *subject = (struct subject){.model = fixture_mnist()};
+    subject->options = (struct plan_options){.world = subjects[which].world,
+                                             .strategy = subjects[which].strategy,
+                                             .backward_prefetch = subjects[which].prefetch,
+                                             .optimizer_slots = 2,
+                                             .collective_workspace_bytes = 256};
+    uint64_t min = subjects[which].min_num_params;
+    struct wrap_policy policy = {.kind = min ? WRAP_SIZE : WRAP_NONE, .min_num_params = min};
+    status_t status = units_build(subject->model, &policy, subject->options.world, &subject->units);
+    ck_assert_ptr_null(status);
+    subject->train = fixture_mnist_graph(subject->model, 2, true);
+    subject->evaluate = fixture_mnist_graph(subject->model, 2, false);
+    fixture_lower(&subject->lowered[0], subject->train, NULL);
+    fixture_lower(&subject->lowered[1], subject->evaluate, NULL);
+}
+
+static void subject_deinit(struct subject *subject)
+{
+    for (int k = 0; k < 2; k++) fixture_lowering_deinit(&subject->lowered[k]);
+    fixture_graph_free(subject->train);
+    fixture_graph_free(subject->evaluate);
+    units_free(subject->units);
+    fixture_model_free(subject->model);
+}
+
+/* A fresh good plan; the programs as [0] and [1]. */
+static struct plan *fresh(const struct subject *subject, struct plan_program *programs[2])
+{
+    struct plan *plan = NULL;
+    status_t status =
+        plan_build(subject->model, subject->units, subject->train, &subject->lowered[0].lowering,
+                   subject->evaluate, &subject->lowered[1].lowering, &subject->options, &plan);
+    ck_assert_msg(status == STATUS_OKAY, "%s", status_message(status));
+    programs[0] = &plan->train;
+    programs[1] = &plan->evaluate;
+    return plan;
+}
+
+/* --- Making right what follows from the list --- */
+
+static void touch(struct plan_program *program, int buffer, int i)
+{
+    if (buffer < 0 || buffer >= program->buffer_count || program->buffers[buffer].state) return;
+    if (program->buffers[buffer].first < 0) program->buffers[buffer].first = i;
+    program->buffers[buffer].last = i;
+}
+
+static void refresh(struct plan *plan, struct plan_program *program)
+{
+    int last[LANE_COUNT] = {-1, -1, -1};
+    for (int b = 0; b < program->buffer_count; b++)
+        program->buffers[b].first = program->buffers[b].last = -1;
+    for (int i = 0; i < program->instruction_count; i++) {
+        const struct plan_instruction *it = &program->instructions[i];
+        int *clock = &program->clocks[i * LANE_COUNT];
+        for (int lane = 0; lane < LANE_COUNT; lane++) {
+            clock[lane] =
+                last[it->lane] < 0 ? -1 : program->clocks[last[it->lane] * LANE_COUNT + lane];
+            for (int k = 0; k < it->wait_count; k++) {
+                int known = program->clocks[it->waits[k] * LANE_COUNT + lane];
+                if (known > clock[lane]) clock[lane] = known;
+            }
+        }
+        clock[it->lane] = last[it->lane] = i;
+        touch(program, it->source, i);
+        touch(program, it->target, i);
+        touch(program, it->workspace, i);
+        if (it->kind != INSTRUCTION_COMPUTE) continue;
+        const struct graph_op *op = &program->graph->ops[it->op];
+        for (int k = 0; k < OP_MAX_INPUTS; k++)
+            if (op->inputs[k] >= 0) touch(program, program->buffer_of_value[op->inputs[k]], i);
+        for (int k = 0; k < OP_MAX_OUTPUTS; k++)
+            if (op->outputs[k] >= 0) touch(program, program->buffer_of_value[op->outputs[k]], i);
+    }
+    plan->hash = plan_compute_hash(plan);
+}
+
+/* Takes instruction `at` out; what waited for it waits for what it waited for no more. */
+static void take_out(struct plan_program *program, int at)
+{
+    free(program->instructions[at].waits);
+    program->instruction_count--;
+    memmove(&program->instructions[at], &program->instructions[at + 1],
+            (program->instruction_count - at) * sizeof *program->instructions);
+    for (int i = at; i < program->instruction_count; i++) {
+        struct plan_instruction *it = &program->instructions[i];
+        int left = 0;
+        for (int k = 0; k < it->wait_count; k++)
+            if (it->waits[k] != at)
+                it->waits[left++] = it->waits[k] > at ? it->waits[k] - 1 : it->waits[k];
+        it->wait_count = left;
+    }
+    if (program->peak_instruction >= at && at > 0) program->peak_instruction--;
+}
+
+/* Puts a copy of instruction `at` right after it. */
+static void put_twice(struct plan_program *program, int at)
+{
+    int count = ++program->instruction_count;
+    program->instructions =
+        mem_resize_array(program->instructions, count, sizeof *program->instructions);
+    program->clocks = mem_resize_array(program->clocks, count, LANE_COUNT * sizeof(int));
+    memmove(&program->instructions[at + 1], &program->instructions[at],
+            (count - 1 - at) * sizeof *program->instructions);
+    struct plan_instruction *copy = &program->instructions[at + 1];
+    copy->waits = mem_dup(copy->waits, copy->wait_count * sizeof(int));
+    for (int i = at + 2; i < count; i++)
+        for (int k = 0; k < program->instructions[i].wait_count; k++)
+            if (program->instructions[i].waits[k] > at) program->instructions[i].waits[k]++;
+}
+
+/* Ends the plan, which must be refused, for one of the validator's own reasons. */
+static void expect_refused(struct subject *subject, struct plan *plan, const char *damage, int a,
+                           int b)
+{
+    status_t status = plan_validate(plan);
+    if (status == STATUS_OKAY) {
+        char *text = plan_dump(plan);
+        fputs(text, stdout);
+        ck_abort_msg("not found: %s (%d, %d)", damage, a, b);
+    }
+    ck_assert_int_eq(status_code(status), STATUS_INTERNAL);
+    status_free(status);
+    plan_free(plan);
+    subject->found++;
+}
+
+/* --- Damages --- */
+
+START_TEST(missing_and_doubled_instructions)
+{
+    struct subject subject;
+    subject_init(&subject, _i);
+    struct plan_program *programs[2];
+    struct plan *plan = fresh(&subject, programs);
+    int counts[] = {plan->train.instruction_count, plan->evaluate.instruction_count};
+    plan_free(plan);
+    for (int p = 0; p < 2; p++) {
+        for (int i = 0; i < counts[p]; i++) {
+            plan = fresh(&subject, programs);
+            take_out(programs[p], i);
+            refresh(plan, programs[p]);
+            expect_refused(&subject, plan, "missing instruction", p, i);
+            plan = fresh(&subject, programs);
+            put_twice(programs[p], i);
+            refresh(plan, programs[p]);
+            expect_refused(&subject, plan, "doubled instruction", p, i);
+        }
+    }
+    ck_assert_int_ge(subject.found, 2 * (counts[0] + counts[1]));
+    subject_deinit(&subject);
+}
+END_TEST
+
+/* With prefetch pre every wait is needed; the other settings also have waits that only hold a
+ * gather back, which is not wrong to leave out. */
+START_TEST(missing_waits)
+{
+    struct subject subject;
+    subject_init(&subject, _i);
+    if (subjects[_i].prefetch != PREFETCH_PRE) {
+        subject_deinit(&subject);
+        return;
+    }
+    struct plan_program *programs[2];
+    for (int p = 0; p < 2; p++) {
+        for (int i = 0, k = 0;; k++) {
+            struct plan *plan = fresh(&subject, programs);
+            struct plan_instruction *instructions = programs[p]->instructions;
+            while (i < programs[p]->instruction_count && k == instructions[i].wait_count)
+                i++, k = 0;
+            if (i == programs[p]->instruction_count) {
+                plan_free(plan);
+                break;
+            }
+            int *waits = instructions[i].waits;
+            memmove(&waits[k], &waits[k + 1], (--instructions[i].wait_count - k) * sizeof *waits);
+            refresh(plan, programs[p]);
+            expect_refused(&subject, plan, "missing wait", i, k);
+        }
+    }
+    ck_assert_int_ge(subject.found, 2);
+    subject_deinit(&subject);
+}
+END_TEST
+
+/* A gather or reduction that waits for the right thing but stands before it on its own lane, a free
+ * before the last use, computation out of order. */
+START_TEST(swapped_instructions)
+{
+    struct subject subject;
+    subject_init(&subject, _i);
+    struct plan_program *programs[2];
+    for (int p = 0; p < 2; p++) {
+        for (int i = 0;; i++) {
+            struct plan *plan = fresh(&subject, programs);
+            if (i + 1 >= programs[p]->instruction_count) {
+                plan_free(plan);
+                break;
+            }
+            struct plan_instruction *a = &programs[p]->instructions[i], *b = a + 1;
+            bool both = a->kind == INSTRUCTION_COMPUTE && b->kind == INSTRUCTION_COMPUTE;
+            bool early = a->kind == INSTRUCTION_COMPUTE && b->kind == INSTRUCTION_FREE;
+            if (!both && !early) {
+                plan_free(plan);
+                continue;
+            }
+            struct plan_instruction swap = *a;
+            *a = *b;
+            *b = swap;
+            for (int k = i + 2; k < programs[p]->instruction_count; k++)
+                for (int w = 0; w < programs[p]->instructions[k].wait_count; w++) {
+                    int *wait = &programs[p]->instructions[k].waits[w];
+                    if (*wait == i || *wait == i + 1) *wait = 2 * i + 1 - *wait;
+                }
+            refresh(plan, programs[p]);
+            expect_refused(&subject, plan, "swapped instructions", p, i);
+        }
+    }
+    ck_assert_int_ge(subject.found, 10);
+    subject_deinit(&subject);
+}
+END_TEST
+
+START_TEST(damaged_instructions)
+{
+    struct subject subject;
+    subject_init(&subject, _i);
+    struct plan_program *programs[2];
+    struct plan *plan = fresh(&subject, programs);
+    int count = plan->train.instruction_count;
+    plan_free(plan);
+    for (int i = 0; i < count; i++) {
+        for (int field = 0; field < 11; field++) {
+            plan = fresh(&subject, programs);
+            struct plan_program *train = programs[0];
+            struct plan_instruction *it = &train->instructions[i];
+            bool skip = false;
+            switch (field) {
+            case 0: it->lane = (it->lane + 1) % LANE_COUNT; break;
+            case 1: it->unit = it->unit < 0 ? 0 : it->unit - 1; break;
+            case 2: it->unit = it->unit < 0 ? 99 : it->unit + 1; break;
+            case 3: it->op++; break;
+            case 4: it->communicated += 4; break;
+            case 5:
+                skip = it->kind != INSTRUCTION_COMPUTE;
+                it->backward = !it->backward;
+                break;
+            case 6:
+                skip = it->source < 0;
+                it->source = -1;
+                break;
+            case 7:
+                skip = it->target < 0;
+                it->target = it->target + 1 < train->buffer_count ? it->target + 1 : 0;
+                break;
+            case 8:
+                skip = it->workspace < 0;
+                it->workspace = -1;
+                break;
+            case 9:
+                it->waits = mem_resize_array(it->waits, it->wait_count + 1, sizeof *it->waits);
+                it->waits[it->wait_count++] = i + 1;
+                break;
+            default: it->kind = (it->kind + 1) % (INSTRUCTION_OPTIMIZER + 1); break;
+            }
+            if (skip) {
+                plan_free(plan);
+                continue;
+            }
+            /* A wait for what comes later has no clock, nor does a lane that is out of range. */
+            if (field != 9) refresh(plan, train);
+            expect_refused(&subject, plan, "damaged instruction", i, field);
+        }
+    }
+    subject_deinit(&subject);
+}
+END_TEST
+
+static bool overlap_in_list(const struct plan_buffer *a, const struct plan_buffer *b)
+{
+    return a->first <= b->last && b->first <= a->last;
+}
+
+/* Buffers moved off their alignment, out of their arena, and onto each other. */
+START_TEST(moved_buffers)
+{
+    struct subject subject;
+    subject_init(&subject, _i);
+    struct plan_program *programs[2];
+    struct plan *good = fresh(&subject, programs);
+    for (int p = 0; p < 2; p++) {
+        const struct plan_program *model = p == 0 ? &good->train : &good->evaluate;
+        for (int a = 0; a < model->buffer_count; a++) {
+            if (model->buffers[a].bytes == 0) continue;
+            for (int how = 0; how < 3; how++) {
+                struct plan *plan = fresh(&subject, programs);
+                struct plan_buffer *it = &programs[p]->buffers[a];
+                if (how == 0) it->offset += 4;
+                if (how == 1) it->offset = it->state ? plan->state_bytes : programs[p]->work_bytes;
+                if (how == 2) it->state = !it->state;
+                expect_refused(&subject, plan, "moved buffer", a, how);
+            }
+            for (int b = 0; b < model->buffer_count; b++) {
+                const struct plan_buffer *x = &model->buffers[a], *y = &model->buffers[b];
+                if (a == b || x->state != y->state || y->bytes == 0 || x->bytes > y->bytes)
+                    continue;
+                /* A gathered buffer that is gathered twice is dead in between. */
+                bool twice = x->class == BUFFER_GATHERED || y->class == BUFFER_GATHERED;
+                if (!x->state && (!overlap_in_list(x, y) || twice)) continue;
+                struct plan *plan = fresh(&subject, programs);
+                programs[p]->buffers[a].offset = y->offset;
+                expect_refused(&subject, plan, "buffers on each other", a, b);
+            }
+        }
+    }
+    plan_free(good);
+    ck_assert_int_ge(subject.found, 100);
+    subject_deinit(&subject);
+}
+END_TEST
+
+/* A gathered buffer on whatever is alive while it is gathered and used. */
+START_TEST(moved_gathered_buffers)
+{
+    struct subject subject;
+    subject_init(&subject, 1); /* fc1, and the root, gathered once each */
+    struct plan_program *programs[2];
+    struct plan *good = fresh(&subject, programs);
+    for (int a = 0; a < good->train.buffer_count; a++) {
+        if (good->train.buffers[a].class != BUFFER_GATHERED) continue;
+        for (int b = 0; b < good->train.buffer_count; b++) {
+            const struct plan_buffer *x = &good->train.buffers[a], *y = &good->train.buffers[b];
+            if (a == b || y->state || y->bytes == 0 || !overlap_in_list(x, y)) continue;
+            struct plan *plan = fresh(&subject, programs);
+            if (x->bytes <= y->bytes) programs[0]->buffers[a].offset = y->offset;
+            else programs[0]->buffers[b].offset = x->offset;
+            expect_refused(&subject, plan, "gathered buffer", a, b);
+        }
+    }
+    plan_free(good);
+    ck_assert_int_ge(subject.found, 20);
+    subject_deinit(&subject);
+}
+END_TEST
+
+START_TEST(damaged_buffers_and_places)
+{
+    struct subject subject;
+    subject_init(&subject, _i);
+    struct plan_program *programs[2];
+    struct plan *good = fresh(&subject, programs);
+    for (int b = 0; b < good->train.buffer_count; b++) {
+        const struct plan_buffer *it = &good->train.buffers[b];
+        bool batch = it->class == BUFFER_BATCH;
+        for (int how = 0; how < 5; how++) {
+            struct plan *plan = fresh(&subject, programs);
+            struct plan_buffer *damaged = &programs[0]->buffers[b];
+            bool skip = false;
+            if (how == 0) {
+                /* Workspace sizes of ops are the device's word; the batch may be evaluation's. */
+                skip = it->class == BUFFER_WORKSPACE && subject.options.world == 1;
+                damaged->bytes = damaged->bytes / 2;
+            }
+            if (how == 1) {
+                skip = it->state;
+                damaged->first++;
+            }
+            if (how == 2) damaged->class = (damaged->class + 1) % BUFFER_CLASS_COUNT;
+            if (how == 3) {
+                skip =
+                    it->unit < 0 || it->class == BUFFER_WORKSPACE || subject.units->unit_count == 1;
+                damaged->unit = (damaged->unit + 1) % subject.units->unit_count;
+            }
+            if (how == 4) {
+                skip = it->class != BUFFER_OPTIMIZER;
+                damaged->slot = 1 - damaged->slot;
+            }
+            /* Activations and temporaries differ in the table only, whose sums then differ. */
+            if (how == 2 && it->class == BUFFER_ACTIVATION) skip = true;
+            if (how == 2 && it->class == BUFFER_TEMPORARY) skip = true;
+            if (skip) plan_free(plan);
+            else expect_refused(&subject, plan, batch ? "damaged batch" : "damaged buffer", b, how);
+        }
+    }
+    for (int v = 0; v < good->train.graph->value_count; v++) {
+        for (int how = 0; how < 3; how++) {
+            struct plan *plan = fresh(&subject, programs);
+            int *buffer = &programs[0]->buffer_of_value[v];
+            if (how == 0) *buffer = (*buffer + 1) % programs[0]->buffer_count;
+            if (how == 1) *buffer = -1;
+            if (how == 2) programs[0]->offset_of_value[v] += UINT64_C(1) << 40;
+            expect_refused(&subject, plan, "value elsewhere", v, how);
+        }
+        enum value_kind kind = good->train.graph->values[v].kind;
+        if (kind == VALUE_ACTIVATION || kind == VALUE_GRADIENT) continue;
+        struct plan *plan = fresh(&subject, programs);
+        programs[0]->offset_of_value[v] += 4;
+        expect_refused(&subject, plan, "value beside its place", v, 0);
+    }
+    plan_free(good);
+    subject_deinit(&subject);
+}
+END_TEST
+
+START_TEST(damaged_figures)
+{
+    struct subject subject;
+    subject_init(&subject, _i);
+    for (int how = 0; how < 12; how++) {
+        struct plan_program *programs[2];
+        struct plan *plan = fresh(&subject, programs);
+        struct plan_program *train = programs[0];
+        bool rehash = true, skip = false;
+        switch (how) {
+        case 0: train->work_bytes += 64; break;
+        case 1: train->work_bytes -= 64; break;
+        case 2: plan->state_bytes -= 64; break;
+        case 3: plan->peak_bytes++; break;
+        case 4:
+            plan->hash++;
+            rehash = false;
+            break;
+        case 5: train->live_peak = plan->peak_bytes + 64; break;
+        case 6:
+            train->class_bytes_at_peak[BUFFER_SHARD] -= 64;
+            train->live_peak -= 64 * 1000;
+            break;
+        case 7: train->class_bytes_at_peak[BUFFER_WORKSPACE] += 64; break;
+        case 8: train->peak_instruction = train->instruction_count; break;
+        case 9: train->clocks[4 * LANE_COUNT + LANE_COMM]++; break;
+        case 10: plan->options.world++; break;
+        default: /* conv1 to fc2 are gathered two at a time */
+            skip = subjects[_i].min_num_params != 100 || subjects[_i].prefetch != PREFETCH_PRE;
+            plan->options.gathered_limit = 1;
+            break;
+        }
+        if (rehash) plan->hash = plan_compute_hash(plan);
+        if (skip) plan_free(plan);
+        else expect_refused(&subject, plan, "damaged figure", how, 0);
+    }
+    subject_deinit(&subject);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("damaged plans");
+    TCase *tests = tcase_create("damaged plans");
+    tcase_set_timeout(tests, 120);
+    tcase_add_loop_test(tests, missing_and_doubled_instructions, 0, SUBJECT_COUNT);
+    tcase_add_loop_test(tests, missing_waits, 0, SUBJECT_COUNT);
+    tcase_add_loop_test(tests, swapped_instructions, 0, SUBJECT_COUNT);
+    tcase_add_loop_test(tests, damaged_instructions, 0, SUBJECT_COUNT);
+    tcase_add_loop_test(tests, moved_buffers, 0, SUBJECT_COUNT);
+    tcase_add_test(tests, moved_gathered_buffers);
+    tcase_add_loop_test(tests, damaged_buffers_and_places, 0, SUBJECT_COUNT);
+    tcase_add_loop_test(tests, damaged_figures, 0, SUBJECT_COUNT);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
