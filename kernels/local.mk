@@ -12,15 +12,37 @@ libkernels_a_SOURCES = \
   %D%/reference/loss.c \
   %D%/reference/pool.c \
   %D%/reference/reference.c %D%/reference/reference.h \
-  %D%/cpu/cpu.c \
+  %D%/cpu/conv.c \
+  %D%/cpu/cpu.c %D%/cpu/cpu.h \
+  %D%/cpu/dropout.c \
+  %D%/cpu/element.c \
+  %D%/cpu/linear.c \
   %D%/cpu/loops.c %D%/cpu/loops.h \
   %D%/cpu/loops_avx2.c \
   %D%/cpu/loops_avx512.c \
   %D%/cpu/loops_base.c \
   %D%/cpu/loops_body.h \
+  %D%/cpu/loops_dropout.h \
   %D%/cpu/loops_element.h \
   %D%/cpu/loops_optimizer.h \
-  %D%/cpu/parallel.c %D%/cpu/parallel.h
+  %D%/cpu/loops_pool.h \
+  %D%/cpu/loops_softmax.h \
+  %D%/cpu/loops_transpose.h \
+  %D%/cpu/loss.c \
+  %D%/cpu/parallel.c %D%/cpu/parallel.h \
+  %D%/cpu/pool.c \
+  %D%/cpu/program.c %D%/cpu/program.h \
+  %D%/cpu/reshape.c
 # Loops with square roots and comparisons only become vector code without errno and traps; neither
 # changes a result.
 libkernels_a_CFLAGS = $(AM_CFLAGS) $(OPENMP_CFLAGS) -fno-math-errno -fno-trapping-math
+
+if HAVE_CHECK
+kernel_test_libs = libkernels.a libops.a libbase.a $(DNNL_LIBS) $(OPENMP_CFLAGS) $(CHECK_LIBS) -lm
+
+check_PROGRAMS += tests/unit/test_kernels
+TESTS += tests/unit/test_kernels
+tests_unit_test_kernels_SOURCES = tests/unit/test_kernels.c tests/unit/kernel_fixture.h
+tests_unit_test_kernels_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_kernels_LDADD = $(kernel_test_libs)
+endif

@@ -1,7 +1,41 @@
 /* The CPU library: which preparation serves which op. */
-#include "kernels/kernel.h"
+#include "kernels/cpu/cpu.h"
+
+static cpu_prepare_function *const functions[OP_KIND_COUNT] = {
+    [OP_CONV2D] = cpu_prepare_conv,
+    [OP_CONV2D_BACKWARD_DATA] = cpu_prepare_conv,
+    [OP_CONV2D_BACKWARD_WEIGHTS] = cpu_prepare_conv,
+    [OP_LINEAR] = cpu_prepare_linear,
+    [OP_LINEAR_BACKWARD_DATA] = cpu_prepare_linear,
+    [OP_LINEAR_BACKWARD_WEIGHTS] = cpu_prepare_linear,
+    [OP_RELU] = cpu_prepare_element,
+    [OP_RELU_BACKWARD] = cpu_prepare_element,
+    [OP_MAX_POOL2D] = cpu_prepare_pool,
+    [OP_MAX_POOL2D_BACKWARD] = cpu_prepare_pool,
+    [OP_DROPOUT] = cpu_prepare_dropout,
+    [OP_DROPOUT_BACKWARD] = cpu_prepare_dropout,
+    [OP_RESHAPE] = cpu_prepare_reshape,
+    [OP_ADD] = cpu_prepare_element,
+    [OP_LOG_SOFTMAX] = cpu_prepare_loss,
+    [OP_LOG_SOFTMAX_BACKWARD] = cpu_prepare_loss,
+    [OP_NLL_LOSS] = cpu_prepare_loss,
+    [OP_NLL_LOSS_BACKWARD] = cpu_prepare_loss,
+    [OP_CROSS_ENTROPY] = cpu_prepare_loss,
+    [OP_CROSS_ENTROPY_BACKWARD] = cpu_prepare_loss,
+    [OP_COUNT_CORRECT] = cpu_prepare_loss,
+};
 
 status_t cpu_prepare(struct kernel *kernel)
 {
-    return reference_prepare(kernel);
+    return functions[kernel->desc.kind](kernel);
+}
+
+bool cpu_is_plain(const struct tensor_type *type)
+{
+    return type->layout == LAYOUT_PLAIN || type->dims[1] == 1 || type->dims[2] * type->dims[3] == 1;
+}
+
+bool cpu_same_order(const struct tensor_type *a, const struct tensor_type *b)
+{
+    return a->layout == b->layout || (cpu_is_plain(a) && cpu_is_plain(b));
 }

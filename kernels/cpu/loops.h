@@ -15,6 +15,13 @@
 
 enum cpu_level { CPU_LEVEL_BASE, CPU_LEVEL_AVX2, CPU_LEVEL_AVX512, CPU_LEVEL_COUNT };
 
+/* Which elements a dropout keeps: those whose random word is at least the threshold. */
+struct dropout_mask {
+    uint64_t seed;
+    uint32_t stream, step, rank;
+    uint64_t threshold; /* at most 2^32: none is kept */
+};
+
 struct cpu_loops {
     const char *name;
 
@@ -23,6 +30,40 @@ struct cpu_loops {
     void (*relu_backward)(size_t n, float *dx, const float *dy, const float *y, bool add);
     void (*add)(size_t n, float *y, const float *a, const float *b, bool add);
     void (*copy_add)(size_t n, float *y, const float *x); /* y += x */
+
+    /* y (columns, rows) from x (rows, columns) */
+    void (*transpose)(size_t rows, size_t columns, float *y, const float *x, bool add);
+
+    /* sums[column], of x (rows, columns) from the first row to the last */
+    void (*sum_rows)(size_t rows, size_t columns, float *sums, const float *x, bool add);
+
+    /* The largest of `count` candidates at each of n places, and its number: candidates[k][i *
+     * step] with number numbers[k], which ascend. `indices` may be NULL. */
+    void (*max_of)(size_t n, size_t step, int count, const float *const *candidates,
+                   const uint8_t *numbers, float *y, uint8_t *indices, bool add);
+
+    /* The way back: outputs[k][i * step] gets dy[i] where indices[i] is numbers[k], else 0. */
+    void (*max_of_backward)(size_t n, size_t step, int count, float *const *outputs,
+                            const uint8_t *numbers, const float *dy, const uint8_t *indices,
+                            bool add);
+
+    /* Bits of 64 elements per word, from Philox counter `block` on (four elements each). */
+    void (*keep_bits)(size_t word_count, uint64_t *words, uint64_t block,
+                      const struct dropout_mask *mask);
+    /* y[i] = bit i ? x[i] * scale : 0; y may be x. */
+    void (*apply_bits)(size_t n, float *y, const float *x, const uint64_t *words, float scale,
+                       bool add);
+    /* The same for pixels * channels (up to 64) elements, pixels `stride` apart; channel c's bits
+     * start at bit_offsets[c]. A word beyond the last bit is read. */
+    void (*apply_bits_transposed)(size_t channels, size_t pixels, size_t stride, float *y,
+                                  const float *x, const uint64_t *words,
+                                  const uint32_t *bit_offsets, float scale, bool add);
+
+    /* Rows of n scores: y = log(softmax(x)) (y may be x), and its gradient from y. */
+    void (*log_softmax)(size_t n, float *y, const float *x, bool add);
+    void (*log_softmax_backward)(size_t n, float *dx, const float *dy, const float *y, bool add);
+    /* dx = exp(y) * scale */
+    void (*exp_scaled)(size_t n, float *dx, const float *y, float scale, bool add);
 
     void (*scale)(size_t n, float *values, float scale);
     void (*sum_ordered)(size_t n, float *out, const float *const *parts, int part_count,

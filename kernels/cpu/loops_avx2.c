@@ -1,7 +1,7 @@
 /* The loops for AVX2 with fused multiply-add. */
 #include "kernels/cpu/loops.h"
 #if defined(__x86_64__)
-#define LOOPS_LEVEL CPU_LEVEL_AVX2
+#define LOOPS_AVX2
 #define LOOPS_NAME "avx2"
 #define LOOPS_TABLE cpu_loops_avx2
 #define LOOPS_TARGET __attribute__((target("avx2,fma")))

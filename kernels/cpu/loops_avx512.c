@@ -1,7 +1,8 @@
 /* The loops for AVX-512. */
 #include "kernels/cpu/loops.h"
 #if defined(__x86_64__)
-#define LOOPS_LEVEL CPU_LEVEL_AVX512
+#define LOOPS_AVX2
+#define LOOPS_AVX512
 #define LOOPS_NAME "avx512"
 #define LOOPS_TABLE cpu_loops_avx512
 #define LOOPS_TARGET                                                                               \

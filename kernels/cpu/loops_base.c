@@ -1,5 +1,4 @@
 /* The loops for what every machine has. */
-#define LOOPS_LEVEL CPU_LEVEL_BASE
 #define LOOPS_NAME "base"
 #define LOOPS_TABLE cpu_loops_base
 #define LOOPS_TARGET

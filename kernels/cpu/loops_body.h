@@ -5,14 +5,23 @@
 #include <math.h>
 #include <stddef.h>
 
+#ifdef LOOPS_AVX2
+#include <immintrin.h>
+#endif
+
 #include "kernels/cpu/loops.h"
+#include "kernels/philox.h"
 
 #define LOOP LOOPS_TARGET static void
 #define LOOP_INLINE LOOPS_TARGET static inline __attribute__((always_inline))
 #define SIMD _Pragma("omp simd")
 
+#include "kernels/cpu/loops_dropout.h"
 #include "kernels/cpu/loops_element.h"
 #include "kernels/cpu/loops_optimizer.h"
+#include "kernels/cpu/loops_pool.h"
+#include "kernels/cpu/loops_softmax.h"
+#include "kernels/cpu/loops_transpose.h"
 
 static const struct cpu_loops table = {
     .name = LOOPS_NAME,
@@ -20,6 +29,16 @@ static const struct cpu_loops table = {
     .relu_backward = loop_relu_backward,
     .add = loop_add,
     .copy_add = loop_copy_add,
+    .transpose = loop_transpose,
+    .sum_rows = loop_sum_rows,
+    .max_of = loop_max_of,
+    .max_of_backward = loop_max_of_backward,
+    .keep_bits = loop_keep_bits,
+    .apply_bits = loop_apply_bits,
+    .apply_bits_transposed = loop_apply_bits_transposed,
+    .log_softmax = loop_log_softmax,
+    .log_softmax_backward = loop_log_softmax_backward,
+    .exp_scaled = loop_exp_scaled,
     .scale = loop_scale,
     .sum_ordered = loop_sum_ordered,
     .adadelta = loop_adadelta,

@@ -33,6 +33,22 @@ LOOP loop_copy_add(size_t n, float *y, const float *x)
     SIMD for (size_t i = 0; i < n; i++) y[i] += x[i];
 }
 
+/* Rows are added one after the other into a block of columns that stays in the cache. */
+LOOP loop_sum_rows(size_t rows, size_t columns, float *sums, const float *x, bool add)
+{
+    enum { BLOCK = 256 };
+    for (size_t start = 0; start < columns; start += BLOCK) {
+        size_t count = columns - start < BLOCK ? columns - start : BLOCK;
+        float block[BLOCK] = {0};
+        for (size_t row = 0; row < rows; row++) {
+            const float *values = x + row * columns + start;
+            SIMD for (size_t i = 0; i < count; i++) block[i] += values[i];
+        }
+        for (size_t i = 0; i < count; i++)
+            sums[start + i] = add ? sums[start + i] + block[i] : block[i];
+    }
+}
+
 LOOP loop_scale(size_t n, float *values, float scale)
 {
     SIMD for (size_t i = 0; i < n; i++) values[i] *= scale;

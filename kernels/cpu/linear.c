@@ -1,0 +1,107 @@
+/*
+ * Linear layers as matrix products by oneDNN, on the parameters as they lie: its products of plain
+ * matrices, transposed or not, run as fast as those of its blocked weights, whose change of format
+ * would cost most of a product at small batches.
+ *
+ *   forward           y  (rows, out) = x  (rows, in)  * weight^T (in, out)
+ *   backward data     dx (rows, in)  = dy (rows, out) * weight   (out, in)
+ *   backward weights  dw (out, in)   = dy^T (out, rows) * x      (rows, in)
+ */
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/program.h"
+
+/* A dense matrix, or one whose transpose is. */
+static status_t describe(const struct kernel *kernel, int64_t rows, int64_t columns,
+                         bool transposed, dnnl_memory_desc_t *format)
+{
+    dnnl_dims_t dims = {rows, columns};
+    dnnl_dims_t strides = {transposed ? 1 : columns, transposed ? rows : 1};
+    TRY_DNNL(kernel, "describe memory",
+             dnnl_memory_desc_init_by_strides(format, 2, dims, dnnl_f32, strides));
+    return STATUS_OKAY;
+}
+
+/* One product c = a * b, with the numbers of the operands that it reads and writes. */
+struct product {
+    int a, b, bias; /* inputs; bias may be -1 */
+    bool relu;
+    dnnl_memory_desc_t a_format, b_format, bias_format, c_format;
+};
+
+static status_t describe_product(const struct kernel *kernel, struct product *product)
+{
+    const struct op_desc *desc = &kernel->desc;
+    const struct tensor_type *in = desc->inputs, *out = desc->outputs;
+    product->bias = -1;
+    product->relu = false;
+    int64_t rows = tensor_element_count(&in[0]) / in[0].dims[in[0].dim_count - 1];
+    if (desc->kind == OP_LINEAR) {
+        int64_t features = in[1].dims[0], depth = in[1].dims[1];
+        product->a = 0, product->b = 1;
+        product->bias = desc->input_present[2] ? 2 : -1;
+        product->relu = desc->attrs.linear.activation == ACTIVATION_RELU;
+        TRY(describe(kernel, rows, depth, false, &product->a_format));
+        TRY(describe(kernel, depth, features, true, &product->b_format));
+        TRY(describe(kernel, 1, features, false, &product->bias_format));
+        return describe(kernel, rows, features, false, &product->c_format);
+    }
+    if (desc->kind == OP_LINEAR_BACKWARD_DATA) {
+        int64_t features = in[1].dims[0], depth = in[1].dims[1];
+        product->a = 0, product->b = 1;
+        TRY(describe(kernel, rows, features, false, &product->a_format));
+        TRY(describe(kernel, features, depth, false, &product->b_format));
+        return describe(kernel, rows, depth, false, &product->c_format);
+    }
+    int64_t features = out[0].dims[0], depth = out[0].dims[1];
+    product->a = 1, product->b = 0;
+    TRY(describe(kernel, features, rows, true, &product->a_format));
+    TRY(describe(kernel, rows, depth, false, &product->b_format));
+    return describe(kernel, features, depth, false, &product->c_format);
+}
+
+static status_t make_product(struct kernel *kernel, const struct product *product, bool sum)
+{
+    dnnl_engine_t engine = NULL;
+    TRY(program_engine(kernel, &engine));
+    dnnl_matmul_desc_t desc;
+    TRY_DNNL(kernel, "describe the product",
+             dnnl_matmul_desc_init(&desc, &product->a_format, &product->b_format,
+                                   product->bias >= 0 ? &product->bias_format : NULL,
+                                   &product->c_format));
+    dnnl_primitive_attr_t attributes = NULL;
+    TRY(program_attributes(kernel, product->relu, sum, &attributes));
+    dnnl_primitive_desc_t primitive_desc = NULL;
+    dnnl_status_t error =
+        dnnl_primitive_desc_create(&primitive_desc, &desc, attributes, engine, NULL);
+    dnnl_primitive_attr_destroy(attributes);
+    TRY_DNNL(kernel, "prepare the product", error);
+    return program_new(kernel, primitive_desc);
+}
+
+static status_t run_backward_weights(const struct kernel *kernel, const struct kernel_call *call)
+{
+    TRY(program_run(kernel, call));
+    int64_t features = kernel->desc.outputs[0].dims[0];
+    int64_t rows = tensor_element_count(&kernel->desc.inputs[1]) / features;
+    cpu_loops_get()->sum_rows((size_t)rows, (size_t)features, call->outputs[1], call->inputs[1],
+                              kernel->desc.accumulate[1]);
+    return STATUS_OKAY;
+}
+
+status_t cpu_prepare_linear(struct kernel *kernel)
+{
+    struct product product;
+    TRY(describe_product(kernel, &product));
+    /* The product adds to the output by itself, except after an activation. */
+    bool add = kernel->desc.accumulate[0], sum = add && !product.relu;
+    TRY(make_product(kernel, &product, sum));
+    TRY(program_bind(kernel, DNNL_ARG_SRC, product.a, &product.a_format, false));
+    TRY(program_bind(kernel, DNNL_ARG_WEIGHTS, product.b, &product.b_format, false));
+    if (product.bias >= 0)
+        TRY(program_bind(kernel, DNNL_ARG_BIAS, product.bias, &product.bias_format, false));
+    TRY(program_bind(kernel, DNNL_ARG_DST, PROGRAM_OUTPUT, &product.c_format, add && !sum));
+    TRY(program_finish(kernel));
+    if (kernel->desc.kind == OP_LINEAR_BACKWARD_WEIGHTS && kernel->desc.output_present[1])
+        kernel->run = run_backward_weights;
+    return STATUS_OKAY;
+}

@@ -1,0 +1,178 @@
+/*
+ * Softmax, losses and the count of right answers. Row by row; losses are summed in double from the
+ * first row to the last.
+ */
+#include <math.h>
+
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/parallel.h"
+
+struct rows_job {
+    const struct kernel *kernel;
+    const struct kernel_call *call;
+    size_t classes;
+    float scale;
+};
+
+static void put(float *to, float value, bool add)
+{
+    *to = add ? *to + value : value;
+}
+
+/* What a row's loss is multiplied with. */
+static double loss_scale(const struct kernel *kernel, const int32_t *target, size_t rows)
+{
+    if (kernel->desc.attrs.loss.reduction == REDUCTION_SUM) return 1;
+    size_t counted = 0;
+    for (size_t r = 0; r < rows; r++) counted += target[r] >= 0;
+    return counted > 0 ? 1.0 / (double)counted : 0;
+}
+
+static size_t rows_grain(size_t classes)
+{
+    return classes < CPU_GRAIN ? (size_t)CPU_GRAIN / classes : 1;
+}
+
+static void log_softmax_part(const void *argument, size_t begin, size_t end)
+{
+    const struct rows_job *job = argument;
+    size_t n = job->classes;
+    int output = job->kernel->desc.kind == OP_CROSS_ENTROPY ? 1 : 0;
+    bool add = job->kernel->desc.accumulate[output];
+    const float *x = job->call->inputs[0];
+    float *y = job->call->outputs[output];
+    for (size_t r = begin; r < end; r++) cpu_loops_get()->log_softmax(n, y + r * n, x + r * n, add);
+}
+
+static void log_softmax_backward_part(const void *argument, size_t begin, size_t end)
+{
+    const struct rows_job *job = argument;
+    size_t n = job->classes;
+    const float *dy = job->call->inputs[0], *y = job->call->inputs[1];
+    float *dx = job->call->outputs[0];
+    for (size_t r = begin; r < end; r++)
+        cpu_loops_get()->log_softmax_backward(n, dx + r * n, dy + r * n, y + r * n,
+                                              job->kernel->desc.accumulate[0]);
+}
+
+static status_t run_log_softmax(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const struct tensor_type *x = &kernel->desc.inputs[0];
+    struct rows_job job = {kernel, call, (size_t)x->dims[1], 1};
+    bool forward = kernel->desc.kind == OP_LOG_SOFTMAX;
+    cpu_parallel(kernel->threads, (size_t)x->dims[0], rows_grain(job.classes),
+                 forward ? log_softmax_part : log_softmax_backward_part, &job);
+    return STATUS_OKAY;
+}
+
+static void sum_losses(const struct kernel *kernel, const float *y, const int32_t *target,
+                       size_t rows, size_t classes, float *loss)
+{
+    double sum = 0;
+    for (size_t r = 0; r < rows; r++)
+        if (target[r] >= 0) sum -= y[r * classes + (size_t)target[r]];
+    put(loss, (float)(sum * loss_scale(kernel, target, rows)), kernel->desc.accumulate[0]);
+}
+
+static status_t run_nll_loss(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const int64_t *dims = kernel->desc.inputs[0].dims;
+    sum_losses(kernel, call->inputs[0], call->inputs[1], (size_t)dims[0], (size_t)dims[1],
+               call->outputs[0]);
+    return STATUS_OKAY;
+}
+
+static status_t run_nll_loss_backward(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const int64_t *dims = kernel->desc.outputs[0].dims;
+    size_t rows = (size_t)dims[0], classes = (size_t)dims[1];
+    const int32_t *target = call->inputs[0];
+    float *dy = call->outputs[0];
+    float scale = (float)loss_scale(kernel, target, rows);
+    if (!kernel->desc.accumulate[0])
+        for (size_t i = 0; i < rows * classes; i++) dy[i] = 0;
+    for (size_t r = 0; r < rows; r++)
+        if (target[r] >= 0) dy[r * classes + (size_t)target[r]] -= scale;
+    return STATUS_OKAY;
+}
+
+static status_t run_cross_entropy(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const int64_t *dims = kernel->desc.inputs[0].dims;
+    struct rows_job job = {kernel, call, (size_t)dims[1], 1};
+    cpu_parallel(kernel->threads, (size_t)dims[0], rows_grain(job.classes), log_softmax_part, &job);
+    sum_losses(kernel, call->outputs[1], call->inputs[1], (size_t)dims[0], job.classes,
+               call->outputs[0]);
+    return STATUS_OKAY;
+}
+
+static void cross_entropy_backward_part(const void *argument, size_t begin, size_t end)
+{
+    const struct rows_job *job = argument;
+    size_t n = job->classes;
+    const float *y = job->call->inputs[0];
+    const int32_t *target = job->call->inputs[1];
+    float *dx = job->call->outputs[0];
+    bool add = job->kernel->desc.accumulate[0];
+    for (size_t r = begin; r < end; r++) {
+        float *row = dx + r * n;
+        if (target[r] >= 0) {
+            cpu_loops_get()->exp_scaled(n, row, y + r * n, job->scale, add);
+            row[target[r]] -= job->scale;
+        } else if (!add) {
+            for (size_t i = 0; i < n; i++) row[i] = 0;
+        }
+    }
+}
+
+static status_t run_cross_entropy_backward(const struct kernel *kernel,
+                                           const struct kernel_call *call)
+{
+    const int64_t *dims = kernel->desc.inputs[0].dims;
+    double scale = loss_scale(kernel, call->inputs[1], (size_t)dims[0]);
+    struct rows_job job = {kernel, call, (size_t)dims[1], (float)scale};
+    cpu_parallel(kernel->threads, (size_t)dims[0], rows_grain(job.classes),
+                 cross_entropy_backward_part, &job);
+    return STATUS_OKAY;
+}
+
+static status_t run_count_correct(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const int64_t *dims = kernel->desc.inputs[0].dims;
+    const float *y = call->inputs[0];
+    const int32_t *target = call->inputs[1];
+    int64_t correct = 0;
+    for (int64_t r = 0; r < dims[0]; r++) {
+        if (target[r] < 0) continue;
+        const float *row = y + r * dims[1];
+        float score = row[target[r]];
+        /* Right if nothing before is as large and nothing after is larger; what is not a number is
+         * larger than any number. */
+        bool right = true;
+        for (int64_t i = 0; i < target[r] && right; i++)
+            right = isnan(score) ? !isnan(row[i]) : row[i] < score;
+        for (int64_t i = target[r] + 1; i < dims[1] && right && !isnan(score); i++)
+            right = row[i] <= score;
+        correct += right;
+    }
+    put(call->outputs[0], (float)correct, kernel->desc.accumulate[0]);
+    return STATUS_OKAY;
+}
+
+status_t cpu_prepare_loss(struct kernel *kernel)
+{
+    switch (kernel->desc.kind) {
+    case OP_NLL_LOSS: kernel->run = run_nll_loss; break;
+    case OP_NLL_LOSS_BACKWARD: kernel->run = run_nll_loss_backward; break;
+    case OP_CROSS_ENTROPY:
+        /* The loss is read from the log-probabilities, which an accumulated output does not hold.
+         */
+        if (kernel->desc.accumulate[1]) return reference_prepare(kernel);
+        kernel->run = run_cross_entropy;
+        break;
+    case OP_CROSS_ENTROPY_BACKWARD: kernel->run = run_cross_entropy_backward; break;
+    case OP_COUNT_CORRECT: kernel->run = run_count_correct; break;
+    default: kernel->run = run_log_softmax; break;
+    }
+    return STATUS_OKAY;
+}

@@ -1,0 +1,152 @@
+/*
+ * What the kernel tests share: random numbers, descriptions of ops, and memory whose edges are
+ * watched. Everything is static; a test takes what it needs.
+ */
+#ifndef FSDPD_TESTS_KERNEL_FIXTURE_H
+#define FSDPD_TESTS_KERNEL_FIXTURE_H
+
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "kernels/kernels.h"
+#include "ops/op.h"
+
+#pragma GCC diagnostic ignored "-Wunused-function"
+
+/* Random numbers, the same on every machine (splitmix64). */
+struct random {
+    uint64_t state;
+};
+
+static uint64_t random_bits(struct random *random)
+{
+    uint64_t z = random->state += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+}
+
+/* low <= result <= high */
+static int64_t random_between(struct random *random, int64_t low, int64_t high)
+{
+    return low + (int64_t)(random_bits(random) % (uint64_t)(high - low + 1));
+}
+
+static bool random_bool(struct random *random)
+{
+    return random_bits(random) >> 63;
+}
+
+/* In [-1, 1). */
+static float random_float(struct random *random)
+{
+    return (float)(random_bits(random) >> 40) * 0x1p-23f - 1;
+}
+
+static int64_t random_of(struct random *random, const int64_t *choices, int count)
+{
+    return choices[random_between(random, 0, count - 1)];
+}
+
+/* Descriptions. */
+
+static struct op_desc desc_of(enum op_kind kind)
+{
+    const struct op_info *info = op_info_get(kind);
+    struct op_desc desc = {.kind = kind,
+                           .input_count = info->input_count,
+                           .output_count = info->output_count};
+    for (int i = 0; i < info->input_count; i++) desc.input_present[i] = true;
+    for (int i = 0; i < info->output_count; i++) desc.output_present[i] = true;
+    return desc;
+}
+
+static struct tensor_type type_of(enum dtype dtype, int dim_count, int64_t a, int64_t b, int64_t c,
+                                  int64_t d)
+{
+    return tensor_type_make(dtype, dim_count, (int64_t[]){a, b, c, d});
+}
+
+static struct tensor_type image_of(int64_t n, int64_t c, int64_t h, int64_t w, enum layout layout)
+{
+    struct tensor_type type = type_of(DTYPE_F32, 4, n, c, h, w);
+    type.layout = layout;
+    return type;
+}
+
+/* Where an element lies, by its index in plain order. */
+static int64_t place_of(const struct tensor_type *type, int64_t index)
+{
+    if (type->layout == LAYOUT_PLAIN) return index;
+    int64_t c = type->dims[1], h = type->dims[2], w = type->dims[3];
+    int64_t x = index % w, y = index / w % h, channel = index / (w * h) % c;
+    return ((index / (w * h * c) * h + y) * w + x) * c + channel;
+}
+
+#define ck_assert_status_ok(expression)                                                            \
+    do {                                                                                           \
+        status_t status_ = (expression);                                                           \
+        ck_assert_msg(status_ == NULL, "%s", status_message(status_));                             \
+    } while (0)
+
+/* Memory with marked edges, so that a stray write is seen. */
+
+enum { EDGE = 256, EDGE_MARK = 0xa5 };
+
+struct area {
+    unsigned char *base, *memory;
+    size_t bytes;
+};
+
+/* `shift` bytes off a 64-byte boundary; filled with bytes 0xff, which are no number. */
+static struct area area_new(size_t bytes, size_t shift)
+{
+    struct area area = {.bytes = bytes};
+    size_t whole = (bytes + shift + 2 * EDGE + 63) / 64 * 64;
+    area.base = aligned_alloc(64, whole);
+    ck_assert_ptr_nonnull(area.base);
+    memset(area.base, EDGE_MARK, whole);
+    area.memory = area.base + EDGE + shift;
+    memset(area.memory, 0xff, bytes);
+    return area;
+}
+
+static bool area_edges_whole(const struct area *area)
+{
+    for (unsigned char *at = area->base; at < area->memory; at++)
+        if (*at != EDGE_MARK) return false;
+    for (int i = 0; i < EDGE; i++)
+        if (area->memory[area->bytes + (size_t)i] != EDGE_MARK) return false;
+    return true;
+}
+
+static void area_free(struct area *area)
+{
+    free(area->base);
+    area->base = area->memory = NULL;
+}
+
+static void fill_random(struct random *random, float *values, int64_t count)
+{
+    for (int64_t i = 0; i < count; i++) values[i] = random_float(random);
+}
+
+/* Prepares, runs once and frees; the workspace is filled with what is no number. */
+static void run_once(enum kernel_library library, const struct op_desc *desc,
+                     struct kernel_call call)
+{
+    struct kernel *kernel = NULL;
+    ck_assert_status_ok(kernel_new(library, desc, &kernel));
+    struct area workspace = area_new(kernel_workspace_bytes(kernel), 0);
+    call.workspace = workspace.memory;
+    ck_assert_status_ok(kernel_run(kernel, &call));
+    ck_assert_msg(area_edges_whole(&workspace), "%s writes beyond its workspace",
+                  op_info_get(desc->kind)->name);
+    area_free(&workspace);
+    kernel_free(kernel);
+}
+
+#endif
