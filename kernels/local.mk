@@ -46,3 +46,7 @@ tests_unit_test_kernels_SOURCES = tests/unit/test_kernels.c tests/unit/kernel_fi
 tests_unit_test_kernels_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_kernels_LDADD = $(kernel_test_libs)
 endif
+
+noinst_PROGRAMS += bench/kernels
+bench_kernels_SOURCES = bench/kernels.c
+bench_kernels_LDADD = libkernels.a libops.a libbase.a $(DNNL_LIBS) $(OPENMP_CFLAGS) -lm
