@@ -72,7 +72,7 @@ static struct geometry geometry_of(const struct op_desc *desc)
     return geometry;
 }
 
-static status_t make_forward(const struct kernel *kernel, const struct conv *conv, bool relu,
+static status_t make_forward(const struct kernel *kernel, const struct conv *conv,
                              dnnl_primitive_desc_t *made)
 {
     dnnl_engine_t engine = NULL;
@@ -85,7 +85,7 @@ static status_t make_forward(const struct kernel *kernel, const struct conv *con
                  &conv->weight_inner, conv->bias ? &conv->bias_format : NULL, &conv->y_inner,
                  g.stride, g.dilation, g.padding, g.padding));
     dnnl_primitive_attr_t attributes = NULL;
-    TRY(program_attributes(kernel, relu, false, &attributes));
+    TRY(program_attributes(kernel, false, &attributes));
     dnnl_status_t error = dnnl_primitive_desc_create(made, &desc, attributes, engine, NULL);
     dnnl_primitive_attr_destroy(attributes);
     TRY_DNNL(kernel, "prepare the convolution", error);
@@ -111,7 +111,7 @@ static status_t make_backward(const struct kernel *kernel, const struct conv *co
                      conv->bias ? &conv->bias_format : NULL, &conv->y_inner, g.stride, g.dilation,
                      g.padding, g.padding));
     dnnl_primitive_attr_t attributes = NULL;
-    TRY(program_attributes(kernel, false, false, &attributes));
+    TRY(program_attributes(kernel, false, &attributes));
     dnnl_status_t error = dnnl_primitive_desc_create(made, &desc, attributes, engine, forward);
     dnnl_primitive_attr_destroy(attributes);
     TRY_DNNL(kernel, "prepare the convolution", error);
@@ -122,10 +122,9 @@ static status_t make(const struct kernel *kernel, struct conv *conv, enum format
                      dnnl_primitive_desc_t *made)
 {
     TRY(describe_inner(kernel, conv, formats));
-    bool relu = kernel->desc.attrs.conv.activation == ACTIVATION_RELU;
-    if (kernel->desc.kind == OP_CONV2D) return make_forward(kernel, conv, relu, made);
+    if (kernel->desc.kind == OP_CONV2D) return make_forward(kernel, conv, made);
     dnnl_primitive_desc_t forward = NULL;
-    TRY(make_forward(kernel, conv, false, &forward));
+    TRY(make_forward(kernel, conv, &forward));
     status_t status = make_backward(kernel, conv, forward, made);
     dnnl_primitive_desc_destroy(forward);
     return status;
@@ -228,5 +227,6 @@ status_t cpu_prepare_conv(struct kernel *kernel)
     TRY(choose(kernel, &conv, &primitive_desc));
     TRY(program_new(kernel, primitive_desc));
     TRY(bind_all(kernel, &conv));
+    if (kernel->desc.attrs.conv.activation == ACTIVATION_RELU) program_follow_with_relu(kernel);
     return program_finish(kernel);
 }

@@ -69,7 +69,7 @@ static status_t make_product(struct kernel *kernel, const struct product *produc
                                    product->bias >= 0 ? &product->bias_format : NULL,
                                    &product->c_format));
     dnnl_primitive_attr_t attributes = NULL;
-    TRY(program_attributes(kernel, product->relu, sum, &attributes));
+    TRY(program_attributes(kernel, sum, &attributes));
     dnnl_primitive_desc_t primitive_desc = NULL;
     dnnl_status_t error =
         dnnl_primitive_desc_create(&primitive_desc, &desc, attributes, engine, NULL);
@@ -100,6 +100,7 @@ status_t cpu_prepare_linear(struct kernel *kernel)
     if (product.bias >= 0)
         TRY(program_bind(kernel, DNNL_ARG_BIAS, product.bias, &product.bias_format, false));
     TRY(program_bind(kernel, DNNL_ARG_DST, PROGRAM_OUTPUT, &product.c_format, add && !sum));
+    if (product.relu) program_follow_with_relu(kernel);
     TRY(program_finish(kernel));
     if (kernel->desc.kind == OP_LINEAR_BACKWARD_WEIGHTS && kernel->desc.output_present[1])
         kernel->run = run_backward_weights;

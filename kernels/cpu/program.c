@@ -6,6 +6,7 @@
 
 #include "base/mem.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/parallel.h"
 
 enum { MAX_OPERANDS = 4, ALIGNMENT = 64 };
 
@@ -23,7 +24,9 @@ struct program {
     dnnl_stream_t stream;
     struct bound_operand operands[MAX_OPERANDS];
     int operand_count;
-    dnnl_memory_t scratchpad; /* NULL if none needs any */
+    const struct bound_operand *relu; /* the output that an activation follows; usually NULL */
+    size_t relu_count;                /* its elements */
+    dnnl_memory_t scratchpad;         /* NULL if none needs any */
     uint64_t scratchpad_bytes, scratchpad_offset;
     uint64_t workspace_bytes;
 };
@@ -57,27 +60,26 @@ status_t program_engine(const struct kernel *kernel, dnnl_engine_t *engine)
     return STATUS_OKAY;
 }
 
-static dnnl_status_t fill_attributes(dnnl_primitive_attr_t attributes, bool relu, bool sum)
+static dnnl_status_t fill_attributes(dnnl_primitive_attr_t attributes, bool sum)
 {
     dnnl_status_t error =
         dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user);
-    if (error != dnnl_success || (!relu && !sum)) return error;
+    if (error != dnnl_success || !sum) return error;
     dnnl_post_ops_t operations;
     error = dnnl_post_ops_create(&operations);
     if (error != dnnl_success) return error;
-    if (relu) error = dnnl_post_ops_append_eltwise(operations, 1, dnnl_eltwise_relu, 0, 0);
-    if (error == dnnl_success && sum) error = dnnl_post_ops_append_sum(operations, 1);
+    error = dnnl_post_ops_append_sum(operations, 1);
     if (error == dnnl_success) error = dnnl_primitive_attr_set_post_ops(attributes, operations);
     dnnl_post_ops_destroy(operations);
     return error;
 }
 
-status_t program_attributes(const struct kernel *kernel, bool relu, bool sum,
+status_t program_attributes(const struct kernel *kernel, bool sum,
                             dnnl_primitive_attr_t *attributes)
 {
     dnnl_primitive_attr_t made;
     TRY_DNNL(kernel, "make attributes", dnnl_primitive_attr_create(&made));
-    dnnl_status_t error = fill_attributes(made, relu, sum);
+    dnnl_status_t error = fill_attributes(made, sum);
     if (error != dnnl_success) {
         dnnl_primitive_attr_destroy(made);
         return program_error(kernel, "set attributes", error);
@@ -142,7 +144,7 @@ static status_t make_reorder(struct kernel *kernel, const dnnl_memory_desc_t *fr
     dnnl_engine_t engine = NULL;
     TRY(program_engine(kernel, &engine));
     dnnl_primitive_attr_t attributes = NULL;
-    TRY(program_attributes(kernel, false, add, &attributes));
+    TRY(program_attributes(kernel, add, &attributes));
     dnnl_primitive_desc_t primitive_desc = NULL;
     dnnl_status_t error =
         dnnl_reorder_primitive_desc_create(&primitive_desc, from, engine, to, engine, attributes);
@@ -176,6 +178,17 @@ status_t program_bind(struct kernel *kernel, int argument, int operand,
     bool output = operand >= PROGRAM_OUTPUT;
     return make_reorder(kernel, output ? wanted : format, output ? format : wanted, add,
                         &bound->reorder);
+}
+
+void program_follow_with_relu(struct kernel *kernel)
+{
+    struct program *program = kernel->state;
+    const struct bound_operand *output = &program->operands[program->operand_count - 1];
+    const dnnl_memory_desc_t *format = NULL;
+    dnnl_memory_t memory = output->inner != NULL ? output->inner : output->outer;
+    if (dnnl_memory_get_memory_desc(memory, &format) != dnnl_success) return;
+    program->relu = output;
+    program->relu_count = dnnl_memory_desc_get_size(format) / sizeof(float);
 }
 
 status_t program_finish(struct kernel *kernel)
@@ -224,6 +237,21 @@ static status_t run_reorders(const struct kernel *kernel, const struct program *
     return STATUS_OKAY;
 }
 
+static void relu_part(const void *argument, size_t begin, size_t end)
+{
+    float *values = *(float *const *)argument;
+    cpu_loops_get()->relu(end - begin, values + begin, values + begin, false);
+}
+
+static void run_relu(const struct kernel *kernel, const struct program *program,
+                     const struct kernel_call *call)
+{
+    float *values = program->relu->inner != NULL
+                        ? (float *)((char *)call->workspace + program->relu->offset)
+                        : call->outputs[program->relu->operand - PROGRAM_OUTPUT];
+    cpu_parallel(kernel->threads, program->relu_count, CPU_GRAIN, relu_part, &values);
+}
+
 status_t program_run(const struct kernel *kernel, const struct kernel_call *call)
 {
     const struct program *program = kernel->state;
@@ -252,6 +280,7 @@ status_t program_run(const struct kernel *kernel, const struct kernel_call *call
     TRY(run_reorders(kernel, program, false));
     TRY_DNNL(kernel, "run",
              dnnl_primitive_execute(program->primitive, program->stream, count, arguments));
+    if (program->relu != NULL) run_relu(kernel, program, call);
     TRY(run_reorders(kernel, program, true));
     TRY_DNNL(kernel, "finish", dnnl_stream_wait(program->stream));
     return STATUS_OKAY;

@@ -28,9 +28,9 @@ status_t program_error(const struct kernel *kernel, const char *what, dnnl_statu
 /* The engine that all primitives share. */
 status_t program_engine(const struct kernel *kernel, dnnl_engine_t *engine) FSDPD_MUST_USE;
 
-/* Attributes of every primitive: scratch memory from us; `relu` and `sum` append a post-operation.
+/* Attributes of every primitive: scratch memory from us; `sum`: the result is added to the output.
  */
-status_t program_attributes(const struct kernel *kernel, bool relu, bool sum,
+status_t program_attributes(const struct kernel *kernel, bool sum,
                             dnnl_primitive_attr_t *attributes) FSDPD_MUST_USE;
 
 /* A program that runs `primitive_desc`, which it takes even if it fails. It becomes the kernel's
@@ -44,6 +44,13 @@ status_t program_new(struct kernel *kernel, dnnl_primitive_desc_t primitive_desc
  */
 status_t program_bind(struct kernel *kernel, int argument, int operand,
                       const dnnl_memory_desc_t *format, bool add) FSDPD_MUST_USE;
+
+/*
+ * The output that was bound last passes a ReLU of ours before it is added or changes its format.
+ * The library's own, fused into the primitive, turns what is not a number into 0: a network could
+ * go on for hours with parameters that are none, and its loss would not show it.
+ */
+void program_follow_with_relu(struct kernel *kernel);
 
 /* When all operands are bound: sets the kernel's sizes and its run function. */
 status_t program_finish(struct kernel *kernel) FSDPD_MUST_USE;
