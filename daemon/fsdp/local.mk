@@ -43,4 +43,19 @@ tests_unit_test_plan_mutations_SOURCES = tests/unit/test_plan_mutations.c
 tests_unit_test_plan_mutations_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_plan_mutations_LDADD = libfsdpfixture.a libfsdp.a libops.a libbase.a $(CHECK_LIBS) \
   -lm
+
+check_PROGRAMS += tests/unit/test_plan_golden
+TESTS += tests/unit/test_plan_golden
+tests_unit_test_plan_golden_SOURCES = tests/unit/test_plan_golden.c
+tests_unit_test_plan_golden_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_plan_golden_LDADD = libfsdp.a libmodel.a libops.a libyamldoc.a libbase.a \
+  $(YAML_LIBS) $(CHECK_LIBS) -lm
 endif
+EXTRA_DIST += \
+  docs/plan.md \
+  tests/golden/plan-mnist-100.txt \
+  tests/golden/plan-mnist-1000.txt \
+  tests/golden/plan-mnist-20000.txt \
+  tests/golden/plan-mnist-no-shard.txt \
+  tests/golden/plan-mnist-none.txt \
+  tests/golden/units-mnist-20000.txt

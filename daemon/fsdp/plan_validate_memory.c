@@ -252,17 +252,18 @@ static struct storage *storage_of_value(const struct validator *v, struct storag
     return s >= 0 ? &all->items[s] : NULL;
 }
 
-/* A shape that has the same bytes in either layout. */
-static bool layouts_agree(const struct tensor_type *a, const struct tensor_type *b)
+/* Whether elements lie in plain order, whatever the layout is called. */
+static bool is_plain(const struct tensor_type *type)
 {
-    const struct tensor_type *types[] = {a, b};
-    if (a->layout == b->layout) return tensor_same_shape(a, b) || a->layout == LAYOUT_PLAIN;
-    for (int i = 0; i < 2; i++)
-        if (types[i]->layout == LAYOUT_CHANNELS_LAST &&
-            (types[i]->dim_count != 4 ||
-             (types[i]->dims[1] != 1 && types[i]->dims[2] * types[i]->dims[3] != 1)))
-            return false;
-    return true;
+    return type->layout == LAYOUT_PLAIN || type->dim_count != 4 || type->dims[1] == 1 ||
+           type->dims[2] * type->dims[3] == 1;
+}
+
+/* Whether a reshape from one to the other moves no byte. */
+static bool same_bytes(const struct tensor_type *from, const struct tensor_type *to)
+{
+    return (is_plain(from) && is_plain(to)) ||
+           (from->layout == to->layout && tensor_same_shape(from, to));
 }
 
 static uint64_t address(const struct validator *v, int value)
@@ -278,7 +279,7 @@ static bool is_view(const struct validator *v, const struct graph_op *op)
     int from = op->inputs[0], to = op->outputs[0];
     return v->program->buffer_of_value[from] == v->program->buffer_of_value[to] &&
            address(v, from) == address(v, to) &&
-           layouts_agree(&v->graph->values[from].type, &v->graph->values[to].type);
+           same_bytes(&v->graph->values[from].type, &v->graph->values[to].type);
 }
 
 static status_t walk_op(const struct validator *v, struct storages *all, int i, bool *written)
