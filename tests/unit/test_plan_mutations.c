@@ -106,7 +106,8 @@ static void refresh(struct plan *plan, struct plan_program *program)
         touch(program, it->source, i);
         touch(program, it->target, i);
         touch(program, it->workspace, i);
-        if (it->kind != INSTRUCTION_COMPUTE) continue;
+        if (it->kind != INSTRUCTION_COMPUTE || it->op < 0 || it->op >= program->graph->op_count)
+            continue;
         const struct graph_op *op = &program->graph->ops[it->op];
         for (int k = 0; k < OP_MAX_INPUTS; k++)
             if (op->inputs[k] >= 0) touch(program, program->buffer_of_value[op->inputs[k]], i);

@@ -303,7 +303,7 @@ START_TEST(plans_are_valid_and_run)
 {
     uint64_t seed = 7000 + (uint64_t)_i;
     struct fixture_random random = {.state = seed * 0x9e3779b97f4a7c15u};
-    for (int round = 0; round < 25; round++) {
+    for (int round = 0; round < 15; round++) {
         struct model *model = fixture_random_model(&random);
         struct wrap_unit_spec specs[32] = {0};
         const char **paths = mem_alloc_array(model->module_count, sizeof *paths);
