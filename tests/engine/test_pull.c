@@ -99,6 +99,7 @@ START_TEST(test_pull_in_the_middle)
     struct group group, shorter;
     group_init(&group, group_sum_model, group_data, group_worlds[_i].world);
     group.job.strategy = group_worlds[_i].strategy;
+    group.job.batch_size = 5;
     group.order_at[0] = 5;
     group.order_count = 1;
     shorter = group;

@@ -468,7 +468,7 @@ END_TEST
 /* Without evaluation nobody asks for the test files. */
 START_TEST(test_without_test_files)
 {
-    char *directory = mem_printf("%s/train-only", group_data);
+    char *directory = mem_printf("%s/half", group_data);
     char *command = mem_printf("mkdir %s && cp %s/train-* %s", directory, group_data, directory);
     ck_assert_int_eq(system(command), 0);
     struct group group;
