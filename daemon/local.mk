@@ -3,3 +3,11 @@ fsdpd_SOURCES = %D%/fsdpd.c %D%/options.c %D%/options.h
 fsdpd_CPPFLAGS = $(AM_CPPFLAGS) $(UV_CFLAGS)
 fsdpd_LDADD = libworker.a libtrain.a libcheckpoint.a $(RUNTIME_LIBS) $(COORDINATOR_LIBS) \
   $(JANSSON_LIBS) $(ZLIB_LIBS)
+
+if HAVE_CHECK
+check_PROGRAMS += tests/unit/test_options
+TESTS += tests/unit/test_options
+tests_unit_test_options_SOURCES = tests/unit/test_options.c %D%/options.c %D%/options.h
+tests_unit_test_options_CPPFLAGS = $(AM_CPPFLAGS) $(UV_CFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_options_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
+endif

@@ -37,11 +37,19 @@ struct upload {
     bool busy; /* `disk` is in flight */
 };
 
-static void upload_free(struct upload *upload)
+/* Closes the file, and removes it if it has not got its name. */
+static void drop_file(struct upload *upload)
 {
     if (upload->fd >= 0) close(upload->fd);
+    upload->fd = -1;
     if (upload->temporary != NULL) unlink(upload->temporary);
     free(upload->temporary);
+    upload->temporary = NULL;
+}
+
+static void upload_free(struct upload *upload)
+{
+    drop_file(upload);
     free(upload->chunk);
     free(upload->job);
     free(upload);
@@ -58,6 +66,7 @@ static void conclude(struct upload *upload, status_t status)
     upload->pull = NULL;
     bool final = upload->final;
     upload->final = false;
+    if (!upload->busy) drop_file(upload); /* before anybody hears of it */
     if (final && status != NULL) {
         char *quoted = log_quote(status_message(status));
         log_event(LOG_WARNING, "state_dict_lost", "job=%s message=%s", upload->job, quoted);

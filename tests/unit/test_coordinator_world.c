@@ -421,6 +421,8 @@ void fake_metrics(struct fake *fake, uint64_t step, double loss)
     Fsdpd__V1__Metrics metrics = FSDPD__V1__METRICS__INIT;
     metrics.step = step;
     metrics.loss = loss;
+    metrics.learning_rate = metrics.seconds_left = metrics.step_seconds = 0.1;
+    metrics.samples_per_second = metrics.train_seconds = metrics.epoch = 1;
     Fsdpd__V1__AttemptEvent event = FSDPD__V1__ATTEMPT_EVENT__INIT;
     event.event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_METRICS;
     event.metrics = &metrics;
