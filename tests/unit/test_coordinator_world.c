@@ -423,6 +423,7 @@ void fake_metrics(struct fake *fake, uint64_t step, double loss)
     metrics.loss = loss;
     metrics.learning_rate = metrics.seconds_left = metrics.step_seconds = 0.1;
     metrics.samples_per_second = metrics.train_seconds = metrics.epoch = 1;
+    metrics.communicated_bytes = UINT64_MAX; /* as large as it gets */
     Fsdpd__V1__AttemptEvent event = FSDPD__V1__ATTEMPT_EVENT__INIT;
     event.event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_METRICS;
     event.metrics = &metrics;
