@@ -1,7 +1,7 @@
 /* cancel: ends a job at its next step boundary. */
 #include "client.h"
 #include "exit.h"
-#include "json.h"
+#include "print/json.h"
 #include "report.h"
 
 int verb_cancel(struct client *client)

@@ -8,7 +8,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "exit.h"
-#include "json.h"
+#include "print/json.h"
 #include "progress.h"
 #include "report.h"
 

@@ -2,7 +2,7 @@
 #include "base/clock.h"
 #include "client.h"
 #include "exit.h"
-#include "json.h"
+#include "print/json.h"
 #include "report.h"
 
 int verb_list(struct client *client)

@@ -7,7 +7,6 @@ libclient_a_SOURCES = \
   %D%/exit.c %D%/exit.h \
   %D%/follow.c %D%/follow.h \
   %D%/help.c \
-  %D%/json.c %D%/json.h \
   %D%/list.c \
   %D%/methods.c %D%/methods.h \
   %D%/options.c %D%/options.h \
@@ -20,12 +19,11 @@ libclient_a_SOURCES = \
   %D%/show.c \
   %D%/status.c \
   %D%/submit.c \
-  %D%/utf8.c %D%/utf8.h \
   %D%/verbs.c \
   %D%/watch.c
 $(libclient_a_OBJECTS): $(PROTO_H)
 
-CLIENT_LDADD = libclient.a librpc.a libspec.a libyamldoc.a libproto.a libbase.a \
+CLIENT_LDADD = libclient.a libprint.a librpc.a libspec.a libyamldoc.a libproto.a libbase.a \
   $(GRPC_LIBS) $(UV_LIBS) $(YAML_LIBS) $(PROTOBUF_C_LIBS) -lm
 
 bin_PROGRAMS += fsdpctl

@@ -1,7 +1,7 @@
 /* plan: what a job would do, without queueing it. */
 #include "client.h"
 #include "exit.h"
-#include "json.h"
+#include "print/json.h"
 #include "report.h"
 
 static status_t set_dump(struct options *options, const char *value)

@@ -10,7 +10,7 @@
 #include "client.h"
 #include "download.h"
 #include "exit.h"
-#include "json.h"
+#include "print/json.h"
 #include "progress.h"
 
 struct pull {

@@ -6,19 +6,11 @@
 
 #include "base/buf.h"
 #include "fsdpd/v1/control.pb-c.h"
+#include "print/plan_report.h"
 
 /* "RUNNING"; never NULL. */
 const char *report_state(Fsdpd__V1__JobState state);
 bool report_is_over(Fsdpd__V1__JobState state);
-
-/* The wrapped module tree as the daemon printed it, cleaned. */
-void report_tree(const Fsdpd__V1__Plan *plan, struct buf *out);
-
-/* The table of units: modules, parameters, padded, bytes, shard bytes. */
-void report_units(Fsdpd__V1__Unit *const *units, size_t count, int width, struct buf *out);
-
-/* Memory per rank at the peak, by class, and what a step sends. */
-void report_memory(const Fsdpd__V1__Plan *plan, struct buf *out);
 
 /* Everything about a job. `now_ms`: wall time. */
 void report_job(const Fsdpd__V1__Job *job, int64_t now_ms, int width, struct buf *out);

@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "client.h"
 #include "exit.h"
-#include "json.h"
+#include "print/json.h"
 #include "report.h"
 
 static bool get_job(struct client *client, const char *id, Fsdpd__V1__Job **job, int *code)

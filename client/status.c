@@ -6,7 +6,7 @@
 #include "client.h"
 #include "config.h"
 #include "exit.h"
-#include "json.h"
+#include "print/json.h"
 #include "report.h"
 
 static int table_width(const struct client *client)

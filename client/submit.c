@@ -4,7 +4,7 @@
 #include "client.h"
 #include "exit.h"
 #include "follow.h"
-#include "json.h"
+#include "print/json.h"
 #include "report.h"
 
 static status_t set_wait(struct options *options, const char *value)

@@ -22,6 +22,7 @@ allow common/ops base ops
 allow common/yaml base yaml
 allow common/rpc base rpc grpc proto
 allow common/spec base yaml spec fsdpd
+allow common/print base print fsdpd
 allow kernels base ops kernels
 allow daemon/model base ops yaml model
 allow daemon/fsdp base ops model fsdp
@@ -30,7 +31,7 @@ allow daemon/checkpoint base ops model fsdp runtime checkpoint
 allow daemon/train base ops model fsdp kernels runtime checkpoint train
 allow daemon/worker base ops model fsdp runtime checkpoint train rpc spec fsdpd worker
 allow daemon/coordinator base ops checkpoint rpc spec fsdpd proto coordinator
-allow client base rpc spec fsdpd proto client
+allow client base rpc spec print fsdpd proto client
 
 # The coordinator uses the file formats of checkpoint/, not what runs a model.
 grep -rnE '#include "checkpoint/' daemon/coordinator | grep -v 'checkpoint/safetensors.h' &&

@@ -9,7 +9,7 @@
 #include "base/file.h"
 #include "client/client.h"
 #include "client/exit.h"
-#include "client/json.h"
+#include "print/json.h"
 #include "client/progress.h"
 #include "client/report.h"
 

@@ -1,5 +1,5 @@
 /* Messages as JSON; see json.h. Pure functions. */
-#include "json.h"
+#include "print/json.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "utf8.h"
+#include "print/utf8.h"
 
 /* Fields that mean nothing unless another one is true. */
 static const struct {

@@ -5,8 +5,8 @@
  * there are null. Two exceptions: of a oneof only the part that is set; and figures of a test that
  * was not made (Metrics, EpochEnd: test_loss, accuracy, ... without `evaluated`) are left out.
  */
-#ifndef FSDPD_CLIENT_JSON_H
-#define FSDPD_CLIENT_JSON_H
+#ifndef FSDPD_PRINT_JSON_H
+#define FSDPD_PRINT_JSON_H
 
 #include <protobuf-c/protobuf-c.h>
 

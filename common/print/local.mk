@@ -1,0 +1,8 @@
+# What fsdpctl and `fsdpd plan` print: messages as JSON, tables, plans.
+noinst_LIBRARIES += libprint.a
+libprint_a_SOURCES = \
+  %D%/json.c %D%/json.h \
+  %D%/plan_report.c %D%/plan_report.h \
+  %D%/table.c %D%/table.h \
+  %D%/utf8.c %D%/utf8.h
+$(libprint_a_OBJECTS): $(PROTO_H)
