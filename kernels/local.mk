@@ -45,6 +45,24 @@ TESTS += tests/unit/test_kernels
 tests_unit_test_kernels_SOURCES = tests/unit/test_kernels.c tests/unit/kernel_fixture.h
 tests_unit_test_kernels_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_kernels_LDADD = $(kernel_test_libs)
+
+check_PROGRAMS += tests/unit/test_kernels_gradients
+TESTS += tests/unit/test_kernels_gradients
+tests_unit_test_kernels_gradients_SOURCES = tests/unit/test_kernels_gradients.c
+tests_unit_test_kernels_gradients_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_kernels_gradients_LDADD = $(kernel_test_libs)
+
+check_PROGRAMS += tests/unit/test_kernels_loops
+TESTS += tests/unit/test_kernels_loops
+tests_unit_test_kernels_loops_SOURCES = tests/unit/test_kernels_loops.c
+tests_unit_test_kernels_loops_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_kernels_loops_LDADD = $(kernel_test_libs)
+
+check_PROGRAMS += tests/unit/test_ops
+TESTS += tests/unit/test_ops
+tests_unit_test_ops_SOURCES = tests/unit/test_ops.c
+tests_unit_test_ops_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_ops_LDADD = $(kernel_test_libs)
 endif
 
 noinst_PROGRAMS += bench/kernels

@@ -1,0 +1,481 @@
+/*
+ * The vectorised loops: every level that this processor can run gives the bits of the scalar
+ * formula (optimizers, sums, dropout masks) or of the base level. Also the generator's published
+ * vectors and the statistics and layouts of dropout.
+ */
+#include "kernel_fixture.h"
+#include "kernels/cpu/loops.h"
+#include "kernels/philox.h"
+
+enum { MOST = 5000 };
+
+static const size_t sizes[] = {0, 1, 2, 7, 8, 15, 16, 17, 31, 33, 63, 64, 65, 100, 511, 513, 4999};
+enum { SIZE_COUNT = sizeof sizes / sizeof *sizes };
+
+static struct random rng;
+
+static void random_values(float *values, size_t count)
+{
+    fill_random(&rng, values, (int64_t)count);
+}
+
+/* Values that an optimizer meets: of all sizes, some of them zero. */
+static void random_state(float *values, size_t count, bool positive)
+{
+    for (size_t i = 0; i < count; i++) {
+        float value = ldexpf(random_float(&rng), (int)random_between(&rng, -40, 3));
+        values[i] = random_between(&rng, 0, 20) == 0 ? 0 : positive ? fabsf(value) : value;
+    }
+}
+
+static void assert_same_bits(const float *found, const float *expected, size_t count,
+                             const char *what, const char *level)
+{
+    for (size_t i = 0; i < count; i++)
+        ck_assert_msg(memcmp(&found[i], &expected[i], sizeof(float)) == 0,
+                      "%s (%s): %.9g at %zu of %zu, expected %.9g", what, level, found[i], i, count,
+                      expected[i]);
+}
+
+START_TEST(test_levels)
+{
+    ck_assert_ptr_nonnull(cpu_loops_at(CPU_LEVEL_BASE));
+    const struct cpu_loops *best = NULL;
+    for (int level = 0; level < CPU_LEVEL_COUNT; level++)
+        if (cpu_loops_at((enum cpu_level)level) != NULL) best = cpu_loops_at((enum cpu_level)level);
+    ck_assert_ptr_eq(cpu_loops_get(), best);
+}
+END_TEST
+
+/* The vectors that come with the generator's publication. */
+START_TEST(test_philox)
+{
+    static const uint32_t vectors[][10] = {
+        {0, 0, 0, 0, 0, 0, 0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8},
+        {0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff, 0x408f276d,
+         0x41c83b0e, 0xa20bc7c6, 0x6d5451fd},
+        {0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344, 0xa4093822, 0x299f31d0, 0xd16cfe09,
+         0x94fdcceb, 0x5001e420, 0x24126ea1},
+    };
+    for (int i = 0; i < 3; i++) {
+        uint32_t words[4];
+        philox_block(vectors[i], vectors[i] + 4, words);
+        for (int j = 0; j < 4; j++) ck_assert_uint_eq(words[j], vectors[i][6 + j]);
+    }
+    ck_assert_uint_eq(philox_threshold(0), 0);
+    ck_assert_uint_eq(philox_threshold(0.25), 1u << 30);
+    ck_assert_uint_eq(philox_threshold(0x1p-33), 1);
+    ck_assert_uint_eq(philox_threshold(1 - 0x1p-40), (uint64_t)1 << 32);
+}
+END_TEST
+
+START_TEST(test_keep_bits)
+{
+    static const uint64_t thresholds[] = {0, 1, 1u << 30, 1u << 31, 0xffffffff, (uint64_t)1 << 32};
+    uint64_t words[9];
+    for (int level = 0; level < CPU_LEVEL_COUNT; level++) {
+        const struct cpu_loops *loops = cpu_loops_at((enum cpu_level)level);
+        if (loops == NULL) continue;
+        for (int run = 0; run < 60; run++) {
+            struct dropout_mask mask = {.seed = random_bits(&rng),
+                                        .stream = (uint32_t)random_bits(&rng),
+                                        .step = (uint32_t)random_bits(&rng),
+                                        .rank = (uint32_t)random_bits(&rng),
+                                        .threshold = thresholds[run % 6]};
+            uint64_t block = run % 2 ? random_bits(&rng) % 1000 : 0xffffff00u + (unsigned)run;
+            size_t count = (size_t)random_between(&rng, 1, 8);
+            words[count] = 0x1234;
+            loops->keep_bits(count, words, block, &mask);
+            ck_assert_uint_eq(words[count], 0x1234);
+            uint32_t key[2] = {(uint32_t)mask.seed, (uint32_t)(mask.seed >> 32)};
+            for (size_t i = 0; i < count * 64; i++) {
+                uint32_t counter[4] = {(uint32_t)(block + i / 4), mask.stream, mask.step,
+                                       mask.rank};
+                uint32_t random[4];
+                philox_block(counter, key, random);
+                ck_assert_msg((words[i / 64] >> (i % 64) & 1) == (random[i % 4] >= mask.threshold),
+                              "%s: bit %zu", loops->name, i);
+            }
+        }
+    }
+}
+END_TEST
+
+static struct op_desc dropout_desc(enum op_kind kind, struct tensor_type type, double p)
+{
+    struct op_desc desc = desc_of(kind);
+    desc.inputs[0] = desc.outputs[0] = type;
+    desc.attrs.dropout.p = p;
+    desc.attrs.dropout.stream = 5;
+    return desc;
+}
+
+/* The counter is (element / 4, stream, step, rank), the key the seed. */
+START_TEST(test_dropout_counter)
+{
+    float x[64], y[64];
+    for (int i = 0; i < 64; i++) x[i] = (float)i + 1;
+    for (int library = KERNELS_REFERENCE; library <= KERNELS_CPU; library++) {
+        /* The zero vector's words, as fractions: 0.399, 0.881, 0.736, 0.605. */
+        struct op_desc desc = dropout_desc(OP_DROPOUT, type_of(DTYPE_F32, 1, 64, 0, 0, 0), 0.7);
+        desc.attrs.dropout.stream = 0;
+        run_once(library, &desc, (struct kernel_call){.inputs = {x}, .outputs = {y}});
+        ck_assert_float_eq(y[0], 0);
+        ck_assert_float_eq_tol(y[1], 2 / 0.3f, 1e-5f);
+        ck_assert_float_eq_tol(y[2], 3 / 0.3f, 1e-5f);
+        ck_assert_float_eq(y[3], 0);
+        desc.attrs.dropout.stream = 11;
+        desc.attrs.dropout.p = 0.5;
+        run_once(library, &desc,
+                 (struct kernel_call){.inputs = {x},
+                                      .outputs = {y},
+                                      .seed = 0x0123456789abcdef,
+                                      .step = 0x500000007,
+                                      .rank = 3});
+        for (uint32_t i = 0; i < 64; i++) {
+            uint32_t words[4];
+            philox_block((uint32_t[]){i / 4, 11, 7, 3}, (uint32_t[]){0x89abcdef, 0x01234567},
+                         words);
+            ck_assert_float_eq(y[i], words[i % 4] >= 1u << 31 ? x[i] * 2 : 0);
+        }
+    }
+}
+END_TEST
+
+START_TEST(test_dropout_statistics)
+{
+    enum { N = 400000 };
+    static float x[N], y[N];
+    for (int i = 0; i < N; i++) x[i] = 1;
+    static const double rates[] = {0, 0.1, 0.25, 0.5, 0.9};
+    for (int r = 0; r < 5; r++) {
+        double p = rates[r];
+        struct op_desc desc = dropout_desc(OP_DROPOUT, type_of(DTYPE_F32, 1, N, 0, 0, 0), p);
+        double means[2], both = 0;
+        static float first[N];
+        for (int step = 0; step < 2; step++) {
+            run_once(KERNELS_CPU, &desc,
+                     (struct kernel_call){
+                         .inputs = {x}, .outputs = {y}, .seed = 42, .step = (uint64_t)step});
+            double kept = 0;
+            for (int i = 0; i < N; i++) {
+                ck_assert(y[i] == 0 || y[i] == (float)(1 / (1 - p)));
+                kept += y[i] != 0;
+                if (step == 1) both += y[i] != 0 && first[i] != 0;
+            }
+            means[step] = kept / N;
+            memcpy(first, y, sizeof y);
+        }
+        double sigma = sqrt(p * (1 - p) / N);
+        ck_assert_double_le(fabs(means[0] - (1 - p)), 4.5 * sigma);
+        ck_assert_double_le(fabs(means[1] - (1 - p)), 4.5 * sigma);
+        /* Two steps are independent of each other. */
+        double q = (1 - p) * (1 - p);
+        ck_assert_double_le(fabs(both / N - q), 4.5 * sqrt(q * (1 - q) / N));
+    }
+}
+END_TEST
+
+/* Layout changes nothing about which element is kept, and backward uses forward's mask. */
+START_TEST(test_dropout_layouts)
+{
+    static const int64_t shapes[][4] = {{2, 64, 12, 12}, {3, 5, 7, 3},    {1, 130, 3, 5},
+                                        {2, 3, 40, 41},  {1, 65, 33, 32}, {4, 1, 9, 9}};
+    for (int s = 0; s < 6; s++)
+        for (int threads = 1; threads <= 2; threads++) {
+            kernels_set_threads(threads);
+            const int64_t *d = shapes[s];
+            struct tensor_type plain = image_of(d[0], d[1], d[2], d[3], LAYOUT_PLAIN);
+            struct tensor_type last = image_of(d[0], d[1], d[2], d[3], LAYOUT_CHANNELS_LAST);
+            int64_t count = tensor_element_count(&plain);
+            size_t bytes = (size_t)count * sizeof(float);
+            float *x = mem_alloc(bytes), *y = mem_alloc(bytes), *z = mem_alloc(bytes);
+            for (int64_t i = 0; i < count; i++) x[i] = 1;
+            struct kernel_call call = {.inputs = {x}, .outputs = {y}, .seed = 8, .step = 5};
+            struct op_desc desc = dropout_desc(OP_DROPOUT, plain, 0.3);
+            run_once(KERNELS_CPU, &desc, call);
+            call.outputs[0] = z;
+            desc = dropout_desc(OP_DROPOUT_BACKWARD, last, 0.3);
+            run_once(KERNELS_CPU, &desc, call);
+            for (int64_t i = 0; i < count; i++) ck_assert_float_eq(y[i], z[place_of(&last, i)]);
+            free(x);
+            free(y);
+            free(z);
+        }
+}
+END_TEST
+
+/* Optimizers, written out once more. */
+
+static void plain_adadelta(size_t n, float *p, const float *grad, float *v, float *a,
+                           const struct adadelta_args *k)
+{
+    for (size_t i = 0; i < n; i++) {
+        float g = k->weight_decay != 0 ? fmaf(p[i], k->weight_decay, grad[i]) : grad[i];
+        float scaled = k->one_minus_rho * g, decayed = k->rho * v[i];
+        v[i] = fmaf(scaled, g, decayed);
+        float above = sqrtf(a[i] + k->eps), below = sqrtf(v[i] + k->eps);
+        float d = above / below;
+        d = d * g;
+        p[i] = fmaf(d, -k->lr, p[i]);
+        scaled = k->one_minus_rho * d;
+        decayed = k->rho * a[i];
+        a[i] = fmaf(scaled, d, decayed);
+    }
+}
+
+static void plain_sgd(size_t n, float *p, const float *grad, float *buffer,
+                      const struct sgd_args *k)
+{
+    for (size_t i = 0; i < n; i++) {
+        float g = k->weight_decay != 0 ? fmaf(p[i], k->weight_decay, grad[i]) : grad[i];
+        if (k->momentum != 0) {
+            float decayed = k->momentum * buffer[i];
+            buffer[i] = k->first_step ? g : fmaf(g, k->one_minus_dampening, decayed);
+            g = k->nesterov ? fmaf(buffer[i], k->momentum, g) : buffer[i];
+        }
+        p[i] = fmaf(g, -k->lr, p[i]);
+    }
+}
+
+struct state {
+    float param[MOST], grad[MOST], first[MOST], second[MOST];
+};
+
+static void random_optimizer_state(struct state *state)
+{
+    random_state(state->param, MOST, false);
+    random_state(state->grad, MOST, false);
+    random_state(state->first, MOST, true);
+    random_state(state->second, MOST, true);
+}
+
+START_TEST(test_adadelta)
+{
+    static struct state start, found, expected;
+    static const float decays[] = {0, 0.01f};
+    for (int level = 0; level <= CPU_LEVEL_COUNT; level++) { /* the last: the public function */
+        const struct cpu_loops *loops =
+            level < CPU_LEVEL_COUNT ? cpu_loops_at((enum cpu_level)level) : cpu_loops_get();
+        if (loops == NULL) continue;
+        for (int s = 0; s < SIZE_COUNT; s++)
+            for (int d = 0; d < 2; d++) {
+                struct adadelta_args args = {.lr = 0.7f,
+                                             .rho = 0.9f,
+                                             .eps = 1e-6f,
+                                             .weight_decay = decays[d],
+                                             .one_minus_rho = (float)(1 - 0.9)};
+                random_optimizer_state(&start);
+                found = expected = start;
+                size_t n = sizes[s];
+                plain_adadelta(n, expected.param, start.grad, expected.first, expected.second,
+                               &args);
+                if (level < CPU_LEVEL_COUNT)
+                    loops->adadelta(n, found.param, found.grad, found.first, found.second, &args);
+                else kernel_adadelta(n, found.param, found.grad, found.first, found.second, &args);
+                assert_same_bits(found.param, expected.param, MOST, "parameter", loops->name);
+                assert_same_bits(found.first, expected.first, MOST, "average", loops->name);
+                assert_same_bits(found.second, expected.second, MOST, "delta", loops->name);
+                ck_assert(n == 0 || memcmp(found.param, start.param, n * sizeof(float)) != 0);
+            }
+    }
+}
+END_TEST
+
+START_TEST(test_sgd)
+{
+    static struct state start, found, expected;
+    for (int level = 0; level <= CPU_LEVEL_COUNT; level++) {
+        const struct cpu_loops *loops =
+            level < CPU_LEVEL_COUNT ? cpu_loops_at((enum cpu_level)level) : cpu_loops_get();
+        if (loops == NULL) continue;
+        for (int s = 0; s < SIZE_COUNT; s++)
+            for (int variant = 0; variant < 16; variant++) {
+                struct sgd_args args = {.lr = 0.1f,
+                                        .momentum = variant & 1 ? 0.9f : 0,
+                                        .one_minus_dampening = variant & 2 ? 0.8f : 1,
+                                        .weight_decay = variant & 4 ? 1e-3f : 0,
+                                        .nesterov = variant & 8,
+                                        .first_step = s % 2};
+                random_optimizer_state(&start);
+                if (args.first_step) start.first[0] = NAN; /* not read */
+                found = expected = start;
+                size_t n = sizes[s];
+                float *buffer = args.momentum != 0 ? found.first : NULL;
+                plain_sgd(n, expected.param, start.grad, expected.first, &args);
+                if (level < CPU_LEVEL_COUNT) loops->sgd(n, found.param, found.grad, buffer, &args);
+                else kernel_sgd(n, found.param, found.grad, buffer, &args);
+                assert_same_bits(found.param, expected.param, MOST, "parameter", loops->name);
+                assert_same_bits(found.first, expected.first, MOST, "momentum", loops->name);
+            }
+    }
+}
+END_TEST
+
+/* A thread's part ends where another's begins, wherever that is. */
+START_TEST(test_optimizer_threads)
+{
+    enum { N = 100003 };
+    float *memory[2][4];
+    for (int run = 0; run < 2; run++) {
+        rng.state = 5;
+        for (int i = 0; i < 4; i++) {
+            memory[run][i] = mem_alloc_array(N, sizeof(float));
+            random_state(memory[run][i], N, i >= 2);
+        }
+        kernels_set_threads(run == 0 ? 1 : 3);
+        struct adadelta_args args = {.lr = 1, .rho = 0.9f, .eps = 1e-6f, .one_minus_rho = 0.1f};
+        kernel_adadelta(N, memory[run][0], memory[run][1], memory[run][2], memory[run][3], &args);
+    }
+    for (int i = 0; i < 4; i++) {
+        assert_same_bits(memory[1][i], memory[0][i], N, "threads", "3");
+        free(memory[0][i]);
+        free(memory[1][i]);
+    }
+}
+END_TEST
+
+START_TEST(test_sum_ordered)
+{
+    static float parts[5][MOST], out[MOST], expected[MOST];
+    for (int level = 0; level < CPU_LEVEL_COUNT; level++) {
+        const struct cpu_loops *loops = cpu_loops_at((enum cpu_level)level);
+        if (loops == NULL) continue;
+        for (int s = 0; s < SIZE_COUNT; s++)
+            for (int count = 1; count <= 5; count++) {
+                const float *pointers[5];
+                size_t n = sizes[s];
+                float scale = count == 2 ? 0.5f : 1 / 3.0f;
+                for (int p = 0; p < 5; p++) {
+                    random_state(parts[p], n, false);
+                    pointers[p] = parts[p];
+                }
+                for (size_t i = 0; i < n; i++) {
+                    float sum = parts[0][i];
+                    for (int p = 1; p < count; p++) sum += parts[p][i];
+                    expected[i] = sum * scale;
+                }
+                loops->sum_ordered(n, out, pointers, count, scale);
+                assert_same_bits(out, expected, n, "sum", loops->name);
+                kernel_sum_ordered(n, parts[0], pointers, count, scale); /* in place */
+                assert_same_bits(parts[0], expected, n, "sum in place", loops->name);
+                for (size_t i = 0; i < n; i++) expected[i] *= 0.25f;
+                kernel_scale(n, parts[0], 0.25f);
+                assert_same_bits(parts[0], expected, n, "scale", loops->name);
+            }
+    }
+}
+END_TEST
+
+/* Everything else: each level against the base level. */
+
+START_TEST(test_levels_agree)
+{
+    static float x[MOST], z[MOST], found[MOST], expected[MOST];
+    static uint8_t indices[2][MOST];
+    const struct cpu_loops *base = cpu_loops_at(CPU_LEVEL_BASE);
+    for (int level = 1; level < CPU_LEVEL_COUNT; level++) {
+        const struct cpu_loops *loops = cpu_loops_at((enum cpu_level)level);
+        if (loops == NULL) continue;
+#define AGREE(count, what, function, ...)                                                          \
+    do {                                                                                           \
+        random_values(found, MOST);                                                                \
+        memcpy(expected, found, sizeof found);                                                     \
+        float *y = found;                                                                          \
+        loops->function(__VA_ARGS__);                                                              \
+        y = expected;                                                                              \
+        base->function(__VA_ARGS__);                                                               \
+        assert_same_bits(found, expected, MOST, what, loops->name);                                \
+    } while (0)
+        for (int s = 1; s < SIZE_COUNT; s++)
+            for (int add = 0; add < 2; add++) {
+                size_t n = sizes[s];
+                random_values(x, MOST);
+                random_values(z, MOST);
+                AGREE(n, "relu", relu, n, y, x, add);
+                AGREE(n, "relu_backward", relu_backward, n, y, x, z, add);
+                AGREE(n, "add", add, n, y, x, z, add);
+                AGREE(n, "copy_add", copy_add, n, y, x);
+                AGREE(n, "log_softmax", log_softmax, n, y, x, add);
+                AGREE(n, "log_softmax_backward", log_softmax_backward, n, y, x, z, add);
+                AGREE(n, "exp_scaled", exp_scaled, n, y, x, 0.3f, add);
+                size_t rows = (size_t)random_between(&rng, 1, 40);
+                size_t columns = (size_t)random_between(&rng, 1, 40);
+                AGREE(n, "transpose", transpose, rows, columns, y, x, add);
+                AGREE(n, "sum_rows", sum_rows, rows, columns, y, x, add);
+                uint64_t words[MOST / 64 + 2];
+                for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+                    words[i] = random_bits(&rng);
+                AGREE(n, "apply_bits", apply_bits, n, y, x, words, 1.25f, add);
+                size_t channels = (size_t)random_between(&rng, 1, 64);
+                size_t stride = channels + (size_t)random_between(&rng, 0, 9), pixels = MOST / 73;
+                uint32_t offsets[64];
+                for (size_t c = 0; c < channels; c++)
+                    offsets[c] = (uint32_t)random_between(&rng, 0, MOST - 64 * 2);
+                AGREE(n, "apply_bits_transposed", apply_bits_transposed, channels, pixels, stride,
+                      y, x, words, offsets, 2.0f, add);
+                const float *candidates[9];
+                uint8_t numbers[9];
+                size_t step = 1 + n % 2, places = n < 1000 ? n : 1000;
+                int count = (int)random_between(&rng, 1, 9);
+                for (int k = 0; k < count; k++) {
+                    candidates[k] = x + random_between(&rng, 0, 2000);
+                    numbers[k] = (uint8_t)(count == 4 ? k : 2 * k);
+                }
+                x[random_between(&rng, 0, 3000)] = NAN;
+                random_values(found, MOST);
+                memcpy(expected, found, sizeof found);
+                loops->max_of(places, step, count, candidates, numbers, found, indices[0], add);
+                base->max_of(places, step, count, candidates, numbers, expected, indices[1], add);
+                assert_same_bits(found, expected, MOST, "max_of", loops->name);
+                ck_assert_mem_eq(indices[0], indices[1], places);
+            }
+    }
+}
+END_TEST
+
+START_TEST(test_exponential)
+{
+    static float x[MOST], y[MOST];
+    for (int level = 0; level < CPU_LEVEL_COUNT; level++) {
+        const struct cpu_loops *loops = cpu_loops_at((enum cpu_level)level);
+        if (loops == NULL) continue;
+        for (int i = 0; i < MOST; i++) x[i] = -90 + (float)i * (0.5f + 90) / MOST;
+        x[0] = -INFINITY;
+        x[1] = NAN;
+        loops->exp_scaled(MOST, y, x, 1, false);
+        ck_assert_float_eq(y[0], 0);
+        ck_assert(isnan(y[1]));
+        for (int i = 2; i < MOST; i++) {
+            double exact = exp((double)x[i]);
+            if (x[i] < -87) ck_assert_double_le(y[i], 1.2e-38);
+            else ck_assert_double_le(fabs(y[i] - exact), 2.4e-7 * exact);
+        }
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("kernels_loops");
+    TCase *tests = tcase_create("loops");
+    tcase_set_timeout(tests, 120);
+    tcase_add_test(tests, test_levels);
+    tcase_add_test(tests, test_philox);
+    tcase_add_test(tests, test_keep_bits);
+    tcase_add_test(tests, test_dropout_counter);
+    tcase_add_test(tests, test_dropout_statistics);
+    tcase_add_test(tests, test_dropout_layouts);
+    tcase_add_test(tests, test_adadelta);
+    tcase_add_test(tests, test_sgd);
+    tcase_add_test(tests, test_optimizer_threads);
+    tcase_add_test(tests, test_sum_ordered);
+    tcase_add_test(tests, test_levels_agree);
+    tcase_add_test(tests, test_exponential);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

@@ -1,0 +1,279 @@
+/*
+ * The table of ops: what op_desc_check accepts and refuses (its messages must name the op and the
+ * shapes), window arithmetic at the edges of its range, and the figures of work.
+ */
+#include "kernel_fixture.h"
+
+START_TEST(test_table)
+{
+    for (int kind = 0; kind < OP_KIND_COUNT; kind++) {
+        const struct op_info *info = op_info_get((enum op_kind)kind);
+        ck_assert_ptr_nonnull(info->name);
+        ck_assert_int_gt(info->input_count, 0);
+        ck_assert_int_gt(info->output_count, 0);
+        for (int i = 0; i < OP_MAX_INPUTS; i++)
+            ck_assert_int_eq(info->input_names[i] != NULL, i < info->input_count);
+        for (int i = 0; i < OP_MAX_OUTPUTS; i++)
+            ck_assert_int_eq(info->output_names[i] != NULL, i < info->output_count);
+        ck_assert_int_eq(info->optional_inputs >> info->input_count, 0);
+        ck_assert_int_eq(info->optional_outputs >> info->output_count, 0);
+        for (int other = 0; other < kind; other++)
+            ck_assert_str_ne(info->name, op_info_get((enum op_kind)other)->name);
+    }
+}
+END_TEST
+
+START_TEST(test_window_output)
+{
+    ck_assert_int_eq(op_window_output(28, 3, 1, 0, 1), 26);
+    ck_assert_int_eq(op_window_output(24, 2, 2, 0, 1), 12);
+    ck_assert_int_eq(op_window_output(25, 2, 2, 0, 1), 12);
+    ck_assert_int_eq(op_window_output(224, 7, 2, 3, 1), 112);
+    ck_assert_int_eq(op_window_output(10, 3, 1, 0, 4), 2);
+    ck_assert_int_eq(op_window_output(9, 3, 1, 0, 4), 1);
+    ck_assert_int_eq(op_window_output(8, 3, 1, 0, 4), 0);
+    ck_assert_int_eq(op_window_output(1, 1, 5, 0, INT64_MAX), 1);
+    static const int64_t hostile[][5] = {
+        {0, 1, 1, 0, 1},         {1, 0, 1, 0, 1},         {1, 1, 0, 0, 1},
+        {1, 1, 1, -1, 1},        {1, 1, 1, 0, 0},         {INT64_MAX, 1, 1, 0, 1},
+        {1, INT64_MAX, 1, 0, 1}, {1, 1, 1, INT64_MAX, 1}, {1, 2, 1, 0, INT64_MAX},
+        {INT64_MIN, 1, 1, 0, 1}, {1, 1, INT64_MIN, 0, 1}, {5, 3, 1, 0, INT64_MAX / 2 + 1},
+    };
+    for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {
+        const int64_t *h = hostile[i];
+        ck_assert_int_le(op_window_output(h[0], h[1], h[2], h[3], h[4]), 0);
+    }
+}
+END_TEST
+
+static struct op_desc conv2(void)
+{
+    struct op_desc desc = desc_of(OP_CONV2D);
+    desc.inputs[0] = type_of(DTYPE_F32, 4, 64, 32, 26, 26);
+    desc.inputs[1] = type_of(DTYPE_F32, 4, 64, 32, 3, 3);
+    desc.inputs[2] = type_of(DTYPE_F32, 1, 64, 0, 0, 0);
+    desc.outputs[0] = type_of(DTYPE_F32, 4, 64, 64, 24, 24);
+    for (int i = 0; i < 2; i++) desc.attrs.conv.stride[i] = desc.attrs.conv.dilation[i] = 1;
+    desc.attrs.conv.groups = 1;
+    return desc;
+}
+
+static struct op_desc linear(void)
+{
+    struct op_desc desc = desc_of(OP_LINEAR);
+    desc.inputs[0] = type_of(DTYPE_F32, 2, 64, 9216, 0, 0);
+    desc.inputs[1] = type_of(DTYPE_F32, 2, 128, 9216, 0, 0);
+    desc.inputs[2] = type_of(DTYPE_F32, 1, 128, 0, 0, 0);
+    desc.outputs[0] = type_of(DTYPE_F32, 2, 64, 128, 0, 0);
+    return desc;
+}
+
+static struct op_desc pool(void)
+{
+    struct op_desc desc = desc_of(OP_MAX_POOL2D);
+    desc.inputs[0] = type_of(DTYPE_F32, 4, 2, 3, 8, 8);
+    desc.outputs[0] = type_of(DTYPE_F32, 4, 2, 3, 4, 4);
+    desc.outputs[1] = type_of(DTYPE_U8, 4, 2, 3, 4, 4);
+    for (int i = 0; i < 2; i++) desc.attrs.pool.kernel[i] = desc.attrs.pool.stride[i] = 2;
+    return desc;
+}
+
+static struct op_desc loss(enum op_kind kind)
+{
+    struct op_desc desc = desc_of(kind);
+    desc.inputs[0] = desc.outputs[1] = type_of(DTYPE_F32, 2, 64, 10, 0, 0);
+    desc.inputs[1] = type_of(DTYPE_I32, 1, 64, 0, 0, 0);
+    desc.outputs[0] = type_of(DTYPE_F32, 1, 1, 0, 0, 0);
+    return desc;
+}
+
+static void refuses(const struct op_desc *desc, const char *first, const char *second)
+{
+    status_t status = op_desc_check(desc);
+    ck_assert_msg(status != NULL, "accepted, although: %s %s", first, second);
+    ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
+    const char *message = status_message(status);
+    ck_assert_msg(strstr(message, first) != NULL, "no \"%s\" in: %s", first, message);
+    ck_assert_msg(strstr(message, second) != NULL, "no \"%s\" in: %s", second, message);
+    if ((unsigned)desc->kind < OP_KIND_COUNT)
+        ck_assert_msg(strstr(message, op_info_get(desc->kind)->name) == message, "%s", message);
+    status_free(status);
+}
+
+#define REFUSES(make, change, first, second)                                                       \
+    do {                                                                                           \
+        struct op_desc desc = make;                                                                \
+        ck_assert_status_ok(op_desc_check(&desc));                                                 \
+        change;                                                                                    \
+        refuses(&desc, first, second);                                                             \
+    } while (0)
+
+START_TEST(test_operands)
+{
+    REFUSES(conv2(), desc.kind = OP_KIND_COUNT, "kind", "unknown");
+    REFUSES(conv2(), desc.kind = (enum op_kind) - 1, "kind", "unknown");
+    REFUSES(conv2(), desc.input_count = 2, "2 inputs", "expected 3");
+    REFUSES(conv2(), desc.output_count = 2, "2 outputs", "and 1");
+    REFUSES(conv2(), desc.input_present[1] = false, "weight", "missing");
+    REFUSES(conv2(), desc.output_present[0] = false, "output", "missing");
+    REFUSES(conv2(), desc.inputs[0].dtype = DTYPE_I32, "i32", "f32");
+    REFUSES(conv2(), desc.inputs[0].dtype = (enum dtype)77, "unknown", "f32");
+    REFUSES(conv2(), desc.inputs[0].dim_count = 7, "7", "6");
+    REFUSES(conv2(), desc.inputs[0].dim_count = -1, "-1", "6");
+    REFUSES(conv2(), desc.inputs[0].dims[0] = 0, "(0, 32, 26, 26)", "positive");
+    REFUSES(conv2(), desc.inputs[0].dims[2] = -5, "-5", "positive");
+    REFUSES(conv2(), desc.inputs[0].dims[0] = INT64_MAX, "input", "2^40");
+    REFUSES(pool(), desc.accumulate[1] = true, "indices", "accumulated");
+    REFUSES(pool(), desc.outputs[1].dtype = DTYPE_F32, "f32", "u8");
+    REFUSES(loss(OP_NLL_LOSS), desc.inputs[1].dtype = DTYPE_F32, "f32", "i32");
+    struct op_desc desc = conv2();
+    desc.input_present[2] = false;
+    desc.inputs[2].dim_count = 99; /* absent: not looked at */
+    ck_assert_status_ok(op_desc_check(&desc));
+}
+END_TEST
+
+START_TEST(test_conv)
+{
+    REFUSES(conv2(), desc.inputs[1].dims[1] = 16, "(64, 32, 26, 26)", "(64, 16, 3, 3)");
+    REFUSES(conv2(), desc.inputs[2].dims[0] = 63, "(63,)", "(64,)");
+    REFUSES(conv2(), desc.outputs[0].dims[2] = 25, "(64, 64, 25, 24)", "(64, 64, 24, 24)");
+    REFUSES(conv2(), desc.outputs[0].dims[0] = 63, "(63, 64, 24, 24)", "(64, 64, 24, 24)");
+    REFUSES(conv2(), desc.inputs[0].dim_count = 3, "(64, 32, 26)", "4 dimensions");
+    REFUSES(conv2(), desc.inputs[1].dims[2] = 27, "(27, 3)", "(64, 32, 26, 26)");
+    REFUSES(conv2(), desc.attrs.conv.stride[1] = 0, "stride", "(1, 0)");
+    REFUSES(conv2(), desc.attrs.conv.stride[0] = INT64_MAX, "stride", "9223372036854775807");
+    REFUSES(conv2(), desc.attrs.conv.padding[0] = -1, "padding", "-1");
+    REFUSES(conv2(), desc.attrs.conv.padding[0] = INT64_MAX, "padding", "2147483647");
+    REFUSES(conv2(), desc.attrs.conv.dilation[0] = 0, "dilation", "(0, 1)");
+    REFUSES(conv2(), desc.attrs.conv.dilation[0] = 13, "dilation (13, 1)", "larger");
+    REFUSES(conv2(), desc.attrs.conv.groups = 0, "0 groups", "32");
+    REFUSES(conv2(), desc.attrs.conv.groups = 3, "3 groups", "64 output channels");
+    REFUSES(conv2(), desc.attrs.conv.groups = 2, "(64, 16, 3, 3)", "(64, 32, 26, 26)");
+    REFUSES(conv2(), desc.attrs.conv.activation = (enum op_activation)9, "activation", "9");
+    struct op_desc backward = desc_of(OP_CONV2D_BACKWARD_DATA);
+    struct op_desc forward = conv2();
+    backward.attrs = forward.attrs;
+    backward.inputs[0] = forward.outputs[0];
+    backward.inputs[1] = forward.inputs[1];
+    backward.outputs[0] = forward.inputs[0];
+    REFUSES(backward, desc.attrs.conv.activation = ACTIVATION_RELU, "activation", "1");
+    REFUSES(backward, desc.inputs[0].dims[1] = 60, "(64, 60, 24, 24)", "(64, 64, 24, 24)");
+    struct op_desc weights = desc_of(OP_CONV2D_BACKWARD_WEIGHTS);
+    weights.attrs = forward.attrs;
+    weights.inputs[0] = forward.inputs[0];
+    weights.inputs[1] = forward.outputs[0];
+    weights.outputs[0] = forward.inputs[1];
+    weights.outputs[1] = forward.inputs[2];
+    REFUSES(weights, desc.outputs[0].dims[3] = 4, "(64, 64, 24, 24)", "(64, 64, 24, 23)");
+    REFUSES(weights, desc.outputs[1].dims[0] = 1, "(1,)", "(64,)");
+}
+END_TEST
+
+START_TEST(test_linear)
+{
+    REFUSES(linear(), desc.inputs[1].dims[1] = 4608, "(64, 9216)", "(128, 4608)");
+    REFUSES(linear(), desc.inputs[1].dim_count = 1, "(128,)", "2 dimensions");
+    REFUSES(linear(), desc.inputs[0].dim_count = 0, "input", "last dimension");
+    REFUSES(linear(), desc.outputs[0].dims[1] = 127, "(64, 127)", "(64, 128)");
+    REFUSES(linear(), desc.outputs[0].dim_count = 1, "(64,)", "(64, 128)");
+    REFUSES(linear(), desc.inputs[2].dims[0] = 64, "(64,)", "(128,)");
+    struct op_desc desc = linear();
+    desc.inputs[0] = type_of(DTYPE_F32, 1, 9216, 0, 0, 0);
+    desc.outputs[0] = type_of(DTYPE_F32, 1, 128, 0, 0, 0);
+    ck_assert_status_ok(op_desc_check(&desc));
+}
+END_TEST
+
+START_TEST(test_pool)
+{
+    REFUSES(pool(), desc.attrs.pool.kernel[0] = 0, "kernel", "(0, 2)");
+    REFUSES(pool(), desc.attrs.pool.kernel[0] = 128, "(128, 2)", "255");
+    REFUSES(pool(), desc.attrs.pool.kernel[0] = INT32_MAX, "kernel", "255");
+    REFUSES(pool(), desc.attrs.pool.stride[0] = 0, "stride", "(0, 2)");
+    REFUSES(pool(), desc.attrs.pool.padding[1] = 2, "padding", "half");
+    REFUSES(pool(), desc.attrs.pool.kernel[1] = 9, "(2, 9)", "(2, 3, 8, 8)");
+    REFUSES(pool(), desc.outputs[0].dims[3] = 5, "(2, 3, 4, 5)", "(2, 3, 4, 4)");
+    REFUSES(pool(), desc.outputs[1].dims[3] = 5, "indices", "(2, 3, 4, 5)");
+}
+END_TEST
+
+START_TEST(test_others)
+{
+    struct op_desc same = desc_of(OP_ADD);
+    same.inputs[0] = same.inputs[1] = same.outputs[0] = type_of(DTYPE_F32, 2, 3, 4, 0, 0);
+    REFUSES(same, desc.inputs[1].dims[0] = 1, "(1, 4)", "(3, 4)");
+    REFUSES(same, desc.outputs[0].dim_count = 1, "(3,)", "(3, 4)");
+
+    struct op_desc dropout = desc_of(OP_DROPOUT);
+    dropout.inputs[0] = dropout.outputs[0] = type_of(DTYPE_F32, 2, 3, 4, 0, 0);
+    REFUSES(dropout, desc.attrs.dropout.p = 1, "p is 1", "p < 1");
+    REFUSES(dropout, desc.attrs.dropout.p = -0.1, "-0.1", "0 <= p");
+    REFUSES(dropout, desc.attrs.dropout.p = NAN, "nan", "p < 1");
+    REFUSES(dropout, desc.inputs[0].dims[0] = (int64_t)1 << 33, "2^34", "(8589934592, 4)");
+
+    struct op_desc reshape = desc_of(OP_RESHAPE);
+    reshape.inputs[0] = type_of(DTYPE_F32, 4, 64, 64, 12, 12);
+    reshape.outputs[0] = type_of(DTYPE_F32, 2, 64, 9216, 0, 0);
+    REFUSES(reshape, desc.outputs[0].dims[1] = 9215, "(64, 64, 12, 12)", "(64, 9215)");
+
+    REFUSES(loss(OP_NLL_LOSS), desc.inputs[0].dim_count = 1, "(64,)", "2 dimensions");
+    REFUSES(loss(OP_NLL_LOSS), desc.inputs[1].dims[0] = 63, "(63,)", "(64, 10)");
+    REFUSES(loss(OP_NLL_LOSS), desc.outputs[0].dims[0] = 2, "(2,)", "(1,)");
+    REFUSES(loss(OP_CROSS_ENTROPY), desc.outputs[1].dims[1] = 9, "(64, 9)", "(64, 10)");
+    REFUSES(loss(OP_CROSS_ENTROPY), desc.output_present[1] = false, "log-prob", "missing");
+    REFUSES(loss(OP_CROSS_ENTROPY), desc.attrs.loss.reduction = (enum op_reduction)5, "reduction",
+            "5");
+    REFUSES(loss(OP_COUNT_CORRECT), desc.inputs[0].dims[1] = (int64_t)1 << 32, "classes",
+            "(64, 4294967296)");
+    struct op_desc backward = desc_of(OP_NLL_LOSS_BACKWARD);
+    backward.inputs[0] = type_of(DTYPE_I32, 1, 64, 0, 0, 0);
+    backward.outputs[0] = type_of(DTYPE_F32, 2, 64, 10, 0, 0);
+    REFUSES(backward, desc.outputs[0].dims[0] = 65, "(64,)", "(65,)");
+}
+END_TEST
+
+START_TEST(test_work)
+{
+    struct op_desc desc = conv2();
+    ck_assert_double_eq(op_desc_flops(&desc), 2.0 * 64 * 64 * 24 * 24 * 32 * 9);
+    ck_assert_uint_eq(op_desc_bytes(&desc),
+                      4 * (64ull * 32 * 676 + 64 * 32 * 9 + 64 + 64ull * 64 * 576));
+    desc.input_present[2] = false;
+    ck_assert_uint_eq(op_desc_bytes(&desc),
+                      4 * (64ull * 32 * 676 + 64 * 32 * 9 + 64ull * 64 * 576));
+    desc = linear();
+    ck_assert_double_eq(op_desc_flops(&desc), 2.0 * 64 * 9216 * 128);
+    desc = pool();
+    ck_assert_double_eq(op_desc_flops(&desc), 0);
+    ck_assert_uint_eq(op_desc_bytes(&desc), 4 * (384 + 96) + 96);
+    /* A gradient costs what its forward pass does. */
+    struct op_desc weights = desc_of(OP_LINEAR_BACKWARD_WEIGHTS);
+    weights.inputs[0] = type_of(DTYPE_F32, 2, 64, 9216, 0, 0);
+    weights.inputs[1] = type_of(DTYPE_F32, 2, 64, 128, 0, 0);
+    weights.outputs[0] = type_of(DTYPE_F32, 2, 128, 9216, 0, 0);
+    weights.outputs[1] = type_of(DTYPE_F32, 1, 128, 0, 0, 0);
+    ck_assert_status_ok(op_desc_check(&weights));
+    ck_assert_double_eq(op_desc_flops(&weights), 2.0 * 64 * 9216 * 128);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("ops");
+    TCase *tests = tcase_create("ops");
+    tcase_add_test(tests, test_table);
+    tcase_add_test(tests, test_window_output);
+    tcase_add_test(tests, test_operands);
+    tcase_add_test(tests, test_conv);
+    tcase_add_test(tests, test_linear);
+    tcase_add_test(tests, test_pool);
+    tcase_add_test(tests, test_others);
+    tcase_add_test(tests, test_work);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
