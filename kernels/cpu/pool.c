@@ -88,6 +88,7 @@ static bool windows_cover(const struct pool_job *job)
 static void forward_channels_last(const void *argument, size_t begin, size_t end)
 {
     const struct pool_job *job = argument;
+    const struct cpu_loops *loops = cpu_loops_get();
     int64_t channels = job->channels;
     struct window cut;
     int64_t pixel;
@@ -102,10 +103,9 @@ static void forward_channels_last(const void *argument, size_t begin, size_t end
                 candidates[k] = x + (pixel + window->offsets[k]) * channels;
             int64_t at = ((int64_t)line * job->out_width + column) * channels;
             uint8_t *indices = job->call->outputs[1];
-            cpu_loops_get()->max_of((size_t)channels, 1, window->count, candidates, window->numbers,
-                                    (float *)job->call->outputs[0] + at,
-                                    indices != NULL ? indices + at : NULL,
-                                    job->kernel->desc.accumulate[0]);
+            loops->max_of((size_t)channels, 1, window->count, candidates, window->numbers,
+                          (float *)job->call->outputs[0] + at,
+                          indices != NULL ? indices + at : NULL, job->kernel->desc.accumulate[0]);
         }
     }
 }
@@ -123,6 +123,7 @@ static void inner_columns(const struct pool_job *job, int64_t *first, int64_t *l
 static void forward_plain(const void *argument, size_t begin, size_t end)
 {
     const struct pool_job *job = argument;
+    const struct cpu_loops *loops = cpu_loops_get();
     struct window cut;
     int64_t pixel;
     const float *candidates[MAX_WINDOW];
@@ -137,11 +138,9 @@ static void forward_plain(const void *argument, size_t begin, size_t end)
             for (int k = 0; k < window->count; k++) candidates[k] = x + pixel + window->offsets[k];
             int64_t at = (int64_t)line * job->out_width + column;
             uint8_t *indices = job->call->outputs[1];
-            cpu_loops_get()->max_of((size_t)count, (size_t)job->stride[1], window->count,
-                                    candidates, window->numbers,
-                                    (float *)job->call->outputs[0] + at,
-                                    indices != NULL ? indices + at : NULL,
-                                    job->kernel->desc.accumulate[0]);
+            loops->max_of((size_t)count, (size_t)job->stride[1], window->count, candidates,
+                          window->numbers, (float *)job->call->outputs[0] + at,
+                          indices != NULL ? indices + at : NULL, job->kernel->desc.accumulate[0]);
             column += count;
         }
     }
@@ -173,6 +172,7 @@ static void backward_image(const struct pool_job *job, size_t image, bool channe
     const uint8_t *indices = (const uint8_t *)job->call->inputs[1] + start;
     bool accumulate = job->kernel->desc.accumulate[0], cover = windows_cover(job);
     bool apart = windows_apart(job);
+    const struct cpu_loops *loops = cpu_loops_get();
     if (!accumulate && !cover)
         memset(dx, 0, (size_t)(job->height * job->width * lanes) * sizeof *dx);
     int64_t first = 0, last = 0;
@@ -187,10 +187,10 @@ static void backward_image(const struct pool_job *job, size_t image, bool channe
             for (int k = 0; k < window->count; k++)
                 outputs[k] = dx + (pixel + window->offsets[k]) * lanes;
             int64_t at = (row * job->out_width + column) * lanes;
-            cpu_loops_get()->max_of_backward((size_t)(channels_last ? lanes : columns),
-                                             channels_last ? 1 : (size_t)job->stride[1],
-                                             window->count, outputs, window->numbers, dy + at,
-                                             indices + at, accumulate || !apart);
+            loops->max_of_backward((size_t)(channels_last ? lanes : columns),
+                                   channels_last ? 1 : (size_t)job->stride[1], window->count,
+                                   outputs, window->numbers, dy + at, indices + at,
+                                   accumulate || !apart);
             column += columns;
         }
 }
