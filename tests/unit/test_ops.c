@@ -34,10 +34,19 @@ START_TEST(test_window_output)
     ck_assert_int_eq(op_window_output(8, 3, 1, 0, 4), 0);
     ck_assert_int_eq(op_window_output(1, 1, 5, 0, INT64_MAX), 1);
     static const int64_t hostile[][5] = {
-        {0, 1, 1, 0, 1},         {1, 0, 1, 0, 1},         {1, 1, 0, 0, 1},
-        {1, 1, 1, -1, 1},        {1, 1, 1, 0, 0},         {INT64_MAX, 1, 1, 0, 1},
-        {1, INT64_MAX, 1, 0, 1}, {1, 1, 1, INT64_MAX, 1}, {1, 2, 1, 0, INT64_MAX},
-        {INT64_MIN, 1, 1, 0, 1}, {1, 1, INT64_MIN, 0, 1}, {5, 3, 1, 0, INT64_MAX / 2 + 1},
+        {0, 1, 1, 0, 1},
+        {1, 0, 1, 0, 1},
+        {1, 1, 0, 0, 1},
+        {1, 1, 1, -1, 1},
+        {1, 1, 1, 0, 0},
+        {INT64_MAX, 1, 1, 0, 1},
+        {1, INT64_MAX, 1, 0, 1},
+        {1, 1, 1, INT64_MAX, 1},
+        {1, 2, 1, 0, INT64_MAX},
+        {INT64_MIN, 1, 1, 0, 1},
+        {1, 1, INT64_MIN, 0, 1},
+        {5, 3, 1, 0, INT64_MAX / 2 + 1},
+        {5, 5, 1, 0, (int64_t)1 << 62},
     };
     for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {
         const int64_t *h = hostile[i];
