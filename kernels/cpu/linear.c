@@ -2,6 +2,7 @@
  * Linear layers as matrix products by oneDNN, on the parameters as they lie: its products of plain
  * matrices, transposed or not, run as fast as those of its blocked weights, whose change of format
  * would cost most of a product at small batches.
+ * (Without AVX-512 the library packs matrices into buffers that it allocates itself while it runs.)
  *
  *   forward           y  (rows, out) = x  (rows, in)  * weight^T (in, out)
  *   backward data     dx (rows, in)  = dy (rows, out) * weight   (out, in)
