@@ -128,18 +128,26 @@ uint64_t plan_compute_hash(const struct plan *plan)
     return hash;
 }
 
+/* An all_reduce in which each rank sums one slice of ceil(elements / world), the last ones shorter,
+ * and sends it to all the others. */
+static uint64_t all_reduce_bytes(uint64_t elements, uint64_t world, uint64_t rank)
+{
+    uint64_t slice = (elements + world - 1) / world;
+    uint64_t start = slice * rank < elements ? slice * rank : elements;
+    uint64_t mine = elements - start < slice ? elements - start : slice;
+    return (elements - mine + mine * (world - 1)) * sizeof(float);
+}
+
 uint64_t plan_communicated(const struct plan *plan, const struct plan_instruction *instruction)
 {
-    uint64_t world = (uint64_t)plan->options.world;
+    uint64_t world = (uint64_t)plan->options.world, rank = (uint64_t)plan->options.rank;
     const struct flat_parameter *flat =
         instruction->unit >= 0 ? &plan->units->units[instruction->unit].flat : NULL;
     switch (instruction->kind) {
     case INSTRUCTION_ALL_GATHER:
     case INSTRUCTION_REDUCE_SCATTER: return (uint64_t)flat->shard * sizeof(float) * (world - 1);
-    case INSTRUCTION_ALL_REDUCE:
-        return 2 * ((uint64_t)flat->padded * sizeof(float)) * (world - 1) / world;
-    case INSTRUCTION_REDUCE_STATS:
-        return 2 * (PLAN_STATS_COUNT * sizeof(float)) * (world - 1) / world;
+    case INSTRUCTION_ALL_REDUCE: return all_reduce_bytes((uint64_t)flat->padded, world, rank);
+    case INSTRUCTION_REDUCE_STATS: return all_reduce_bytes(PLAN_STATS_COUNT, world, rank);
     default: return 0;
     }
 }

@@ -107,7 +107,7 @@ void plan_account(struct plan_program *program, const struct live_ranges *live);
 
 uint64_t plan_compute_hash(const struct plan *plan);
 
-/* Bytes that a rank sends in an optimal collective. */
+/* Bytes that this rank sends: in all, as few as any algorithm can. */
 uint64_t plan_communicated(const struct plan *plan, const struct plan_instruction *instruction);
 
 /* --- plan_build.c --- */

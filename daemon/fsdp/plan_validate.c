@@ -75,17 +75,30 @@ static bool kind_has_unit(enum instruction_kind kind)
            kind == INSTRUCTION_OPTIMIZER;
 }
 
+/* What this rank sends: everybody's part but its own to those who need it. */
 static uint64_t expected_traffic(const struct validator *v,
                                  const struct plan_instruction *instruction)
 {
-    uint64_t world = (uint64_t)v->plan->options.world, bytes = 0;
+    uint64_t world = (uint64_t)v->plan->options.world, rank = (uint64_t)v->plan->options.rank;
+    uint64_t elements = PLAN_STATS_COUNT;
     if (kind_has_unit(instruction->kind))
-        bytes = (uint64_t)v->plan->units->units[instruction->unit].flat.padded * 4;
+        elements = (uint64_t)v->plan->units->units[instruction->unit].flat.padded;
+    uint64_t part = (elements + world - 1) / world, sent = 0;
     switch (instruction->kind) {
     case INSTRUCTION_ALL_GATHER:
-    case INSTRUCTION_REDUCE_SCATTER: return bytes / world * (world - 1);
-    case INSTRUCTION_ALL_REDUCE: return 2 * bytes * (world - 1) / world;
-    case INSTRUCTION_REDUCE_STATS: return 2 * 4 * PLAN_STATS_COUNT * (world - 1) / world;
+    case INSTRUCTION_REDUCE_SCATTER: return 4 * part * (world - 1);
+    case INSTRUCTION_ALL_REDUCE:
+    case INSTRUCTION_REDUCE_STATS:
+        /* Each other rank gets its own part to sum, and the sum of ours. */
+        for (uint64_t other = 0; other < world; other++) {
+            if (other == rank) continue;
+            for (int k = 0; k < 2; k++) {
+                uint64_t start = part * (k == 0 ? other : rank);
+                uint64_t left = start < elements ? elements - start : 0;
+                sent += 4 * (left < part ? left : part);
+            }
+        }
+        return sent;
     default: return 0;
     }
 }
