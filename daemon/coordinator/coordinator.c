@@ -67,8 +67,10 @@ char *coordinator_state_dict_path(const struct coordinator *c, const char *job)
 
 static void step_drain(struct coordinator *c);
 
-static void tell_systemd(struct coordinator *c)
+static void tell_systemd(struct coordinator *c, int64_t now)
 {
+    if (now - c->told_systemd < TICK_SLOW_MS / 2) return;
+    c->told_systemd = now;
     int queued = 0;
     for (int i = 0; i < c->job_count; i++)
         queued += c->jobs[i]->message->state == FSDPD__V1__JOB_STATE__QUEUED;
@@ -103,7 +105,7 @@ static void on_tick(uv_timer_t *timer)
     pulls_tick(c);
     supervisor_tick(c);
     queue_place(c);
-    tell_systemd(c);
+    tell_systemd(c, now);
     if (c->draining) step_drain(c);
     if (is_waiting(c)) coordinator_hurry(c);
     else if (c->tick_open && !c->ticking) uv_timer_start(&c->tick, on_tick, TICK_SLOW_MS, 0);
@@ -314,6 +316,7 @@ static void close_server(struct coordinator *c)
 {
     if (c->closing) return;
     c->closing = true;
+    jobs_save_again(c);
     planner_close(c);
     watch_close(c);
     pulls_close(c);

@@ -21,7 +21,7 @@ struct coordinator {
     struct store *store;
     uv_timer_t tick; /* fast while something waits, slow otherwise */
     bool ticking, tick_open;
-    int64_t last_tick;
+    int64_t last_tick, told_systemd;
     int64_t started_ms; /* wall clock */
 
     struct job **jobs; /* not over, oldest first */

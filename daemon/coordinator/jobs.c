@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -16,6 +17,18 @@
 #include "coordinator/attempt.h"
 #include "coordinator/pulls.h"
 #include "coordinator/watch.h"
+
+enum { REASON_MAX = 4096 };
+
+/* Cuts a long sentence between characters: what is no UTF-8 would make the job unreadable. */
+static void format_reason(char text[static REASON_MAX], const char *format, va_list args)
+{
+    size_t length = REASON_MAX - 1;
+    if (vsnprintf(text, REASON_MAX, format, args) < REASON_MAX) return;
+    while (length > 0 && ((unsigned char)text[length - 1] & 0xc0) == 0x80) length--;
+    if (length > 0 && (unsigned char)text[length - 1] >= 0x80) length--;
+    text[length] = '\0';
+}
 
 bool job_id_is_valid(const char *id)
 {
@@ -171,10 +184,10 @@ static void enter(struct job *job, int state, const char *code, const char *text
 
 void job_set_state(struct job *job, enum job_state state, const char *code, const char *format, ...)
 {
+    char text[REASON_MAX];
     va_list args;
     va_start(args, format);
-    char text[4096];
-    vsnprintf(text, sizeof text, format, args);
+    format_reason(text, format, args);
     va_end(args);
     if (!change_is_allowed(job->message->state, state)) {
         log_event(LOG_ERROR, "job_state_refused", "job=%s from=%s to=%s", job->message->id,
@@ -188,10 +201,10 @@ void job_set_state(struct job *job, enum job_state state, const char *code, cons
 
 void job_set_reason(struct job *job, const char *code, const char *format, ...)
 {
+    char text[REASON_MAX];
     va_list args;
     va_start(args, format);
-    char text[4096];
-    vsnprintf(text, sizeof text, format, args);
+    format_reason(text, format, args);
     va_end(args);
     const Fsdpd__V1__Reason *old = job->message->reason;
     if (strcmp(old->code, code) != 0 || strcmp(old->message, text) != 0)
@@ -286,11 +299,15 @@ status_t jobs_recover(struct coordinator *c)
     for (int i = c->job_count - 1; i >= 0; i--) {
         struct job *job = c->jobs[i];
         TRY(store_count_events(c->store, job->message->id, &job->sequence, &job->metrics_events));
-        if (job->message->state != FSDPD__V1__JOB_STATE__QUEUED)
-            job_set_state(
-                job, JOB_FAILED, "COORDINATOR_RESTARTED",
-                "fsdpd ended while the job was %s, and its workers with it; submit it again",
-                job_state_name(job->message->state));
+        if (job->message->state == FSDPD__V1__JOB_STATE__QUEUED) continue;
+        char *path = coordinator_state_dict_path(c, job->message->id);
+        char *half = mem_printf("%s.tmp", path); /* an upload that was cut off */
+        unlink(half);
+        free(half);
+        free(path);
+        job_set_state(job, JOB_FAILED, "COORDINATOR_RESTARTED",
+                      "fsdpd ended while the job was %s, and its workers with it; submit it again",
+                      job_state_name(job->message->state));
     }
     return NULL;
 }

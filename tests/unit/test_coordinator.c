@@ -5,10 +5,12 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "coordinator/jobs.h"
 #include "coordinator/queue.h"
@@ -804,8 +806,15 @@ START_TEST(test_recovery)
     store_close(store);
     free(path);
     free(directory);
+    directory = world_path(&world, "state/jobs/running");
+    path = world_path(&world, "state/jobs/running/state_dict.safetensors.tmp");
+    expect_ok(file_make_directory(directory, 0700));
+    expect_ok(file_write_atomic(path, "half", 4, 0600));
+    free(directory);
 
     world_start(&world);
+    ck_assert_int_ne(access(path, F_OK), 0);
+    free(path);
     check_reason("done", JOB_SUCCEEDED, "BEFORE", "");
     check_reason("running", JOB_FAILED, "COORDINATOR_RESTARTED", "RUNNING");
     check_reason("starting", JOB_FAILED, "COORDINATOR_RESTARTED", "STARTING");
@@ -818,6 +827,122 @@ START_TEST(test_recovery)
     WAIT(&world, fake.assignments == 1);
     ck_assert_str_eq(fake.assignment->job, "queued");
     ck_assert_uint_eq(fake.assignment->attempt, 1);
+    fake_deinit(&fake);
+}
+END_TEST
+
+static void on_refused(status_t status, const ProtobufCMessage *response, void *user)
+{
+    (void)response;
+    *(enum status_code *)user = status_code(status);
+    status_free(status);
+}
+
+START_TEST(test_client_that_gives_up_has_submitted_nothing)
+{
+    world_start(&world);
+    struct fake fake;
+    fake_attach(&world, &fake, "host/cpu:0", 1000);
+    fake.silent_plans = true;
+    Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
+    request.spec = world_spec(1);
+    enum status_code code = STATUS_OK;
+    rpc_channel_call(world.channel, &test_submit, &request.base, 100, false, on_refused, &code);
+    WAIT(&world, code != STATUS_OK);
+    ck_assert_int_eq(code, STATUS_DEADLINE_EXCEEDED);
+    world_run(&world, 50); /* the server hears of it; then the plan comes, too late */
+    Fsdpd__V1__Plan plan = FSDPD__V1__PLAN__INIT;
+    Fsdpd__V1__PlanResult result = FSDPD__V1__PLAN_RESULT__INIT;
+    result.request = 1;
+    result.plan = &plan;
+    Fsdpd__V1__WorkerMessage message = FSDPD__V1__WORKER_MESSAGE__INIT;
+    message.message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_PLAN;
+    message.plan = &result;
+    rpc_stream_send(fake.stream, &message.base);
+    world_run(&world, 50);
+    void *response = NULL;
+    expect_ok(world_call(&world, &test_list,
+                         &(Fsdpd__V1__ListJobsRequest)FSDPD__V1__LIST_JOBS_REQUEST__INIT,
+                         &response));
+    ck_assert_uint_eq(((Fsdpd__V1__ListJobsResponse *)response)->n_jobs, 0);
+    message_free(response);
+    ck_assert_int_eq(fake.assignments, 0);
+    fake_deinit(&fake);
+}
+END_TEST
+
+/* Files may not grow beyond this; as a full disk, for the store. */
+static void limit_files(rlim_t bytes)
+{
+    struct rlimit limit;
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+START_TEST(test_full_disk)
+{
+    signal(SIGXFSZ, SIG_IGN);
+    log_set_level(LOG_ERROR + 1); /* what is expected is not worth a line */
+    world_start(&world);
+    struct fake fakes[2];
+    char *id = start_running(fakes);
+    limit_files(4096);
+    Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
+    request.spec = world_spec(1);
+    status_t status = world_call(&world, &test_submit, &request, NULL);
+    ck_assert(status != NULL); /* what cannot be kept is not accepted */
+    ck_assert_ptr_nonnull(strstr(status_message(status), "store.db"));
+    status_free(status);
+
+    /* What happens meanwhile is known, and written as soon as there is room. */
+    fake_metrics(&fakes[0], 50, 0.5);
+    for (int r = 0; r < 2; r++) fake_finished(&fakes[r], STATUS_OK, "");
+    WAIT(&world, world_job_is(&world, id, JOB_SUCCEEDED));
+    world_run(&world, 300);
+    check_reason(id, JOB_SUCCEEDED, "DONE", "");
+    expect_status(cancel(id), STATUS_FAILED_PRECONDITION, id);
+    limit_files(RLIM_INFINITY);
+    world_run(&world, 300);
+    char *next = world_submit(&world, 2);
+    for (int r = 0; r < 2; r++) {
+        WAIT(&world, fakes[r].assignments == 2);
+        fake_finished(&fakes[r], STATUS_OK, "");
+    }
+    WAIT(&world, world_job_is(&world, next, JOB_SUCCEEDED));
+    for (int r = 0; r < 2; r++) fake_deinit(&fakes[r]);
+    world_stop(&world);
+    world_start(&world);
+    check_reason(id, JOB_SUCCEEDED, "DONE", "");
+    job_message *job = world_job(&world, id);
+    ck_assert_double_eq(job->metrics->loss, 0.5);
+    message_free(job);
+    free(id), free(next);
+}
+END_TEST
+
+START_TEST(test_long_reasons_stay_text)
+{
+    world_start(&world);
+    struct fake fake;
+    fake_attach(&world, &fake, "host/cpu:0", 1000);
+    char message[6000] = "";
+    for (int shift = 0; shift < 4; shift++) { /* cut at every place within a character */
+        memset(message, 'a', (size_t)shift);
+        message[shift] = '\0';
+        for (int i = 0; i < 1400; i++) strcat(message, "\xf0\x9f\x98\x80");
+        char *id = world_submit(&world, 1);
+        WAIT(&world, fake.assignments == shift + 1);
+        fake_finished(&fake, STATUS_INTERNAL, message);
+        WAIT(&world,
+             world_job_is(&world, id, JOB_FAILED)); /* our client refuses what is no UTF-8 */
+        job_message *job = world_job(&world, id);
+        size_t length = strlen(job->reason->message);
+        ck_assert_uint_gt(length, 4000);
+        ck_assert_uint_eq((length - (size_t)shift) % 4, 0);
+        message_free(job);
+        free(id);
+    }
     fake_deinit(&fake);
 }
 END_TEST
@@ -898,6 +1023,9 @@ int main(void)
     tcase_add_test(whole, test_program_that_is_missing);
     tcase_add_test(whole, test_drain);
     tcase_add_test(whole, test_recovery);
+    tcase_add_test(whole, test_client_that_gives_up_has_submitted_nothing);
+    tcase_add_test(whole, test_full_disk);
+    tcase_add_test(whole, test_long_reasons_stay_text);
     tcase_add_test(whole, test_start_failures);
     suite_add_tcase(suite, whole);
     SRunner *runner = srunner_create(suite);
