@@ -45,9 +45,9 @@ uint64_t kernel_workspace_bytes(const struct kernel *kernel);
 uint64_t kernel_held_bytes(const struct kernel *kernel);
 
 /*
- * Operands do not overlap, except that output 0 of an element_wise op may be input 0 (same address),
- * and a RESHAPE between tensors in plain order may have one address for both, and does nothing.
- * Fails only if the math library does (INTERNAL).
+ * Operands do not overlap, except that output 0 of an element_wise op may be input 0 (same
+ * address), and a RESHAPE between tensors in plain order may have one address for both, and then
+ * does nothing. Fails only if the math library does (INTERNAL).
  */
 status_t kernel_run(struct kernel *kernel, const struct kernel_call *call) FSDPD_MUST_USE;
 
