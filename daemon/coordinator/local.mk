@@ -30,12 +30,16 @@ COORDINATOR_TEST_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS) $(S
 COORDINATOR_WORLD = tests/unit/test_coordinator_world.c tests/unit/test_coordinator_world.h
 
 COORDINATOR_TESTS = tests/unit/test_store tests/unit/test_coordinator \
-  tests/unit/test_coordinator_streams
+  tests/unit/test_coordinator_ends tests/unit/test_coordinator_streams
 check_PROGRAMS += $(COORDINATOR_TESTS)
 TESTS += $(COORDINATOR_TESTS)
 tests_unit_test_store_SOURCES = tests/unit/test_store.c
 tests_unit_test_store_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
 tests_unit_test_store_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
+
+tests_unit_test_coordinator_ends_SOURCES = tests/unit/test_coordinator_ends.c $(COORDINATOR_WORLD)
+tests_unit_test_coordinator_ends_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
+tests_unit_test_coordinator_ends_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
 
 tests_unit_test_coordinator_streams_SOURCES = tests/unit/test_coordinator_streams.c \
   $(COORDINATOR_WORLD)

@@ -2,20 +2,13 @@
  * The coordinator's life with jobs: placement, rendezvous, and a real coordinator in this process
  * with workers that exist only as links (test_coordinator_world.h).
  */
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "base/file.h"
-#include "base/log.h"
 #include "base/mem.h"
 #include "coordinator/jobs.h"
 #include "coordinator/queue.h"
 #include "coordinator/rendezvous.h"
-#include "coordinator/store.h"
 #include "test_coordinator_world.h"
 
 /* ---- placement ---- */
@@ -173,31 +166,6 @@ static void tear_down(void)
     world_deinit(&world);
 }
 
-/* Two workers, attached, and a job of both that is RUNNING. */
-static char *start_running(struct fake fakes[2])
-{
-    fake_attach(&world, &fakes[0], "host/cpu:0", 1000);
-    fake_attach(&world, &fakes[1], "host/cpu:1", 1001);
-    char *id = world_submit(&world, 2);
-    for (int r = 0; r < 2; r++) {
-        WAIT(&world, fakes[r].assignments == 1);
-        fake_started(&fakes[r], 42);
-    }
-    WAIT(&world, world_job_is(&world, id, JOB_RUNNING));
-    return id;
-}
-
-static void check_reason(const char *id, enum job_state state, const char *code, const char *words)
-{
-    job_message *job = world_job(&world, id);
-    ck_assert_msg((int)job->state == (int)state, "%s is %d: %s", id, job->state,
-                  job->reason->message);
-    ck_assert_str_eq(job->reason->code, code);
-    ck_assert_msg(strstr(job->reason->message, words) != NULL, "\"%s\" lacks \"%s\"",
-                  job->reason->message, words);
-    message_free(job);
-}
-
 START_TEST(test_a_job_from_submit_to_done)
 {
     world_start(&world);
@@ -228,7 +196,7 @@ START_TEST(test_a_job_from_submit_to_done)
         ck_assert_str_eq(fakes[r].assignment->spec->name, "mnist");
         ck_assert_str_eq(fakes[r].assignment->address, "127.0.0.1");
     }
-    check_reason("mnist-1", JOB_STARTING, "STARTING", "2 workers");
+    world_check_reason(&world, "mnist-1", JOB_STARTING, "STARTING", "2 workers");
 
     /* The ranks find each other through the attempt's store. */
     Fsdpd__V1__StoreSetRequest set = FSDPD__V1__STORE_SET_REQUEST__INIT;
@@ -248,7 +216,7 @@ START_TEST(test_a_job_from_submit_to_done)
 
     fake_started(&fakes[1], 42);
     world_run(&world, 50);
-    check_reason("mnist-1", JOB_STARTING, "STARTING", ""); /* one rank is not all */
+    world_check_reason(&world, "mnist-1", JOB_STARTING, "STARTING", ""); /* one rank is not all */
     fake_started(&fakes[0], 42);
     WAIT(&world, world_job_is(&world, "mnist-1", JOB_RUNNING));
     fake_metrics(&fakes[0], 10, 0.5);
@@ -402,20 +370,21 @@ START_TEST(test_queue_of_jobs)
     fake_attach(&world, &fakes[1], "host/cpu:1", 1001);
     char *large = world_submit(&world, 5), *first = world_submit(&world, 2);
     char *second = world_submit(&world, 1), *third = world_submit(&world, 1);
-    check_reason(large, JOB_QUEUED, "WAITING_FOR_WORKERS", "needs 5 cpu workers, 2 are attached");
-    check_reason(first, JOB_STARTING, "STARTING", "");
-    check_reason(second, JOB_QUEUED, "QUEUED", "turn");
+    world_check_reason(&world, large, JOB_QUEUED, "WAITING_FOR_WORKERS",
+                       "needs 5 cpu workers, 2 are attached");
+    world_check_reason(&world, first, JOB_STARTING, "STARTING", "");
+    world_check_reason(&world, second, JOB_QUEUED, "QUEUED", "turn");
     fake_finished(&fakes[0], STATUS_OK, "");
     world_run(&world, 50);
     /* The rank that is done is free for others although its job goes on. */
-    check_reason(second, JOB_STARTING, "STARTING", "1 worker");
+    world_check_reason(&world, second, JOB_STARTING, "STARTING", "1 worker");
     ck_assert_str_eq(fakes[0].assignment->job, second);
     fake_finished(&fakes[1], STATUS_OK, "");
     WAIT(&world, fakes[1].assignments == 2);
     ck_assert_str_eq(fakes[1].assignment->job, third);
-    check_reason(first, JOB_SUCCEEDED, "DONE", "");
-    check_reason(third, JOB_STARTING, "STARTING", ""); /* beside the second */
-    check_reason(large, JOB_QUEUED, "WAITING_FOR_WORKERS", "");
+    world_check_reason(&world, first, JOB_SUCCEEDED, "DONE", "");
+    world_check_reason(&world, third, JOB_STARTING, "STARTING", ""); /* beside the second */
+    world_check_reason(&world, large, JOB_QUEUED, "WAITING_FOR_WORKERS", "");
 
     void *response = NULL;
     expect_ok(world_call(&world, &test_list,
@@ -453,38 +422,31 @@ START_TEST(test_queue_of_jobs)
 }
 END_TEST
 
-static status_t cancel(const char *id)
-{
-    Fsdpd__V1__CancelJobRequest request = FSDPD__V1__CANCEL_JOB_REQUEST__INIT;
-    request.id = (char *)id;
-    return world_call(&world, &test_cancel, &request, NULL);
-}
-
 START_TEST(test_cancel_jobs)
 {
     world_start(&world);
     struct fake fakes[2];
-    char *id = start_running(fakes), *queued = world_submit(&world, 2);
-    expect_ok(cancel(queued));
-    check_reason(queued, JOB_CANCELLED, "CANCELLED", "before it started");
-    expect_status(cancel(queued), STATUS_FAILED_PRECONDITION, "CANCELLED");
+    char *id = world_start_running(&world, fakes), *queued = world_submit(&world, 2);
+    expect_ok(world_cancel(&world, queued));
+    world_check_reason(&world, queued, JOB_CANCELLED, "CANCELLED", "before it started");
+    expect_status(world_cancel(&world, queued), STATUS_FAILED_PRECONDITION, "CANCELLED");
 
-    expect_ok(cancel(id));
-    expect_ok(cancel(id)); /* asking twice changes nothing */
-    check_reason(id, JOB_RUNNING, "CANCELLING", "step boundary");
+    expect_ok(world_cancel(&world, id));
+    expect_ok(world_cancel(&world, id)); /* asking twice changes nothing */
+    world_check_reason(&world, id, JOB_RUNNING, "CANCELLING", "step boundary");
     for (int r = 0; r < 2; r++) {
         WAIT(&world, fakes[r].cancels == 1);
         ck_assert_uint_eq(fakes[r].order_sequence, 1);
         fake_finished(&fakes[r], STATUS_CANCELLED, "cancelled by a user");
     }
     WAIT(&world, world_job_is(&world, id, JOB_CANCELLED));
-    check_reason(id, JOB_CANCELLED, "CANCELLED", "step");
+    world_check_reason(&world, id, JOB_CANCELLED, "CANCELLED", "step");
     free(id);
 
     /* One that does not obey is told again, then cut off; the job is cancelled all the same. */
     id = world_submit(&world, 2);
     for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].assignments == 2);
-    expect_ok(cancel(id));
+    expect_ok(world_cancel(&world, id));
     WAIT(&world, fakes[0].cancels_at_once == 1);
     WAIT(&world, fakes[1].cancels_at_once == 1);
     fake_finished(&fakes[0], STATUS_ABORTED, "");
@@ -500,28 +462,28 @@ START_TEST(test_lost_worker)
 {
     world_start(&world);
     struct fake fakes[2];
-    char *id = start_running(fakes);
+    char *id = world_start_running(&world, fakes);
     /* The survivor notices the broken connection first; the reason must still be the lost one. */
     fake_finished(&fakes[0], STATUS_UNAVAILABLE, "connection reset by peer");
     world_run(&world, 30);
     ck_assert(world_job_is(&world, id, JOB_RUNNING));
     fake_detach(&fakes[1]);
     WAIT(&world, world_job_is(&world, id, JOB_FAILED));
-    check_reason(id, JOB_FAILED, "WORKER_LOST", "rank 1 (host/cpu:1) was lost");
+    world_check_reason(&world, id, JOB_FAILED, "WORKER_LOST", "rank 1 (host/cpu:1) was lost");
     fake_deinit(&fakes[1]);
 
     /* The survivor is free, and with a new worker the next job runs. */
     fake_attach(&world, &fakes[1], "host/cpu:1", 1002);
     char *next = world_submit(&world, 2);
     WAIT(&world, fakes[0].assignments == 2);
-    check_reason(next, JOB_STARTING, "STARTING", "");
+    world_check_reason(&world, next, JOB_STARTING, "STARTING", "");
     /* The other way round: lost while starting, and the survivor is told at once. */
     fake_detach(&fakes[1]);
     WAIT(&world, fakes[0].cancels_at_once >= 1);
     ck_assert(!world_job_is(&world, next, JOB_SUCCEEDED));
     fake_finished(&fakes[0], STATUS_ABORTED, "");
     WAIT(&world, world_job_is(&world, next, JOB_FAILED));
-    check_reason(next, JOB_FAILED, "WORKER_LOST", "rank 1");
+    world_check_reason(&world, next, JOB_FAILED, "WORKER_LOST", "rank 1");
     ck_assert(!fakes[0].closed);
     free(id), free(next);
     for (int r = 0; r < 2; r++) fake_deinit(&fakes[r]);
@@ -532,12 +494,13 @@ START_TEST(test_failing_ranks)
 {
     world_start(&world);
     struct fake fakes[2];
-    char *id = start_running(fakes);
+    char *id = world_start_running(&world, fakes);
     /* Of several reports the one that is no consequence counts. */
     fake_finished(&fakes[0], STATUS_ABORTED, "a peer went away");
     fake_finished(&fakes[1], STATUS_DATA_LOSS, "train-images: truncated");
     WAIT(&world, world_job_is(&world, id, JOB_FAILED));
-    check_reason(id, JOB_FAILED, "DATA_LOSS", "rank 1 (host/cpu:1): train-images: truncated");
+    world_check_reason(&world, id, JOB_FAILED, "DATA_LOSS",
+                       "rank 1 (host/cpu:1): train-images: truncated");
     free(id);
 
     id = world_submit(&world, 2);
@@ -549,7 +512,7 @@ START_TEST(test_failing_ranks)
         fake_finished(&fakes[r], STATUS_ABORTED, "told to");
     }
     WAIT(&world, world_job_is(&world, id, JOB_FAILED));
-    check_reason(id, JOB_FAILED, "PLAN_MISMATCH", "rank 1");
+    world_check_reason(&world, id, JOB_FAILED, "PLAN_MISMATCH", "rank 1");
     free(id);
 
     /* A rank that says nothing after the other failed: the job is failed in bounded time all the
@@ -558,7 +521,7 @@ START_TEST(test_failing_ranks)
     for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].assignments == 3);
     fake_finished(&fakes[0], STATUS_INTERNAL, "a mistake");
     WAIT(&world, world_job_is(&world, id, JOB_FAILED));
-    check_reason(id, JOB_FAILED, "INTERNAL", "rank 0 (host/cpu:0): a mistake");
+    world_check_reason(&world, id, JOB_FAILED, "INTERNAL", "rank 0 (host/cpu:0): a mistake");
     WAIT(&world, fakes[1].closed);
     free(id);
     for (int r = 0; r < 2; r++) fake_deinit(&fakes[r]);
@@ -579,255 +542,11 @@ START_TEST(test_silent_worker)
     }
     fake_finished(&fakes[0], STATUS_ABORTED, "");
     WAIT(&world, world_job_is(&world, id, JOB_FAILED));
-    check_reason(id, JOB_FAILED, "WORKER_LOST", "rank 1 (host/cpu:1) was lost: it was silent");
+    world_check_reason(&world, id, JOB_FAILED, "WORKER_LOST",
+                       "rank 1 (host/cpu:1) was lost: it was silent");
     ck_assert(!fakes[0].closed);
     free(id);
     for (int r = 0; r < 2; r++) fake_deinit(&fakes[r]);
-}
-END_TEST
-
-/* ---- supervised processes ---- */
-
-/* Children that do nothing: the test speaks for them, under their process ids. */
-static void supervise(int count, const char *script)
-{
-    char *program = world_path(&world, "worker.sh");
-    expect_ok(file_write_atomic(program, script, strlen(script), 0700));
-    world.options.program = program;
-    world.options.local_workers = count;
-    world_start(&world);
-    free(program);
-}
-
-static Fsdpd__V1__ListWorkersResponse *list_workers(void)
-{
-    void *response = NULL;
-    expect_ok(world_call(&world, &test_workers,
-                         &(Fsdpd__V1__ListWorkersRequest)FSDPD__V1__LIST_WORKERS_REQUEST__INIT,
-                         &response));
-    return response;
-}
-
-START_TEST(test_killed_child)
-{
-    supervise(2, "#!/bin/sh\nexec sleep 60\n");
-    char ids[2][160];
-    pid_t pids[2];
-    Fsdpd__V1__ListWorkersResponse *workers = list_workers();
-    ck_assert_uint_eq(workers->n_workers, 2);
-    struct fake fakes[2];
-    for (int i = 0; i < 2; i++) {
-        ck_assert_str_eq(workers->workers[i]->state, "starting");
-        snprintf(ids[i], sizeof ids[i], "%s", workers->workers[i]->id);
-        pids[i] = (pid_t)workers->workers[i]->pid;
-        ck_assert_int_gt(pids[i], 1);
-        fake_attach(&world, &fakes[i], ids[i], pids[i]);
-    }
-    message_free(workers);
-    char *id = world_submit(&world, 2);
-    for (int r = 0; r < 2; r++) {
-        WAIT(&world, fakes[r].assignments == 1);
-        fake_started(&fakes[r], 42);
-    }
-    char words[256];
-    snprintf(words, sizeof words, "rank 1 (%s) was killed by signal 9 (SIGKILL)", ids[1]);
-
-    /* As in life: the link breaks first, the exit status comes a moment later. */
-    fake_detach(&fakes[1]);
-    world_run(&world, 50);
-    ck_assert(!world_job_is(&world, id, JOB_FAILED));
-    ck_assert_int_eq(kill(pids[1], SIGKILL), 0);
-    WAIT(&world, fakes[0].cancels_at_once == 1);
-    fake_finished(&fakes[0], STATUS_ABORTED, "");
-    WAIT(&world, world_job_is(&world, id, JOB_FAILED));
-    check_reason(id, JOB_FAILED, "WORKER_LOST", words);
-    fake_deinit(&fakes[1]);
-
-    /* It is started again, as another process under the same name. */
-    pid_t again = 0;
-    while (again == 0 || again == pids[1]) {
-        workers = list_workers();
-        for (size_t i = 0; i < workers->n_workers; i++)
-            if (strcmp(workers->workers[i]->id, ids[1]) == 0)
-                again = (pid_t)workers->workers[i]->pid;
-        message_free(workers);
-        world_run(&world, 20);
-    }
-    fake_attach(&world, &fakes[1], ids[1], again);
-    workers = list_workers();
-    ck_assert_uint_eq(workers->workers[1]->restarts, 1);
-    ck_assert_str_eq(workers->workers[1]->state, "idle");
-    message_free(workers);
-
-    /* The other order: the exit is known while the link still looks alive. */
-    free(id);
-    id = world_submit(&world, 2);
-    for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].assignment != NULL);
-    WAIT(&world, fakes[0].assignments == 2);
-    ck_assert_int_eq(kill(again, SIGSEGV), 0);
-    WAIT(&world, fakes[1].closed);
-    WAIT(&world, fakes[0].cancels_at_once == 2);
-    fake_finished(&fakes[0], STATUS_ABORTED, "");
-    WAIT(&world, world_job_is(&world, id, JOB_FAILED));
-    check_reason(id, JOB_FAILED, "WORKER_LOST", "was killed by signal 11 (SIGSEGV)");
-    free(id);
-    for (int r = 0; r < 2; r++) fake_deinit(&fakes[r]);
-}
-END_TEST
-
-START_TEST(test_child_that_does_not_obey_is_killed)
-{
-    supervise(1, "#!/bin/sh\nexec sleep 60\n");
-    Fsdpd__V1__ListWorkersResponse *workers = list_workers();
-    char id[160];
-    snprintf(id, sizeof id, "%s", workers->workers[0]->id);
-    struct fake fake;
-    pid_t pid = (pid_t)workers->workers[0]->pid;
-    fake_attach(&world, &fake, id, pid);
-    message_free(workers);
-    char *job = world_submit(&world, 1);
-    WAIT(&world, fake.assignments == 1);
-    expect_ok(cancel(job));
-    WAIT(&world, world_job_is(&world, job, JOB_CANCELLED));
-    ck_assert_int_eq(fake.cancels, 1);
-    ck_assert_int_eq(fake.cancels_at_once, 1);
-    ck_assert_int_ne(kill(pid, 0), 0); /* and reaped */
-    free(job);
-    fake_deinit(&fake);
-}
-END_TEST
-
-START_TEST(test_child_that_cannot_stay_is_started_less_and_less_often)
-{
-    supervise(1, "#!/bin/sh\nexit 3\n");
-    world_run(&world,
-              1500); /* starts at 0, 0.1, 0.3, 0.7, 1.5 s, and later when the machine is slow */
-    Fsdpd__V1__ListWorkersResponse *workers = list_workers();
-    ck_assert_uint_ge(workers->workers[0]->restarts, 1);
-    ck_assert_uint_le(workers->workers[0]->restarts, 4);
-    ck_assert_str_eq(workers->workers[0]->state, "starting");
-    message_free(workers);
-}
-END_TEST
-
-START_TEST(test_program_that_is_missing)
-{
-    world.options.program = "/nonexistent/fsdpd";
-    world.options.local_workers = 1;
-    world_start(&world);
-    world_run(&world, 100);
-    Fsdpd__V1__ListWorkersResponse *workers = list_workers();
-    ck_assert_uint_eq(workers->n_workers, 1);
-    ck_assert_int_eq(workers->workers[0]->pid, 0);
-    message_free(workers);
-}
-END_TEST
-
-/* ---- ends and beginnings ---- */
-
-static void on_flag(void *user)
-{
-    *(bool *)user = true;
-}
-
-START_TEST(test_drain)
-{
-    world_start(&world);
-    struct fake fakes[2];
-    char *id = start_running(fakes), *queued = world_submit(&world, 2);
-    bool closed = false;
-    coordinator_drain(world.coordinator, on_flag, &closed);
-    for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].cancels == 1);
-    Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
-    request.spec = world_spec(1);
-    expect_status(world_call(&world, &test_submit, &request, NULL), STATUS_UNAVAILABLE,
-                  "shutting down");
-    check_reason(id, JOB_RUNNING, "CANCELLING", "shutting down");
-    for (int r = 0; r < 2; r++) fake_finished(&fakes[r], STATUS_CANCELLED, "");
-    for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].closed);
-    WAIT(&world, closed);
-    world.coordinator = NULL;
-    for (int r = 0; r < 2; r++) fake_deinit(&fakes[r]);
-    bool channel_closed = false;
-    rpc_channel_close(world.channel, on_flag, &channel_closed);
-    WAIT(&world, channel_closed);
-
-    world_start(&world);
-    check_reason(id, JOB_FAILED, "SHUTDOWN", "fsdpd was stopped");
-    job_message *job = world_job(&world, queued);
-    ck_assert_int_eq(job->state, JOB_QUEUED);
-    message_free(job);
-    for (int r = 0; r < 2; r++) {
-        fake_attach(&world, &fakes[r], r == 0 ? "host/cpu:0" : "host/cpu:1", 1000 + r);
-    }
-    WAIT(&world, fakes[1].assignments == 1);
-    ck_assert_str_eq(fakes[1].assignment->job, queued);
-    free(id), free(queued);
-    for (int r = 0; r < 2; r++) fake_deinit(&fakes[r]);
-}
-END_TEST
-
-/* What a coordinator that was killed leaves: records in the middle of things. */
-static void leave_job(struct store *store, const char *id, enum job_state state)
-{
-    job_message job = FSDPD__V1__JOB__INIT;
-    Fsdpd__V1__Reason reason = FSDPD__V1__REASON__INIT;
-    Fsdpd__V1__StateChange change = FSDPD__V1__STATE_CHANGE__INIT;
-    Fsdpd__V1__Metrics metrics = FSDPD__V1__METRICS__INIT;
-    job_event event = FSDPD__V1__JOB_EVENT__INIT;
-    metrics.loss = 0.25;
-    reason.code = (char *)"BEFORE";
-    job.id = (char *)id;
-    job.name = (char *)"mnist";
-    job.state = (Fsdpd__V1__JobState)state;
-    job.reason = &reason;
-    job.metrics = &metrics;
-    job.spec = world_spec(1);
-    job.spec->device = (char *)"cpu";
-    job.attempt = state == JOB_QUEUED ? 0 : 1;
-    event.sequence = 1;
-    event.event_case = FSDPD__V1__JOB_EVENT__EVENT_STATE;
-    event.state = &change;
-    expect_ok(store_insert_job(store, &job, &event));
-    job.spec->device = (char *)"";
-}
-
-START_TEST(test_recovery)
-{
-    char *path = world_path(&world, "state/store.db");
-    char *directory = world_path(&world, "state");
-    expect_ok(file_make_directory(directory, 0700));
-    struct store *store = NULL;
-    expect_ok(store_open(path, &store));
-    leave_job(store, "done", JOB_SUCCEEDED);
-    leave_job(store, "running", JOB_RUNNING);
-    leave_job(store, "starting", JOB_STARTING);
-    leave_job(store, "queued", JOB_QUEUED);
-    store_close(store);
-    free(path);
-    free(directory);
-    directory = world_path(&world, "state/jobs/running");
-    path = world_path(&world, "state/jobs/running/state_dict.safetensors.tmp");
-    expect_ok(file_make_directory(directory, 0700));
-    expect_ok(file_write_atomic(path, "half", 4, 0600));
-    free(directory);
-
-    world_start(&world);
-    ck_assert_int_ne(access(path, F_OK), 0);
-    free(path);
-    check_reason("done", JOB_SUCCEEDED, "BEFORE", "");
-    check_reason("running", JOB_FAILED, "COORDINATOR_RESTARTED", "RUNNING");
-    check_reason("starting", JOB_FAILED, "COORDINATOR_RESTARTED", "STARTING");
-    job_message *job = world_job(&world, "running");
-    ck_assert_double_eq(job->metrics->loss, 0.25);
-    ck_assert_int_gt(job->finished_ms, 0);
-    message_free(job);
-    struct fake fake;
-    fake_attach(&world, &fake, "host/cpu:0", 1000);
-    WAIT(&world, fake.assignments == 1);
-    ck_assert_str_eq(fake.assignment->job, "queued");
-    ck_assert_uint_eq(fake.assignment->attempt, 1);
-    fake_deinit(&fake);
 }
 END_TEST
 
@@ -871,56 +590,6 @@ START_TEST(test_client_that_gives_up_has_submitted_nothing)
 }
 END_TEST
 
-/* Files may not grow beyond this; as a full disk, for the store. */
-static void limit_files(rlim_t bytes)
-{
-    struct rlimit limit;
-    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &limit), 0);
-    limit.rlim_cur = bytes < limit.rlim_max ? bytes : limit.rlim_max;
-    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
-}
-
-START_TEST(test_full_disk)
-{
-    signal(SIGXFSZ, SIG_IGN);
-    log_set_level(LOG_ERROR + 1); /* what is expected is not worth a line */
-    world_start(&world);
-    struct fake fakes[2];
-    char *id = start_running(fakes);
-    limit_files(4096);
-    Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
-    request.spec = world_spec(1);
-    status_t status = world_call(&world, &test_submit, &request, NULL);
-    ck_assert(status != NULL); /* what cannot be kept is not accepted */
-    ck_assert_ptr_nonnull(strstr(status_message(status), "store.db"));
-    status_free(status);
-
-    /* What happens meanwhile is known, and written as soon as there is room. */
-    fake_metrics(&fakes[0], 50, 0.5);
-    for (int r = 0; r < 2; r++) fake_finished(&fakes[r], STATUS_OK, "");
-    WAIT(&world, world_job_is(&world, id, JOB_SUCCEEDED));
-    world_run(&world, 300);
-    check_reason(id, JOB_SUCCEEDED, "DONE", "");
-    expect_status(cancel(id), STATUS_FAILED_PRECONDITION, id);
-    limit_files(RLIM_INFINITY);
-    world_run(&world, 300);
-    char *next = world_submit(&world, 2);
-    for (int r = 0; r < 2; r++) {
-        WAIT(&world, fakes[r].assignments == 2);
-        fake_finished(&fakes[r], STATUS_OK, "");
-    }
-    WAIT(&world, world_job_is(&world, next, JOB_SUCCEEDED));
-    for (int r = 0; r < 2; r++) fake_deinit(&fakes[r]);
-    world_stop(&world);
-    world_start(&world);
-    check_reason(id, JOB_SUCCEEDED, "DONE", "");
-    job_message *job = world_job(&world, id);
-    ck_assert_double_eq(job->metrics->loss, 0.5);
-    message_free(job);
-    free(id), free(next);
-}
-END_TEST
-
 START_TEST(test_long_reasons_stay_text)
 {
     world_start(&world);
@@ -947,55 +616,6 @@ START_TEST(test_long_reasons_stay_text)
 }
 END_TEST
 
-START_TEST(test_start_failures)
-{
-    world_start(&world);
-    struct coordinator *second = NULL;
-    char pid[32];
-    snprintf(pid, sizeof pid, "%d", (int)getpid());
-    expect_status(coordinator_new(&world.loop, &world.options, &second), STATUS_FAILED_PRECONDITION,
-                  pid);
-    struct coordinator_options other = world.options;
-    other.runtime_dir = world_path(&world, "elsewhere"); /* the state directory is taken too */
-    expect_status(coordinator_new(&world.loop, &other, &second), STATUS_FAILED_PRECONDITION,
-                  "store.lock");
-    other.state_dir = world_path(&world, "other-state");
-    other.listen[0] = "127.0.0.1:0";
-    other.listen_count = 1;
-    expect_status(coordinator_new(&world.loop, &other, &second), STATUS_PERMISSION_DENIED,
-                  "--insecure-tcp");
-    world_run(&world, 100); /* what failed lets go of its locks */
-    other.listen[0] = "not an address";
-    expect_status(coordinator_new(&world.loop, &other, &second), STATUS_INVALID_ARGUMENT,
-                  "not an address");
-    world_run(&world, 100);
-    other.listen_count = 0;
-    free((char *)other.runtime_dir);
-    char name[160];
-    memset(name, 'n', sizeof name - 1);
-    name[sizeof name - 1] = '\0';
-    other.runtime_dir = world_path(&world, name);
-    expect_status(coordinator_new(&world.loop, &other, &second), STATUS_INVALID_ARGUMENT,
-                  "--runtime-dir");
-    world_run(&world, 50);
-    struct stat info;
-    char *path = world_path(&world, "run/fsdpd.sock");
-    ck_assert_int_eq(stat(path, &info), 0); /* the first one's is still there */
-    ck_assert_uint_eq(info.st_mode & 0777, 0660);
-    void *response = NULL;
-    expect_ok(world_call(&world, &test_version,
-                         &(Fsdpd__V1__GetVersionRequest)FSDPD__V1__GET_VERSION_REQUEST__INIT,
-                         &response));
-    ck_assert_str_eq(((Fsdpd__V1__Version *)response)->api, "fsdpd.v1");
-    message_free(response);
-    world_stop(&world);
-    ck_assert_int_ne(stat(path, &info), 0);
-    free(path);
-    free((char *)other.runtime_dir);
-    free((char *)other.state_dir);
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("coordinator");
@@ -1017,16 +637,8 @@ int main(void)
     tcase_add_test(whole, test_lost_worker);
     tcase_add_test(whole, test_failing_ranks);
     tcase_add_test(whole, test_silent_worker);
-    tcase_add_test(whole, test_killed_child);
-    tcase_add_test(whole, test_child_that_does_not_obey_is_killed);
-    tcase_add_test(whole, test_child_that_cannot_stay_is_started_less_and_less_often);
-    tcase_add_test(whole, test_program_that_is_missing);
-    tcase_add_test(whole, test_drain);
-    tcase_add_test(whole, test_recovery);
     tcase_add_test(whole, test_client_that_gives_up_has_submitted_nothing);
-    tcase_add_test(whole, test_full_disk);
     tcase_add_test(whole, test_long_reasons_stay_text);
-    tcase_add_test(whole, test_start_failures);
     suite_add_tcase(suite, whole);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -469,6 +469,40 @@ void fake_pull_failed(struct fake *fake, uint64_t pull, const char *text)
     send_event(fake, &event);
 }
 
+/* ---- jobs ---- */
+
+char *world_start_running(struct world *world, struct fake fakes[2])
+{
+    fake_attach(world, &fakes[0], "host/cpu:0", 1000);
+    fake_attach(world, &fakes[1], "host/cpu:1", 1001);
+    char *id = world_submit(world, 2);
+    for (int r = 0; r < 2; r++) {
+        WAIT(world, fakes[r].assignments == 1);
+        fake_started(&fakes[r], 42);
+    }
+    WAIT(world, world_job_is(world, id, JOB_RUNNING));
+    return id;
+}
+
+void world_check_reason(struct world *world, const char *id, enum job_state state, const char *code,
+                        const char *words)
+{
+    job_message *job = world_job(world, id);
+    ck_assert_msg((int)job->state == (int)state, "%s is %d: %s", id, job->state,
+                  job->reason->message);
+    ck_assert_str_eq(job->reason->code, code);
+    ck_assert_msg(strstr(job->reason->message, words) != NULL, "\"%s\" lacks \"%s\"",
+                  job->reason->message, words);
+    message_free(job);
+}
+
+status_t world_cancel(struct world *world, const char *id)
+{
+    Fsdpd__V1__CancelJobRequest request = FSDPD__V1__CANCEL_JOB_REQUEST__INIT;
+    request.id = (char *)id;
+    return world_call(world, &test_cancel, &request, NULL);
+}
+
 /* ---- uploads ---- */
 
 static void on_upload_message(struct rpc_stream *stream, const ProtobufCMessage *message,

@@ -107,6 +107,13 @@ void fake_epoch(struct fake *fake, uint32_t epoch);
 void fake_finished(struct fake *fake, enum status_code code, const char *message);
 void fake_pull_failed(struct fake *fake, uint64_t pull, const char *message);
 
+/* Two workers, attached, and a job of both that is RUNNING; its id is the caller's. The coordinator
+ * runs already. */
+char *world_start_running(struct world *world, struct fake fakes[2]);
+void world_check_reason(struct world *world, const char *id, enum job_state state, const char *code,
+                        const char *words);
+status_t world_cancel(struct world *world, const char *id);
+
 /* An UploadState call. */
 struct upload_call {
     struct rpc_stream *stream;
