@@ -40,5 +40,8 @@ tests_engine_test_engine_LDADD = $(RUNTIME_LIBS) $(CHECK_LIBS)
 tests_engine_test_engine_failures_SOURCES = tests/engine/test_engine_failures.c \
   $(ENGINE_TEST_SOURCES)
 tests_engine_test_engine_failures_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+if !SANITIZERS
+tests_engine_test_engine_failures_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=kernel_run
+endif
 tests_engine_test_engine_failures_LDADD = $(RUNTIME_LIBS) $(CHECK_LIBS)
 endif
