@@ -283,6 +283,18 @@ static status_t read_units(struct reader *reader, const struct spec_key *key,
     return spec_check_units(wrap->units, wrap->n_units);
 }
 
+static status_t read_globs(const struct spec_key *key, const struct yamldoc_node *node,
+                           struct spec_field field)
+{
+    bool list = node->kind == YAMLDOC_SEQUENCE;
+    for (int i = 0; list && i < node->item_count; i++) list = is_module(node->items[i]);
+    if (!list) return unexpected_node(key, node);
+    for (int i = 0; i < node->item_count; i++) spec_field_add_text(field, node->items[i]->text);
+    size_t count;
+    char *const *globs = spec_field_texts(field, &count);
+    return spec_check_globs(globs, count);
+}
+
 static status_t read_value(struct reader *reader, const struct spec_key *key,
                            const struct yamldoc_node *node)
 {
@@ -292,6 +304,7 @@ static status_t read_value(struct reader *reader, const struct spec_key *key,
     case SPEC_NUMBER: return read_number(key, node, field);
     case SPEC_BOOLEAN: return read_boolean(key, node, field);
     case SPEC_UNITS: return read_units(reader, key, node);
+    case SPEC_GLOBS: return read_globs(key, node, field);
     default: return read_text(reader, key, node, field);
     }
 }
@@ -307,6 +320,7 @@ static void set_default(struct reader *reader, const struct spec_key *key)
         spec_field_set_number(field, value);
         break;
     case SPEC_BOOLEAN: spec_field_set_number(field, strcmp(key->fallback, "true") == 0); break;
+    case SPEC_GLOBS: break; /* an empty list */
     default:
         if (key->fallback[0] != '\0') spec_field_set_text(field, key->fallback);
         break;

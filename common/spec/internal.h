@@ -20,12 +20,18 @@ const char *spec_field_text(struct spec_field field);
 void spec_field_set_number(struct spec_field field, double value);
 void spec_field_set_text(struct spec_field field, const char *text);
 
+/* The items of a repeated field of texts; `count` may be NULL. */
+char **spec_field_texts(struct spec_field field, size_t *count);
+/* Appends a copy. */
+void spec_field_add_text(struct spec_field field, const char *text);
+
 /* Whether the key belongs to this spec (its type's key is set accordingly). */
 bool spec_key_applies(const struct spec_key *key, const Fsdpd__V1__JobSpec *spec);
 
 /* Checks one value: "expected ..., found ...", without the key. */
 status_t spec_check_number(const struct spec_key *key, double value, const char *found);
 status_t spec_check_text(const struct spec_key *key, const char *text);
+status_t spec_check_globs(char *const *globs, size_t count);
 status_t spec_check_units(Fsdpd__V1__WrapUnit *const *units, size_t count);
 
 /* The rules that involve several keys. */

@@ -59,6 +59,7 @@ const struct spec_key spec_keys[] = {
      UNIT("elements"), SIZE},
     {"fsdp.wrap.units", SPEC_UNITS, REQUIRED, UNITS},
     {"fsdp.backward_prefetch", SPEC_CHOICE, DEFAULT("pre"), CHOICES("pre", "post", "none")},
+    {"fsdp.activation_checkpointing", SPEC_GLOBS, DEFAULT("")},
 
     {"workers", SPEC_INTEGER, DEFAULT("1"), RANGE(1, SPEC_WORKERS_MAX), UNIT("workers")},
     {"device", SPEC_CHOICE, DEFAULT(""), CHOICES("cpu", "cuda")},

@@ -71,6 +71,26 @@ void spec_field_set_text(struct spec_field field, const char *text)
     *slot = mem_strdup(text);
 }
 
+static size_t *field_count(struct spec_field field)
+{
+    char *message = (char *)field.member - field.descriptor->offset;
+    return (size_t *)(void *)(message + field.descriptor->quantifier_offset);
+}
+
+char **spec_field_texts(struct spec_field field, size_t *count)
+{
+    if (count != NULL) *count = *field_count(field);
+    return *(char ***)field.member;
+}
+
+void spec_field_add_text(struct spec_field field, const char *text)
+{
+    char ***texts = field.member;
+    size_t *count = field_count(field);
+    *texts = mem_resize_array(*texts, *count + 1, sizeof **texts);
+    (*texts)[(*count)++] = mem_strdup(text);
+}
+
 static const struct spec_key *key_find(const char *name)
 {
     for (size_t i = 0; i < spec_key_count; i++)
@@ -124,6 +144,7 @@ void spec_key_expected(const struct spec_key *key, struct buf *out)
     case SPEC_UNITS:
         buf_add_text(out, "a list of modules or lists of modules, such as [fc1, [conv1, conv2]]");
         break;
+    case SPEC_GLOBS: buf_add_text(out, "a list of patterns of modules, such as [layers.*]"); break;
     }
 }
 
@@ -181,6 +202,22 @@ status_t spec_check_text(const struct spec_key *key, const char *text)
     }
 }
 
+status_t spec_check_globs(char *const *globs, size_t count)
+{
+    if (count > SPEC_GLOBS_MAX)
+        return status_new(STATUS_INVALID_ARGUMENT, "expected at most %d patterns, found %zu",
+                          SPEC_GLOBS_MAX, count);
+    for (size_t i = 0; i < count; i++) {
+        size_t length = strlen(globs[i]);
+        if (length == 0 || length > SPEC_GLOB_MAX || !is_plain(globs[i]))
+            return status_new(STATUS_INVALID_ARGUMENT,
+                              "expected 1 to %d characters in pattern %zu, found %zu%s",
+                              SPEC_GLOB_MAX, i + 1, length,
+                              is_plain(globs[i]) ? "" : " with control characters among them");
+    }
+    return NULL;
+}
+
 status_t spec_check_units(Fsdpd__V1__WrapUnit *const *units, size_t count)
 {
     size_t total = 0;
@@ -223,12 +260,7 @@ status_t spec_check_together(const Fsdpd__V1__JobSpec *spec)
 
 static bool is_unset(struct spec_field field)
 {
-    if (field.descriptor->label == PROTOBUF_C_LABEL_REPEATED) {
-        const Fsdpd__V1__WrapSpec *wrap =
-            (const Fsdpd__V1__WrapSpec *)(const void *)((const char *)field.member -
-                                                        field.descriptor->offset);
-        return wrap->n_units == 0;
-    }
+    if (field.descriptor->label == PROTOBUF_C_LABEL_REPEATED) return *field_count(field) == 0;
     if (field.descriptor->type == PROTOBUF_C_TYPE_STRING) return spec_field_text(field)[0] == '\0';
     return spec_field_number(field) == 0;
 }
@@ -236,7 +268,12 @@ static bool is_unset(struct spec_field field)
 static status_t check_field(const struct spec_key *key, const Fsdpd__V1__JobSpec *spec,
                             struct spec_field field)
 {
+    size_t count;
     switch (key->type) {
+    case SPEC_GLOBS: {
+        char *const *globs = spec_field_texts(field, &count);
+        return spec_check_globs(globs, count);
+    }
     case SPEC_UNITS: return spec_check_units(spec->fsdp->wrap->units, spec->fsdp->wrap->n_units);
     case SPEC_INTEGER:
     case SPEC_NUMBER: return spec_check_number(key, spec_field_number(field), NULL);

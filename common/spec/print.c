@@ -40,6 +40,18 @@ static void add_units(struct buf *out, const Fsdpd__V1__WrapSpec *wrap)
     buf_add_char(out, ']');
 }
 
+static void add_globs(struct buf *out, struct spec_field field)
+{
+    size_t count;
+    char *const *globs = spec_field_texts(field, &count);
+    buf_add_char(out, '[');
+    for (size_t i = 0; i < count; i++) {
+        if (i > 0) buf_add_text(out, ", ");
+        add_text(out, globs[i]);
+    }
+    buf_add_char(out, ']');
+}
+
 static void add_value(struct buf *out, const struct spec_key *key, const Fsdpd__V1__JobSpec *spec,
                       struct spec_field field)
 {
@@ -51,6 +63,7 @@ static void add_value(struct buf *out, const struct spec_key *key, const Fsdpd__
         break;
     case SPEC_BOOLEAN: buf_add_text(out, spec_field_number(field) != 0 ? "true" : "false"); break;
     case SPEC_UNITS: add_units(out, spec->fsdp->wrap); break;
+    case SPEC_GLOBS: add_globs(out, field); break;
     default: add_text(out, spec_field_text(field)); break;
     }
 }

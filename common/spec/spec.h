@@ -23,6 +23,8 @@ enum {
     SPEC_NAME_MAX = 40,
     SPEC_MODULE_MAX = 256, /* of a module's path */
     SPEC_MODULES_MAX = 65536,
+    SPEC_GLOB_MAX = 256, /* of a pattern of names */
+    SPEC_GLOBS_MAX = 64,
     SPEC_WORKERS_MAX = 4096,
 };
 
@@ -35,6 +37,7 @@ enum spec_type {
     SPEC_NUMBER,
     SPEC_BOOLEAN,
     SPEC_UNITS, /* a list whose items are a module's path or a list of them */
+    SPEC_GLOBS, /* a list of patterns of names, possibly empty */
 };
 
 enum { SPEC_CHOICES_MAX = 3 };

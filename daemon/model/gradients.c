@@ -22,7 +22,7 @@ struct backward {
     bool *needed;            /* by forward value: a trainable parameter is behind it */
     int *gradient;           /* by forward value: its gradient so far, or -1 */
     int *parameter_gradient; /* by parameter: its gradient, or -1 before the first */
-    int forward_values;
+    int current;             /* the forward op that is differentiated */
 };
 
 /* A copy of the op that is differentiated: the graph's array moves while ops are added. */
@@ -34,6 +34,7 @@ static struct graph_op *add_op(struct backward *backward, enum op_kind kind, con
     struct graph_op *op = builder_add_op(backward->builder, kind, &of->attrs, of->module,
                                          mem_printf("%s.%s", of->name, suffix));
     op->backward = true;
+    op->forward = backward->current;
     return op;
 }
 
@@ -241,8 +242,10 @@ static void mark_needed(struct backward *backward)
 static void differentiate(struct backward *backward)
 {
     const struct graph *graph = backward->builder->graph;
+    for (int i = 0; i < graph->forward_op_count; i++) graph->ops[i].forward = i;
     for (int i = graph->forward_op_count - 1; i >= 0; i--) {
         forward_op op = graph->ops[i];
+        backward->current = i;
         int y = op.outputs[0];
         int dy = backward->gradient[y];
         if (!backward->needed[y] || (y != graph->loss && dy < 0)) continue;

@@ -11,7 +11,7 @@ int builder_add_value(struct graph_builder *builder, enum value_kind kind,
     struct graph *graph = builder->graph;
     MEM_GROW(graph->values, graph->value_count, builder->value_capacity);
     graph->values[graph->value_count] = (struct graph_value){
-        .kind = kind, .type = *type, .parameter = -1, .producer = -1, .name = name};
+        .kind = kind, .type = *type, .parameter = -1, .producer = -1, .repeats = -1, .name = name};
     return graph->value_count++;
 }
 

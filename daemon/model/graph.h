@@ -33,6 +33,7 @@ struct graph_value {
     struct tensor_type type;
     int parameter; /* of VALUE_PARAMETER and its gradient; otherwise -1 */
     int producer;  /* the op that first writes it, -1 for inputs and parameters */
+    int repeats;   /* the activation that this one has the same bytes as, -1: checkpointing */
     char *name;    /* for dumps: "conv1.output", "d(conv1.output)" */
 };
 
@@ -44,7 +45,8 @@ struct graph_op {
     bool accumulate[OP_MAX_OUTPUTS];
     int module; /* innermost module that the op belongs to; 0 for the model's own lines */
     bool backward;
-    char *name; /* for dumps, traces and errors: "conv1", "max_pool2d", "conv1.backward_data" */
+    int forward; /* with gradients: the forward op that this one is, repeats or differentiates */
+    char *name;  /* for dumps, traces and errors: "conv1", "max_pool2d", "conv1.backward_data" */
 };
 
 struct graph {
@@ -62,9 +64,14 @@ struct graph_options {
     bool train;         /* dropout active and backward ops appended */
     bool dropout;       /* false: dropout does nothing even in training */
     bool count_correct; /* also count the rows whose largest output is the target */
+    /* With `train`: patterns (text_glob_match) of modules whose activations are computed again in
+     * the backward pass instead of being kept; a module inside a selected one is part of it. */
+    const char *const *checkpoint;
+    int checkpoint_count;
 };
 
-/* INVALID_ARGUMENT names the module, the line of the model file and both shapes. */
+/* INVALID_ARGUMENT names the module, the line of the model file and both shapes, or the pattern
+ * that matches no module. */
 status_t graph_build(const struct model *model, const struct graph_options *options,
                      struct graph **graph) FSDPD_MUST_USE;
 void graph_free(struct graph *graph); /* accepts NULL */

@@ -1,7 +1,7 @@
 /*
  * Parts of graph_build, in the order in which it uses them: graph_build.c appends the forward ops,
  * fuse.c merges neighbours, graph_compact drops what nothing needs, gradients.c appends the
- * backward ops. Private to libmodel.
+ * backward ops, checkpointing.c repeats forward ops among them. Private to libmodel.
  */
 #ifndef FSDPD_MODEL_GRAPH_BUILDER_H
 #define FSDPD_MODEL_GRAPH_BUILDER_H
@@ -34,5 +34,10 @@ void graph_compact(struct graph *graph, const bool *dead);
 
 /* INVALID_ARGUMENT if no trainable parameter reaches the loss. */
 status_t graph_add_gradients(struct graph_builder *builder) FSDPD_MUST_USE;
+
+/* Repeats the forward ops of checkpointed modules before their backward ops. INVALID_ARGUMENT for a
+ * pattern that matches no module. */
+status_t graph_checkpoint(struct graph_builder *builder,
+                          const struct graph_options *options) FSDPD_MUST_USE;
 
 #endif

@@ -46,6 +46,15 @@ static void settle_op(struct graph *graph, const struct graph_op *op, bool *chan
     for (int i = 0; i < OP_MAX_OUTPUTS; i++) set_plain(graph, op->outputs[i], changed);
 }
 
+/* What is computed again must be computed in the same way, to the bit. */
+static void settle_repeated(struct graph *graph, int value, bool *changed)
+{
+    int first = graph->values[value].repeats;
+    if (first < 0) return;
+    if (graph->values[first].type.layout == LAYOUT_PLAIN) set_plain(graph, value, changed);
+    if (graph->values[value].type.layout == LAYOUT_PLAIN) set_plain(graph, first, changed);
+}
+
 void graph_use_channels_last(struct graph *graph)
 {
     for (int i = 0; i < graph->value_count; i++)
@@ -54,5 +63,6 @@ void graph_use_channels_last(struct graph *graph)
         changed = false;
         for (int i = 0; i < graph->op_count; i++) settle_op(graph, &graph->ops[i], &changed);
         for (int i = graph->op_count - 1; i >= 0; i--) settle_op(graph, &graph->ops[i], &changed);
+        for (int i = 0; i < graph->value_count; i++) settle_repeated(graph, i, &changed);
     }
 }

@@ -1,6 +1,7 @@
 noinst_LIBRARIES += libmodel.a
 libmodel_a_SOURCES = \
   %D%/arguments.c %D%/arguments.h \
+  %D%/checkpointing.c \
   %D%/constant.c \
   %D%/construct.c \
   %D%/definition.c \

@@ -29,6 +29,8 @@ struct train_job {
     enum strategy strategy;
     struct wrap_policy wrap;
     enum prefetch backward_prefetch;
+    const char *const *checkpoint; /* patterns of modules: activation checkpointing */
+    int checkpoint_count;
     int world;
 };
 

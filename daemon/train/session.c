@@ -73,7 +73,9 @@ static status_t build_graphs(struct train_session *session)
     const struct train_job *job = session->job;
     const struct graph_options train = {.batch_size = job->batch_size,
                                         .train = true,
-                                        .dropout = job->dropout};
+                                        .dropout = job->dropout,
+                                        .checkpoint = job->checkpoint,
+                                        .checkpoint_count = job->checkpoint_count};
     TRY(graph_build(session->model, &train, &session->train_graph));
     const union op_attrs *loss = find_loss(session->train_graph);
     session->reduction = loss != NULL ? loss->loss.reduction : REDUCTION_SUM;

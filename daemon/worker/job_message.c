@@ -105,6 +105,8 @@ status_t job_settings_init(struct job_settings *settings, const Fsdpd__V1__JobSp
         .strategy =
             strcmp(spec->fsdp->strategy, "no_shard") == 0 ? STRATEGY_NO_SHARD : STRATEGY_FULL_SHARD,
         .backward_prefetch = prefetch_from_name(spec->fsdp->backward_prefetch),
+        .checkpoint = (const char *const *)spec->fsdp->activation_checkpointing,
+        .checkpoint_count = (int)spec->fsdp->n_activation_checkpointing,
         .world = (int)spec->workers,
     };
     fill_optimizer(&settings->job.optimizer, spec->optimizer);

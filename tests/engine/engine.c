@@ -52,7 +52,9 @@ static status_t build_graph(struct rank *rank, bool train, struct graph **graph,
     struct graph_options options = {.batch_size = rank->batch,
                                     .train = train,
                                     .dropout = rank->job->dropout,
-                                    .count_correct = !train};
+                                    .count_correct = !train,
+                                    .checkpoint = rank->job->checkpoint,
+                                    .checkpoint_count = rank->job->checkpoint_count};
     TRY(graph_build(rank->model, &options, graph));
     return device_lower(rank->device, *graph, lowered);
 }

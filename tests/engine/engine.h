@@ -20,6 +20,8 @@ struct engine_job {
     int64_t global_batch; /* divisible by the world */
     int steps;
     bool dropout, poison, only_plan;
+    const char *const *checkpoint; /* patterns of modules: activation checkpointing */
+    int checkpoint_count;
     int ignored_rows; /* of the global batch, at its end, in the evaluation */
     /* Called before the steps, on every rank; may be NULL. */
     void (*tamper)(struct plan *plan);

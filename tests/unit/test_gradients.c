@@ -203,12 +203,122 @@ START_TEST(gradients_are_slopes)
 }
 END_TEST
 
+/* Which modules of each model to checkpoint. */
+static const char *const checkpoints[][2] = {
+    {"*", NULL},
+    {"[cd]", "f"},
+    {"s*", "t.?"},
+    {"t", NULL},
+};
+
+static int find_op(const struct graph *graph, const char *name)
+{
+    for (int i = 0; i < graph->op_count; i++)
+        if (strcmp(graph->ops[i].name, name) == 0) return i;
+    return -1;
+}
+
+/* Gradients with and without checkpointing have the same bits, and no backward op of a checkpointed
+ * module reads what the forward pass made inside of it and nobody else needs. */
+START_TEST(checkpointed_gradients_are_the_same)
+{
+    enum { MODELS = sizeof models / sizeof models[0] };
+    struct model *model = NULL;
+    assert_okay(model_parse(models[_i % MODELS], strlen(models[_i % MODELS]), "net.yaml", &model));
+    struct graph_options options = {.batch_size = BATCH, .train = true, .dropout = true};
+    struct graph *plain = NULL, *checkpointed = NULL;
+    assert_okay(graph_build(model, &options, &plain));
+    options.checkpoint = checkpoints[_i / MODELS];
+    options.checkpoint_count = options.checkpoint[1] != NULL ? 2 : 1;
+    status_t status = graph_build(model, &options, &checkpointed);
+    if (status != NULL) { /* this model has no such modules */
+        ck_assert_ptr_nonnull(strstr(status_message(status), "no module matches"));
+        status_free(status);
+        graph_free(plain);
+        model_free(model);
+        return;
+    }
+    ck_assert_int_eq(plain->forward_op_count, checkpointed->forward_op_count);
+    random_state = 7;
+    struct machine first = machine_new(plain);
+    random_state = 7;
+    struct machine second = machine_new(checkpointed);
+    double loss = run(&first);
+    ck_assert_double_eq(loss, run(&second));
+    for (int p = 0; p < model->parameter_count; p++) {
+        int a = value_of(plain, VALUE_PARAMETER_GRADIENT, p);
+        int b = value_of(checkpointed, VALUE_PARAMETER_GRADIENT, p);
+        ck_assert_int_eq(a < 0, b < 0);
+        if (a < 0) continue;
+        ck_assert_mem_eq(first.memory[a], second.memory[b], tensor_bytes(&plain->values[a].type));
+    }
+    machine_deinit(&first);
+    machine_deinit(&second);
+    graph_free(plain);
+    graph_free(checkpointed);
+    model_free(model);
+}
+END_TEST
+
+/* What is repeated, by name, in a block of two layers with dropout and a pool. */
+START_TEST(checkpointing_repeats_what_is_needed)
+{
+    static const char text[] =
+        HEAD "blocks:\n"
+             "  B():\n"
+             "    modules: {c: 'Conv2d(2, 2, 3, padding=1)', d: 'Conv2d(2, 2, 3, padding=1)', "
+             "p: Dropout(0.5), m: MaxPool2d(1)}\n"
+             "    forward: ['x = p(relu(c(x)))', 'x = m(x)', 'output = relu(d(x))']\n"
+             "modules: {a: B(), b: B(), f: 'Linear(72, 5)'}\n"
+             "forward: ['output = f(flatten(b(a(x)), 1))']\n" LOSS;
+    struct model *model = NULL;
+    assert_okay(model_parse(text, strlen(text), "net.yaml", &model));
+    struct graph_options options = {.batch_size = BATCH,
+                                    .train = true,
+                                    .dropout = true,
+                                    .checkpoint = (const char *const[]){"?"},
+                                    .checkpoint_count = 1};
+    struct graph *graph = NULL;
+    assert_okay(graph_build(model, &options, &graph));
+    static const char *const repeated[] = {"b.c.again", "b.p.again", "b.m.again",
+                                           "a.c.again", "a.p.again", "a.m.again"};
+    for (size_t i = 0; i < sizeof repeated / sizeof repeated[0]; i++) {
+        int op = find_op(graph, repeated[i]);
+        ck_assert_msg(op >= graph->forward_op_count, "%s", repeated[i]);
+        ck_assert_int_eq(graph->ops[op].kind, graph->ops[graph->ops[op].forward].kind);
+    }
+    /* what a block gives is the next one's input, so it is there anyway */
+    ck_assert_int_eq(find_op(graph, "a.d.again"), -1);
+    ck_assert_int_eq(find_op(graph, "b.d.again"), -1);
+    ck_assert_int_eq(find_op(graph, "f.again"), -1);
+    /* a repeated op stands right before its block's backward ops, after the later block's */
+    ck_assert_int_lt(find_op(graph, "b.c.backward_weights"), find_op(graph, "a.c.again"));
+    ck_assert_int_lt(find_op(graph, "a.c.again"), find_op(graph, "a.d.backward_relu"));
+    /* only the second run says where the maxima were */
+    ck_assert_int_eq(graph->ops[find_op(graph, "a.m")].outputs[1], -1);
+    ck_assert_int_ge(graph->ops[find_op(graph, "a.m.again")].outputs[1], 0);
+    graph_free(graph);
+
+    options.checkpoint = (const char *const[]){"ac"};
+    status_t status = graph_build(model, &options, &graph);
+    ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
+    ck_assert_str_eq(status_message(status), "activation checkpointing: no module matches 'ac'; "
+                                             "did you mean 'a'?");
+    status_free(status);
+    model_free(model);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("gradients");
     TCase *tests = tcase_create("gradients");
     tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, gradients_are_slopes, 0, sizeof models / sizeof models[0]);
+    tcase_add_loop_test(tests, checkpointed_gradients_are_the_same, 0,
+                        sizeof models / sizeof models[0] * sizeof checkpoints /
+                            sizeof checkpoints[0]);
+    tcase_add_test(tests, checkpointing_repeats_what_is_needed);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -126,6 +126,11 @@ static const struct {
     {"fsdp: {wrap: {policy: units, units: [fc1, [conv1, conv2]]}}", NULL,
      "    units: [[fc1], [conv1, conv2]]\n"},
     {"", "fsdp={wrap: {policy: units, units: [a.b]}}", "    units: [[a.b]]\n"},
+    {"", NULL, "  activation_checkpointing: []\n"},
+    {"fsdp: {activation_checkpointing: ['layers.*', fc1]}", NULL,
+     "  activation_checkpointing: [\"layers.*\", fc1]\n"},
+    {"fsdp: {activation_checkpointing: [a]}", "fsdp.activation_checkpointing=[]",
+     "  activation_checkpointing: []\n"},
     {"device: cuda", NULL, "device: cuda\n"},
     {"device:", NULL, "workers: 1\nsave_model: true\n"},
     {"device: cuda", "device=", "workers: 1\nsave_model: true\n"},
@@ -256,6 +261,19 @@ static const struct {
      "fsdp.wrap.policy: none"},
     {"fsdp: {wrap: {policy: units, units: [a, []]}}", NULL,
      "job.yaml:4: fsdp.wrap.units: expected at least one module in unit 2, found none"},
+    /* patterns */
+    {"fsdp: {activation_checkpointing: fc1}", NULL,
+     "job.yaml:4: fsdp.activation_checkpointing: expected a list of patterns of modules, such as "
+     "[layers.*], found 'fc1'"},
+    {"fsdp: {activation_checkpointing: [[fc1]]}", NULL,
+     "job.yaml:4: fsdp.activation_checkpointing: expected a list of patterns of modules, such as "
+     "[layers.*], found a list"},
+    {"fsdp: {activation_checkpointing: [a, '']}", NULL,
+     "job.yaml:4: fsdp.activation_checkpointing: expected 1 to 256 characters in pattern 2, found "
+     "0"},
+    {"fsdp: {activation_checkpointin: [a]}", NULL,
+     "job.yaml:4: fsdp.activation_checkpointin: unknown key; did you mean "
+     "fsdp.activation_checkpointing?"},
     /* files */
     {"", "model.file=missing.yaml",
      "--set model.file=missing.yaml: model.file: cannot open missing.yaml: No such file or "
@@ -494,6 +512,10 @@ START_TEST(table_and_message)
         case SPEC_NUMBER: fits = type == PROTOBUF_C_TYPE_DOUBLE; break;
         case SPEC_BOOLEAN: fits = type == PROTOBUF_C_TYPE_BOOL; break;
         case SPEC_UNITS: fits = type == PROTOBUF_C_TYPE_MESSAGE; break;
+        case SPEC_GLOBS:
+            fits = type == PROTOBUF_C_TYPE_STRING &&
+                   field.descriptor->label == PROTOBUF_C_LABEL_REPEATED;
+            break;
         default: fits = type == PROTOBUF_C_TYPE_STRING; break;
         }
         ck_assert_msg(fits, "%s and its field have different types", key->key);
@@ -506,7 +528,7 @@ static void describe_row(const struct spec_key *key, char *row, size_t size)
     static const char *const types[] = {
         [SPEC_NAME] = "name",       [SPEC_TEXT] = "path",     [SPEC_MODEL] = "path",
         [SPEC_INTEGER] = "integer", [SPEC_NUMBER] = "number", [SPEC_BOOLEAN] = "boolean",
-        [SPEC_UNITS] = "list",      [SPEC_CHOICE] = NULL,
+        [SPEC_UNITS] = "list",      [SPEC_GLOBS] = "list",    [SPEC_CHOICE] = NULL,
     };
     char with[64] = "", type[128] = "", fallback[64] = "required", min[32], max[32];
     if (key->with_key) snprintf(with, sizeof with, " with `%s`", key->with_value);

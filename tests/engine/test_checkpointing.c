@@ -1,0 +1,139 @@
+/*
+ * Activation checkpointing on 1, 2 and 3 ranks: the same bits as without it, whatever is
+ * checkpointed and however the model is cut into units, with freed memory full of NaNs; and less
+ * memory, by as much as a deep network's activations say.
+ */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "engine.h"
+
+/* Eight blocks of two layers each, wide in the middle, with dropout. */
+static const char deep[] =
+    "name: Deep\ninput: [24]\nclasses: 6\n"
+    "blocks:\n"
+    "  Block(n):\n"
+    "    modules: {up: 'Linear(n, 5 * n)', drop: Dropout(0.25), down: 'Linear(5 * n, n)'}\n"
+    "    forward: ['y = drop(relu(up(x)))', 'output = relu(down(y)) + x']\n"
+    "modules: {layers: 8 * Block(24), out: 'Linear(24, 6)'}\n"
+    "forward:\n"
+    "  - for layer in layers:\n"
+    "      - x = layer(x)\n"
+    "  - output = out(x)\n"
+    "loss: cross_entropy(output, target, reduction=\"sum\")\n";
+
+/* A module used twice, inside and outside of what is checkpointed, tied and frozen parameters. */
+static const char shared[] = "name: Shared\ninput: [8]\nclasses: 8\n"
+                             "blocks:\n"
+                             "  Pair():\n"
+                             "    modules: {a: 'Linear(8, 8)', b: 'Linear(8, 8)'}\n"
+                             "    forward: ['output = relu(b(relu(a(x))))']\n"
+                             "modules: {p: Pair(), q: Pair(), c: 'Linear(8, 8, bias=False)'}\n"
+                             "forward: ['y = p(x)', 'x = q(p(y)) + y', 'output = c(x)']\n"
+                             "loss: cross_entropy(output, target, reduction=\"sum\")\n"
+                             "tie: {c.weight: p.a.weight}\nfreeze: [q.b.bias]\n";
+
+static const struct net {
+    const char *name, *text; /* no text: the tutorial's network */
+    const char *globs[3];
+    uint64_t min_num_params;
+    bool same; /* there is nothing to compute again */
+} nets[] = {
+    {"every block", deep, {"layers.?"}, 1000, false},
+    {"every block, one unit", deep, {"layers.*"}, 1000000, false},
+    {"some blocks", deep, {"layers.[0-2]", "layers.5.*", "out"}, 1000, false},
+    {"the whole list", deep, {"layers"}, 1000, false},
+    {"shared modules", shared, {"p", "q"}, 50, false},
+    {"leaves", shared, {"*.a"}, 50, true},
+    {"the tutorial's network", NULL, {"*"}, 20000, false},
+};
+enum { NET_COUNT = sizeof nets / sizeof nets[0] };
+
+static const int worlds[] = {1, 2, 3};
+enum { WORLD_COUNT = sizeof worlds / sizeof worlds[0] };
+
+static struct engine_job job_of(int net)
+{
+    return (struct engine_job){.model = nets[net].text != NULL ? nets[net].text : engine_mnist(),
+                               .policy = {.kind = nets[net].min_num_params < 1000000 ? WRAP_SIZE
+                                                                                     : WRAP_NONE,
+                                          .min_num_params = nets[net].min_num_params},
+                               .strategy = STRATEGY_FULL_SHARD,
+                               .prefetch = PREFETCH_PRE,
+                               .optimizer = {.kind = OPTIMIZER_SGD, .lr = 0.01, .momentum = 0.9},
+                               .global_batch = 24,
+                               .steps = 4,
+                               .dropout = true,
+                               .poison = true};
+}
+
+static void checkpoint(struct engine_job *job, int net)
+{
+    job->checkpoint = nets[net].globs;
+    while (job->checkpoint_count < 3 && job->checkpoint[job->checkpoint_count] != NULL)
+        job->checkpoint_count++;
+}
+
+START_TEST(test_same_bits)
+{
+    int net = _i / WORLD_COUNT, world = worlds[_i % WORLD_COUNT];
+    struct engine_job job = job_of(net);
+    struct engine_outcome *plain = engine_train(&job, GROUP_LOCAL, world);
+    checkpoint(&job, net);
+    for (int variant = 0; variant < 4; variant++) {
+        static const enum prefetch prefetches[] = {PREFETCH_PRE, PREFETCH_POST, PREFETCH_NONE,
+                                                   PREFETCH_NONE};
+        job.prefetch = prefetches[variant];
+        job.strategy = variant == 3 ? STRATEGY_NO_SHARD : STRATEGY_FULL_SHARD;
+        struct engine_outcome *outcome = engine_train(&job, GROUP_LOCAL, world);
+        ck_assert_mem_eq(plain->parameters, outcome->parameters,
+                         (size_t)plain->parameter_elements * sizeof(float));
+        ck_assert_mem_eq(plain->loss, outcome->loss, sizeof plain->loss);
+        ck_assert_mem_eq(plain->evaluated, outcome->evaluated, sizeof plain->evaluated);
+        if (variant == 0) ck_assert((plain->hash == outcome->hash) == nets[net].same);
+        ck_assert_str_eq(outcome->collectives, world > 1 ? outcome->planned : "");
+        engine_outcome_free(outcome);
+    }
+    engine_outcome_free(plain);
+}
+END_TEST
+
+/*
+ * A batch so large that activations are nearly everything. Of a block, 5n values per row of up, as
+ * many of drop (in place), n of down and n of the sum are kept; checkpointed, the n that go in. So
+ * eight blocks keep 8 * 7 n without, and 8 n and one block's 7 n with it, and need room for
+ * gradients in both cases: well below half.
+ */
+START_TEST(test_memory_falls)
+{
+    struct engine_job job = job_of(0);
+    job.global_batch = 2 * 4096;
+    job.only_plan = true;
+    job.strategy = _i == 0 ? STRATEGY_FULL_SHARD : STRATEGY_NO_SHARD;
+    struct engine_outcome *plain = engine_train(&job, GROUP_LOCAL, 2);
+    checkpoint(&job, 0);
+    struct engine_outcome *outcome = engine_train(&job, GROUP_LOCAL, 2);
+    ck_assert_msg(outcome->measured_peak[0] < plain->measured_peak[0] / 2,
+                  "%llu bytes with, %llu without", (unsigned long long)outcome->measured_peak[0],
+                  (unsigned long long)plain->measured_peak[0]);
+    engine_outcome_free(outcome);
+    engine_outcome_free(plain);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("checkpointing");
+    TCase *tests = tcase_create("checkpointing");
+    tcase_set_timeout(tests, 120);
+    tcase_add_loop_test(tests, test_same_bits, 0, NET_COUNT * WORLD_COUNT);
+    tcase_add_loop_test(tests, test_memory_falls, 0, 2);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
