@@ -129,6 +129,10 @@ class BadInput(unittest.TestCase):
             "--set", "fsdp.wrap.policy=units", "--set", "fsdp.wrap.units=[[fc9]]")
         self.assertEqual(result.returncode, harness.FAILED, result.stderr)
         self.assertIn("fc9", result.stderr)
+        self.refused_setting("fsdp.activation_checkpointing=[conv1, fc9.*]", harness.FAILED, "fc9.*",
+                             "no module matches")
+        self.refused_setting("fsdp.activation_checkpointing=fc1", harness.FAILED,
+                             "activation_checkpointing", "list")
 
     def test_does_not_fit(self):
         for arguments in (["submit"], ["plan"]):
