@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Everything that must hold: installs what is missing, builds with warnings as errors, runs every test,
-# runs the unit and engine tests again under AddressSanitizer and UndefinedBehaviorSanitizer, and builds
-# and tests the release tarball. The last line is "N passed, N failed, N skipped".
+# runs the unit and engine tests again under AddressSanitizer and UndefinedBehaviorSanitizer, fuzzes every
+# parser for FSDPD_FUZZ_SECONDS (60), and builds and tests the release tarball. The last line is
+# "N passed, N failed, N skipped".
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 . scripts/common.sh
@@ -54,6 +55,29 @@ run_tests() { # DIRECTORY MAKE_ARGUMENT...: adds the results of `make check`
   done < <(find "$dir" -name '*.trs' | sort)
 }
 
+build_fuzzers() {
+  configure_tree build-fuzz --enable-fuzzers &&
+    make -C build-fuzz --quiet -j"$(nproc)" fuzz-build
+}
+fuzz() { # counts every target; needs clang, which may be missing on another system
+  local result before=$((passed + failed))
+  if ! command -v clang >/dev/null; then
+    echo "SKIP: fuzzing: clang was not found: apt-get install clang libclang-rt-14-dev"
+    skipped=$((skipped + 1))
+    return
+  fi
+  step "build of the fuzz targets" build_fuzzers
+  while read -r result; do
+    printf '%s\n' "$result"
+    case $result in
+      PASS:*) passed=$((passed + 1)) ;;
+      FAIL:*) failed=$((failed + 1)) ;;
+    esac
+  done < <(make -C build-fuzz --quiet --no-print-directory fuzz \
+    FUZZ_SECONDS="${FSDPD_FUZZ_SECONDS:-60}" 2>&1)
+  [ $((passed + failed)) -gt $((before + 1)) ] || failed=$((failed + 1))
+}
+
 export PYTHONDONTWRITEBYTECODE=1
 # shellcheck disable=SC2086
 need_packages "$install" $CHECK_PACKAGES || exit 1
@@ -65,6 +89,9 @@ step "build with sanitizers" build_tree build-sanitizers --enable-werror --enabl
 echo "== unit and engine tests with sanitizers"
 run_tests build-sanitizers \
   TESTS="$(make -C build-sanitizers --silent --no-print-directory print-sanitizer-tests)"
+
+echo "== fuzzing"
+fuzz
 
 # The slow tests have just run; this is about what the tarball contains.
 step "release tarball" env FSDPD_QUICK=1 make -C build --quiet distcheck

@@ -8,7 +8,7 @@ BUILD_PACKAGES="autoconf automake make pkg-config gcc g++ protobuf-compiler prot
 QUICKSTART_PACKAGES="$BUILD_PACKAGES ca-certificates curl"
 # shellcheck disable=SC2034
 CHECK_PACKAGES="$BUILD_PACKAGES check python3 python3-torch python3-numpy python3-grpcio
-  python3-grpc-tools python3-protobuf xz-utils"
+  python3-grpc-tools python3-protobuf xz-utils clang libclang-rt-14-dev"
 
 say() { printf '%s\n' "$*" >&2; }
 die() {
@@ -49,6 +49,10 @@ need_packages() {
 
 # build_tree DIR CONFIGURE_ARGUMENT...: configures (once for the same arguments) and builds.
 build_tree() {
+  configure_tree "$@" && make -C "$1" --quiet -j"$(nproc)" all
+}
+
+configure_tree() { # DIR CONFIGURE_ARGUMENT...
   local dir=$1 top=$PWD
   shift
   if [ ! -x configure ] || [ configure.ac -nt configure ]; then
@@ -62,6 +66,5 @@ build_tree() {
       "$top/configure" --quiet "$@" || exit 1
       printf '%s' "$*" >configured-with
     fi
-    make --quiet -j"$(nproc)" all
   )
 }

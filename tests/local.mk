@@ -23,5 +23,5 @@ EXTRA_DIST += %D%/system/harness.py %D%/parity/reference.py
 
 # What scripts/check.sh runs again with sanitizers.
 print-sanitizer-tests:
-	@echo $(filter %D%/unit/% %D%/engine/%,$(TESTS))
+	@echo $(filter %D%/unit/% %D%/engine/% %D%/fuzz/%,$(TESTS))
 .PHONY: print-sanitizer-tests

@@ -29,6 +29,7 @@ static status_t parse_unix(const char *address, const char *path, char **normal)
                               "address \"%s\": after unix:// an absolute path is expected",
                               address);
     }
+    while (path[0] == '/' && path[1] == '/') path++; /* two would stand for a host again */
     if (path[0] == '\0')
         return status_new(STATUS_INVALID_ARGUMENT,
                           "address \"%s\" has no path after unix:", address);

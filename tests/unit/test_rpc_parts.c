@@ -21,6 +21,7 @@ static const struct {
 } good[] = {
     {"unix:/run/fsdpd.sock", "unix:/run/fsdpd.sock", "unix:/run/fsdpd.sock"},
     {"unix:///run/x", "unix:/run/x", "unix:/run/x"},
+    {"unix:////run/x", "unix:/run/x", "unix:/run/x"},
     {"unix:/a b%c?#", "unix:/a b%c?#", "unix:/a%20b%25c%3F%23"},
     {"127.0.0.1:80", "127.0.0.1:80", "ipv4:127.0.0.1:80"},
     {"localhost:0", "localhost:0", "dns:///localhost:0"},

@@ -1,0 +1,59 @@
+# Fuzz targets; see fuzz.h. In a build with --enable-fuzzers, `make fuzz` runs each for FUZZ_SECONDS,
+# as many at a time as there are processors; elsewhere `make check` replays their corpora.
+FUZZ_TARGETS = \
+  %D%/fuzz_address \
+  %D%/fuzz_descriptors \
+  %D%/fuzz_idx \
+  %D%/fuzz_job \
+  %D%/fuzz_job_message \
+  %D%/fuzz_model \
+  %D%/fuzz_policy \
+  %D%/fuzz_safetensors
+FUZZ_SECONDS = 60
+check_PROGRAMS += $(FUZZ_TARGETS)
+dist_check_SCRIPTS += %D%/run.sh
+EXTRA_DIST += %D%/corpus %D%/dict %D%/make_corpus.py
+
+if FUZZERS
+FUZZ_MAIN = %D%/fuzz.h
+else
+FUZZ_MAIN = %D%/fuzz.h %D%/replay.c
+TESTS += $(FUZZ_TARGETS)
+endif
+
+%C%_fuzz_address_SOURCES = %D%/fuzz_address.c $(FUZZ_MAIN)
+%C%_fuzz_address_LDADD = librpc.a libproto.a libbase.a $(GRPC_LIBS) $(PROTOBUF_C_LIBS) $(UV_LIBS) \
+  $(FUZZ_LIBS)
+%C%_fuzz_descriptors_SOURCES = %D%/fuzz_descriptors.c $(FUZZ_MAIN)
+%C%_fuzz_descriptors_LDADD = $(%C%_fuzz_address_LDADD)
+%C%_fuzz_idx_SOURCES = %D%/fuzz_idx.c $(FUZZ_MAIN)
+%C%_fuzz_idx_LDADD = libtrain.a libbase.a $(ZLIB_LIBS) $(FUZZ_LIBS)
+%C%_fuzz_model_SOURCES = %D%/fuzz_model.c $(FUZZ_MAIN)
+%C%_fuzz_model_LDADD = libfsdp.a libmodel.a libops.a libyamldoc.a libbase.a $(YAML_LIBS) \
+  $(FUZZ_LIBS) -lm
+%C%_fuzz_policy_SOURCES = %D%/fuzz_policy.c $(FUZZ_MAIN)
+%C%_fuzz_policy_LDADD = $(%C%_fuzz_model_LDADD)
+%C%_fuzz_safetensors_SOURCES = %D%/fuzz_safetensors.c $(FUZZ_MAIN)
+%C%_fuzz_safetensors_LDADD = libcheckpoint.a libops.a libbase.a $(JANSSON_LIBS) $(FUZZ_LIBS)
+
+FUZZ_SPEC_FILES = %D%/spec_round_trip.c %D%/spec_round_trip.h $(FUZZ_MAIN)
+FUZZ_WRAP_FILE_READ = $(AM_LDFLAGS) -Wl,--wrap=file_read
+FUZZ_SPEC_LIBS = libspec.a libyamldoc.a libproto.a libbase.a $(YAML_LIBS) \
+  $(PROTOBUF_C_LIBS) $(FUZZ_LIBS) -lm
+%C%_fuzz_job_SOURCES = %D%/fuzz_job.c $(FUZZ_SPEC_FILES)
+%C%_fuzz_job_LDFLAGS = $(FUZZ_WRAP_FILE_READ)
+%C%_fuzz_job_LDADD = $(FUZZ_SPEC_LIBS)
+%C%_fuzz_job_message_SOURCES = %D%/fuzz_job_message.c $(FUZZ_SPEC_FILES)
+%C%_fuzz_job_message_LDFLAGS = $(FUZZ_WRAP_FILE_READ)
+%C%_fuzz_job_message_LDADD = librpc.a $(FUZZ_SPEC_LIBS) $(GRPC_LIBS) $(UV_LIBS)
+$(%C%_fuzz_job_OBJECTS) $(%C%_fuzz_job_message_OBJECTS): $(PROTO_H)
+
+fuzz-build: $(BUILT_SOURCES)
+	@$(MAKE) $(AM_MAKEFLAGS) $(FUZZ_TARGETS)
+fuzz: fuzz-build
+	@$(srcdir)/%D%/run.sh $(srcdir)/%D% %D% $(FUZZ_SECONDS) $(FUZZ_TARGETS:%D%/fuzz_%=%)
+.PHONY: fuzz fuzz-build
+clean-local: clean-fuzz
+clean-fuzz:
+	-rm -rf %D%/found
+.PHONY: clean-fuzz

@@ -1,0 +1,92 @@
+#!/usr/bin/python3
+"""Writes the binary seeds of the fuzz targets' corpora (text ones are written by hand).
+
+usage: make_corpus.py, from the top of the source tree; needs protoc.
+"""
+import gzip
+import json
+import struct
+import subprocess
+
+CORPUS = "tests/fuzz/corpus/"
+
+
+def write(name, data):
+    with open(CORPUS + name, "wb") as file:
+        file.write(data)
+
+
+def safetensors(name, header, data_bytes):
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    write("safetensors/" + name, struct.pack("<IQ", data_bytes, len(text)) + text)
+
+
+safetensors("none", {}, 0)
+safetensors("two", {"__metadata__": {"step": "3"},
+                    "a.weight": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]},
+                    "b": {"dtype": "BF16", "shape": [], "data_offsets": [24, 26]}}, 26)
+safetensors("gap", {"a": {"dtype": "U8", "shape": [4], "data_offsets": [1, 5]}}, 5)
+safetensors("empty-tensors", {"a": {"dtype": "F32", "shape": [0, 9], "data_offsets": [0, 0]},
+                              "b": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}}, 0)
+
+
+def idx(name, images, labels):
+    write("idx/" + name, struct.pack("<H", len(images)) + images + labels)
+
+
+images = struct.pack(">IIII", 0x803, 2, 3, 3) + bytes(range(18))
+labels = struct.pack(">II", 0x801, 2) + bytes([1, 9])
+packed = [gzip.compress(data, mtime=0) for data in (images, labels)]
+idx("plain", images, labels)
+idx("gzipped", *packed)
+idx("half-gzipped", packed[0], labels)
+idx("two-members", gzip.compress(images[:9], mtime=0) + gzip.compress(images[9:], mtime=0), labels)
+idx("cut", packed[0][:-5], labels)
+idx("long", images + b"x", labels)
+idx("bad-label", images, labels[:-1] + b"\xff")
+idx("huge", struct.pack(">IIII", 0x803, 0xffffffff, 0xffff, 0xffff), labels)
+
+
+def protoc(*arguments, stdin=b""):
+    return subprocess.run(["protoc", "--proto_path=proto", *arguments], input=stdin, check=True,
+                          stdout=subprocess.PIPE).stdout
+
+
+def job_message(name, text):
+    write("job_message/" + name, protoc("--encode=fsdpd.v1.JobSpec", "fsdpd/v1/control.proto",
+                                        stdin=text.encode()))
+
+
+JOB = """
+name: "mnist" model { file_name: "net.yaml" text: "name: Net\\n" }
+data { format: "idx" dir: "data/mnist" normalize_mean: 0.1307 normalize_std: 0.3081 }
+train { epochs: 10 batch_size: 64 test_batch_size: 1000 seed: 1 log_interval: 10 dropout: true }
+schedule { type: "step" step_size: 1 gamma: 0.7 }
+workers: 2 save_model: true
+"""
+ADADELTA = 'optimizer { type: "adadelta" lr: 1 rho: 0.9 eps: 1e-6 }'
+SGD = 'optimizer { type: "sgd" lr: 0.01 momentum: 0.9 nesterov: true }'
+job_message("size", JOB + ADADELTA + """
+fsdp { strategy: "full_shard" backward_prefetch: "pre"
+       wrap { policy: "size" min_num_params: 20000 } }""")
+job_message("units", JOB + SGD + """
+fsdp { strategy: "no_shard" backward_prefetch: "none"
+       wrap { policy: "units" units { modules: "fc1" modules: "a b" } units { modules: "c" } } }""")
+job_message("incomplete", 'name: "a"')
+
+write("descriptors/health", protoc("--descriptor_set_out=/dev/stdout",
+                                   "grpc/health/v1/health.proto"))
+write("descriptors/none", b"")
+# a.proto imports b.proto and itself; message a.B { message C; enum D }
+write("descriptors/small",
+      b"\x0a\x2c\x0a\x07a.proto\x12\x01a\x1a\x07b.proto\x1a\x07a.proto"
+      b"\x22\x0c\x0a\x01B\x1a\x03\x0a\x01C\x22\x02\x0a\x00"
+      b"\x0a\x0b\x0a\x07b.proto\x12\x00")
+
+# model, strategy, world, prefetch, forward, limit, slots, workspace, rank, kind, ...
+write("policy/none", bytes([0, 0, 1, 1, 0, 0, 2, 0, 0, 2]))
+write("policy/size", bytes([1, 0, 3, 2, 0, 1, 1, 1, 2, 1, 30, 0, 0, 1, 2, 3, 4]))
+write("policy/units", bytes([0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 9, 1, 3, 0, 1, 1, 2, 3, 0, 4]))
+write("policy/units-deep", bytes([1, 1, 2, 0, 1, 0, 2, 0, 1, 0, 9, 1, 2, 1, 3, 12, 0, 1]))
+write("policy/frozen", bytes([2, 0, 1, 1, 0, 0, 2, 0, 0, 1, 3, 0]))
