@@ -55,6 +55,7 @@ run_tests() { # DIRECTORY MAKE_ARGUMENT...: adds the results of `make check`
   done < <(find "$dir" -name '*.trs' | sort)
 }
 
+# shellcheck disable=SC2317 # called through step
 build_fuzzers() {
   configure_tree build-fuzz --enable-fuzzers &&
     make -C build-fuzz --quiet -j"$(nproc)" fuzz-build

@@ -23,18 +23,18 @@ endif
 
 %C%_fuzz_address_SOURCES = %D%/fuzz_address.c $(FUZZ_MAIN)
 %C%_fuzz_address_LDADD = librpc.a libproto.a libbase.a $(GRPC_LIBS) $(PROTOBUF_C_LIBS) $(UV_LIBS) \
-  $(FUZZ_LIBS)
+  $(FUZZ_LIBS) -lm
 %C%_fuzz_descriptors_SOURCES = %D%/fuzz_descriptors.c $(FUZZ_MAIN)
 %C%_fuzz_descriptors_LDADD = $(%C%_fuzz_address_LDADD)
 %C%_fuzz_idx_SOURCES = %D%/fuzz_idx.c $(FUZZ_MAIN)
-%C%_fuzz_idx_LDADD = libtrain.a libbase.a $(ZLIB_LIBS) $(FUZZ_LIBS)
+%C%_fuzz_idx_LDADD = libtrain.a libbase.a $(ZLIB_LIBS) $(FUZZ_LIBS) -lm
 %C%_fuzz_model_SOURCES = %D%/fuzz_model.c $(FUZZ_MAIN)
 %C%_fuzz_model_LDADD = libfsdp.a libmodel.a libops.a libyamldoc.a libbase.a $(YAML_LIBS) \
   $(FUZZ_LIBS) -lm
 %C%_fuzz_policy_SOURCES = %D%/fuzz_policy.c $(FUZZ_MAIN)
 %C%_fuzz_policy_LDADD = $(%C%_fuzz_model_LDADD)
 %C%_fuzz_safetensors_SOURCES = %D%/fuzz_safetensors.c $(FUZZ_MAIN)
-%C%_fuzz_safetensors_LDADD = libcheckpoint.a libops.a libbase.a $(JANSSON_LIBS) $(FUZZ_LIBS)
+%C%_fuzz_safetensors_LDADD = libcheckpoint.a libops.a libbase.a $(JANSSON_LIBS) $(FUZZ_LIBS) -lm
 
 FUZZ_SPEC_FILES = %D%/spec_round_trip.c %D%/spec_round_trip.h $(FUZZ_MAIN)
 FUZZ_WRAP_FILE_READ = $(AM_LDFLAGS) -Wl,--wrap=file_read
