@@ -4,11 +4,13 @@ libfsdp_a_SOURCES = \
   %D%/plan.h %D%/plan_internal.h \
   %D%/plan_build.c \
   %D%/plan_dump.c \
+  %D%/plan_estimate.c %D%/plan_estimate.h \
   %D%/plan_hash.c \
   %D%/plan_memory.c \
   %D%/plan_order.c \
   %D%/plan_place.c \
   %D%/plan_schedule.c \
+  %D%/plan_simulate.c \
   %D%/plan_validate.c %D%/plan_validate.h \
   %D%/plan_validate_memory.c \
   %D%/print_tree.c \
@@ -30,6 +32,13 @@ TESTS += tests/unit/test_plan
 tests_unit_test_plan_SOURCES = tests/unit/test_plan.c
 tests_unit_test_plan_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_plan_LDADD = libfsdpfixture.a libfsdp.a libops.a libbase.a $(CHECK_LIBS) -lm
+
+check_PROGRAMS += tests/unit/test_plan_estimate
+TESTS += tests/unit/test_plan_estimate
+tests_unit_test_plan_estimate_SOURCES = tests/unit/test_plan_estimate.c
+tests_unit_test_plan_estimate_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_plan_estimate_LDADD = libfsdpfixture.a libfsdp.a libmodel.a libops.a \
+  libyamldoc.a libbase.a $(YAML_LIBS) $(CHECK_LIBS) -lm
 
 check_PROGRAMS += tests/unit/test_plan_random
 TESTS += tests/unit/test_plan_random

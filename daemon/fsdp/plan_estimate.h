@@ -1,0 +1,68 @@
+/*
+ * How long a step of a plan would take on a device of given rates: an estimate, made to compare
+ * plans with each other and to see what waits for what, not to predict a benchmark.
+ *
+ * An op takes the longer of its arithmetic and its memory traffic (every operand once), plus the
+ * time to start it. A collective over n ranks is a ring: n - 1 steps for an all_gather or a
+ * reduce_scatter, 2 (n - 1) for an all_reduce, each with the link's latency, and the bytes that a
+ * rank sends over the link's bandwidth; a small all_reduce is a tree if that is faster. A ring that
+ * leaves a host is as slow as its slowest link. Pure functions; any thread.
+ */
+#ifndef FSDPD_FSDP_PLAN_ESTIMATE_H
+#define FSDPD_FSDP_PLAN_ESTIMATE_H
+
+#include "fsdp/plan.h"
+
+struct plan_link {
+    double bandwidth; /* bytes per second, one way, per device */
+    double latency;   /* seconds until a message's first byte arrives */
+};
+
+struct plan_rates {
+    double flops_f32, flops_bf16; /* floating-point operations per second */
+    double memory_bandwidth;      /* bytes per second */
+    double op_seconds;            /* to start an op */
+    struct plan_link batch;       /* from the host's memory to the device's */
+    struct plan_link inside;      /* between two devices of a host */
+    struct plan_link between;     /* between two hosts, per device */
+    int devices_per_host;         /* at least 1 */
+};
+
+/* Of one instruction, in seconds from the step's start. */
+struct plan_timing {
+    double start, seconds;
+    double exposed; /* of a collective: while nothing computes */
+};
+
+struct plan_estimate {
+    double step_seconds;
+    double compute_seconds; /* the compute lane is busy, likewise the others */
+    double communication_seconds;
+    double copy_seconds;
+    double exposed_seconds; /* communication while nothing computes */
+    double flops;           /* of the ops, without the optimizer */
+};
+
+/* Seconds of a collective that sends `bytes` from every rank of a group of `ranks`. */
+double plan_collective_seconds(enum instruction_kind kind, int ranks, uint64_t bytes,
+                               const struct plan_link *link);
+
+/* Fills in `seconds` of each instruction, the rest 0; returns the step's floating-point operations.
+ * `timings` is by instruction. */
+double plan_estimate_instructions(const struct plan *plan, const struct plan_program *program,
+                                  const struct plan_rates *rates, struct plan_timing *timings);
+
+/*
+ * Runs the lanes with the given `seconds`: each instruction starts when the one before it on its
+ * lane and those it waits for are done. Fills in `start` and `exposed`, and the estimate with no
+ * `flops`.
+ */
+void plan_simulate(const struct plan_program *program, struct plan_timing *timings,
+                   struct plan_estimate *estimate);
+
+/* Both. */
+void plan_estimate_program(const struct plan *plan, const struct plan_program *program,
+                           const struct plan_rates *rates, struct plan_timing *timings,
+                           struct plan_estimate *estimate);
+
+#endif
