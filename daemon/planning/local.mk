@@ -1,0 +1,14 @@
+# Plans as a contract: profiles of devices, advice, the plan's message.
+noinst_LIBRARIES += libplanning.a
+libplanning_a_SOURCES = \
+  %D%/profile.c %D%/profile.h
+$(libplanning_a_OBJECTS): $(PROTO_H)
+EXTRA_DIST += docs/profiles.md
+
+if HAVE_CHECK
+check_PROGRAMS += tests/unit/test_profile
+TESTS += tests/unit/test_profile
+tests_unit_test_profile_SOURCES = tests/unit/test_profile.c
+tests_unit_test_profile_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_profile_LDADD = libplanning.a libyamldoc.a libbase.a $(YAML_LIBS) $(CHECK_LIBS) -lm
+endif

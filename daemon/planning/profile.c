@@ -1,0 +1,280 @@
+/* Built-in profiles, and profiles in files; see profile.h. Pure but for reading the file. */
+#include "planning/profile.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "yaml/yaml.h"
+
+/* As the file has them: before efficiency is taken off the rates. */
+struct description {
+    struct profile profile;
+    double efficiency;
+};
+
+/*
+ * What the vendors' data sheets say, one way where they add up both ways; plain f32 arithmetic,
+ * as PyTorch's default for matmul. The efficiency is a rule of thumb. "cpu" is one thread of a
+ * current server processor as our kernels use it, ranks linked by loopback TCP.
+ */
+static const struct description built_in[] = {
+    {.profile = {.name = "cpu",
+                 .here = true,
+                 .rates = {.flops_f32 = 60e9,
+                           .flops_bf16 = 60e9,
+                           .memory_bandwidth = 8e9,
+                           .op_seconds = 5e-6,
+                           .batch = {.bandwidth = 5e9, .latency = 2e-5},
+                           .inside = {.bandwidth = 1.5e9, .latency = 4e-5},
+                           .between = {.bandwidth = 1.25e9, .latency = 5e-5},
+                           .devices_per_host = 64}},
+     .efficiency = 1},
+    {.profile = {.name = "t4",
+                 .memory_bytes = UINT64_C(16000000000),
+                 .rates = {.flops_f32 = 8.1e12,
+                           .flops_bf16 = 8.1e12, /* no bf16 of its own */
+                           .memory_bandwidth = 320e9,
+                           .op_seconds = 5e-6,
+                           .batch = {.bandwidth = 12e9, .latency = 1e-5},
+                           .inside = {.bandwidth = 12e9, .latency = 1e-5},
+                           .between = {.bandwidth = 3e9, .latency = 2e-5},
+                           .devices_per_host = 4}},
+     .efficiency = 0.6},
+    {.profile = {.name = "a100",
+                 .memory_bytes = UINT64_C(80000000000),
+                 .rates = {.flops_f32 = 19.5e12,
+                           .flops_bf16 = 312e12,
+                           .memory_bandwidth = 2.039e12,
+                           .op_seconds = 5e-6,
+                           .batch = {.bandwidth = 25e9, .latency = 1e-5},
+                           .inside = {.bandwidth = 300e9, .latency = 4e-6},
+                           .between = {.bandwidth = 25e9, .latency = 1e-5},
+                           .devices_per_host = 8}},
+     .efficiency = 0.6},
+    {.profile = {.name = "h100",
+                 .memory_bytes = UINT64_C(80000000000),
+                 .rates = {.flops_f32 = 67e12,
+                           .flops_bf16 = 989e12,
+                           .memory_bandwidth = 3.35e12,
+                           .op_seconds = 5e-6,
+                           .batch = {.bandwidth = 50e9, .latency = 1e-5},
+                           .inside = {.bandwidth = 450e9, .latency = 4e-6},
+                           .between = {.bandwidth = 50e9, .latency = 1e-5},
+                           .devices_per_host = 8}},
+     .efficiency = 0.6},
+    {.profile = {.name = "h200",
+                 .memory_bytes = UINT64_C(141000000000),
+                 .rates = {.flops_f32 = 67e12,
+                           .flops_bf16 = 989e12,
+                           .memory_bandwidth = 4.8e12,
+                           .op_seconds = 5e-6,
+                           .batch = {.bandwidth = 50e9, .latency = 1e-5},
+                           .inside = {.bandwidth = 450e9, .latency = 4e-6},
+                           .between = {.bandwidth = 50e9, .latency = 1e-5},
+                           .devices_per_host = 8}},
+     .efficiency = 0.6},
+};
+enum { BUILT_IN_COUNT = sizeof built_in / sizeof built_in[0] };
+
+const char *profile_name(int index)
+{
+    return index >= 0 && index < BUILT_IN_COUNT ? built_in[index].profile.name : NULL;
+}
+
+static void finish(const struct description *description, struct profile *profile)
+{
+    *profile = description->profile;
+    profile->rates.flops_f32 *= description->efficiency;
+    profile->rates.flops_bf16 *= description->efficiency;
+    profile->rates.memory_bandwidth *= description->efficiency;
+}
+
+/* --- By name --- */
+
+/* `name` is not NUL-terminated. */
+static const struct description *find_built_in(const char *name, size_t length)
+{
+    for (int i = 0; i < BUILT_IN_COUNT; i++)
+        if (strlen(built_in[i].profile.name) == length &&
+            strncmp(built_in[i].profile.name, name, length) == 0)
+            return &built_in[i];
+    return NULL;
+}
+
+static status_t unknown(const char *name, size_t length)
+{
+    const char *names[BUILT_IN_COUNT];
+    struct buf known = {0};
+    for (int i = 0; i < BUILT_IN_COUNT; i++) {
+        names[i] = built_in[i].profile.name;
+        buf_printf(&known, "%s%s", i > 0 ? ", " : "", names[i]);
+    }
+    char *word = mem_strndup(name, length < 64 ? length : 64);
+    const char *near = text_nearest(word, names, BUILT_IN_COUNT);
+    status_t status =
+        near != NULL ? status_new(STATUS_INVALID_ARGUMENT,
+                                  "the profile %s is not known; did you mean %s?", word, near)
+                     : status_new(STATUS_INVALID_ARGUMENT,
+                                  "the profile %s is not known; expected one of %s, one of them "
+                                  "with a number of ranks (h200x8), or a file (./my.yaml)",
+                                  word, buf_text(&known));
+    free(word);
+    buf_deinit(&known);
+    return status;
+}
+
+/* Where "x8" starts; the text's length if it ends in no number of ranks. */
+static size_t find_world(const char *text)
+{
+    size_t length = strlen(text), at = length;
+    while (at > 0 && text[at - 1] >= '0' && text[at - 1] <= '9') at--;
+    return at < length && at > 1 && text[at - 1] == 'x' ? at - 1 : length;
+}
+
+static status_t find_by_name(const char *text, struct profile *profile)
+{
+    size_t length = find_world(text);
+    int64_t world = 0;
+    const struct description *found = find_built_in(text, length);
+    if (found == NULL) return unknown(text, length);
+    if (text[length] != '\0' &&
+        (!text_parse_i64(text + length + 1, &world) || world < 1 || world > PROFILE_WORLD_MAX))
+        return status_new(STATUS_INVALID_ARGUMENT, "the profile %.80s: 1 to %d ranks expected",
+                          text, PROFILE_WORLD_MAX);
+    finish(found, profile);
+    profile->world = (int)world;
+    return STATUS_OKAY;
+}
+
+/* --- From a file --- */
+
+static const double RATE_MIN = 1e3, RATE_MAX = 1e18, SECONDS_MAX = 10;
+
+static status_t read_required(const struct yamldoc_node *mapping, const char *key, bool given,
+                              double minimum, double maximum, double *value)
+{
+    struct yamldoc_node *node = yamldoc_get(mapping, key);
+    if (!given) TRY(yamldoc_require(mapping, key, &node));
+    return yamldoc_read_f64(node, minimum, maximum, value);
+}
+
+/* A link as a mapping; what it does not say stays. */
+static status_t read_link(const struct yamldoc_node *node, bool given, struct plan_link *link)
+{
+    static const char *const keys[] = {"bandwidth", "latency"};
+    if (node == NULL) return STATUS_OKAY;
+    TRY(yamldoc_expect_mapping(node, "a link's bandwidth and latency"));
+    TRY(yamldoc_check_keys(node, keys, 2));
+    TRY(read_required(node, "bandwidth", given, RATE_MIN, RATE_MAX, &link->bandwidth));
+    return yamldoc_read_f64(yamldoc_get(node, "latency"), 0, SECONDS_MAX, &link->latency);
+}
+
+static status_t read_flops(const struct yamldoc_node *node, bool given, struct plan_rates *rates)
+{
+    static const char *const keys[] = {"f32", "bf16"};
+    TRY(yamldoc_expect_mapping(node, "floating-point operations per second by type"));
+    TRY(yamldoc_check_keys(node, keys, 2));
+    TRY(read_required(node, "f32", given, RATE_MIN, RATE_MAX, &rates->flops_f32));
+    if (!given) rates->flops_bf16 = rates->flops_f32;
+    return yamldoc_read_f64(yamldoc_get(node, "bf16"), RATE_MIN, RATE_MAX, &rates->flops_bf16);
+}
+
+static status_t read_name(const struct yamldoc_node *root, char name[static 48])
+{
+    const struct yamldoc_node *node = yamldoc_get(root, "name");
+    const char *text = NULL;
+    TRY(yamldoc_read_text(node, "a name", &text));
+    if (text == NULL) return STATUS_OKAY;
+    for (const char *c = text; *c != '\0'; c++)
+        if ((unsigned char)*c < ' ' || (unsigned char)*c > '~' || strlen(text) > 40)
+            return yamldoc_expected(node, "at most 40 printable characters");
+    snprintf(name, 48, "%s", text);
+    return STATUS_OKAY;
+}
+
+/* Without `given`, from a built-in profile, the rates are still missing. */
+static status_t read_rates(const struct yamldoc_node *root, bool given, struct plan_rates *rates)
+{
+    struct yamldoc_node *flops = yamldoc_get(root, "flops"), *link = yamldoc_get(root, "link");
+    if (!given) {
+        TRY(yamldoc_require(root, "flops", &flops));
+        TRY(yamldoc_require(root, "link", &link));
+    }
+    if (flops != NULL) TRY(read_flops(flops, given, rates));
+    TRY(read_required(root, "memory_bandwidth", given, RATE_MIN, RATE_MAX,
+                      &rates->memory_bandwidth));
+    TRY(yamldoc_read_f64(yamldoc_get(root, "op_latency"), 0, SECONDS_MAX, &rates->op_seconds));
+    TRY(read_link(link, given, &rates->inside));
+    if (!given) {
+        rates->between = rates->inside;
+        rates->batch = (struct plan_link){.bandwidth = rates->memory_bandwidth};
+    }
+    TRY(read_link(yamldoc_get(root, "network"), true, &rates->between));
+    return read_link(yamldoc_get(root, "host_link"), true, &rates->batch);
+}
+
+static status_t read_description(const struct yamldoc *document, struct description *description)
+{
+    static const char *const keys[] = {"name",       "like",       "world",
+                                       "memory",     "flops",      "memory_bandwidth",
+                                       "efficiency", "op_latency", "link",
+                                       "network",    "host_link",  "devices_per_host"};
+    const struct yamldoc_node *root = document->root;
+    TRY(yamldoc_expect_mapping(root, "a profile's keys, as docs/profiles.md has them"));
+    TRY(yamldoc_check_keys(root, keys, sizeof keys / sizeof keys[0]));
+    const struct yamldoc_node *like = yamldoc_get(root, "like");
+    bool given = like != NULL;
+    if (given) {
+        const char *names[BUILT_IN_COUNT];
+        int index = 0;
+        for (int i = 0; i < BUILT_IN_COUNT; i++) names[i] = built_in[i].profile.name;
+        TRY(yamldoc_read_choice(like, names, BUILT_IN_COUNT, &index));
+        *description = built_in[index];
+    }
+    struct profile *profile = &description->profile;
+    int64_t world = 0, devices = given ? profile->rates.devices_per_host : PROFILE_WORLD_MAX;
+    double memory = (double)profile->memory_bytes;
+    TRY(read_name(root, profile->name));
+    TRY(yamldoc_read_i64(yamldoc_get(root, "world"), 1, PROFILE_WORLD_MAX, &world));
+    TRY(read_required(root, "memory", given, 1e6, 1e16, &memory));
+    TRY(read_rates(root, given, &profile->rates));
+    TRY(yamldoc_read_f64(yamldoc_get(root, "efficiency"), 0.001, 1, &description->efficiency));
+    TRY(yamldoc_read_i64(yamldoc_get(root, "devices_per_host"), 1, PROFILE_WORLD_MAX, &devices));
+    profile->world = (int)world;
+    profile->memory_bytes = (uint64_t)memory;
+    profile->rates.devices_per_host = (int)devices;
+    return STATUS_OKAY;
+}
+
+status_t profile_parse(const char *text, size_t length, const char *file, struct profile *profile)
+{
+    struct yamldoc *document;
+    TRY(yamldoc_parse(text, length, file, &document));
+    struct description description = {.efficiency = 1};
+    snprintf(description.profile.name, sizeof description.profile.name, "profile");
+    status_t status = read_description(document, &description);
+    yamldoc_free(document);
+    if (status == STATUS_OKAY) finish(&description, profile);
+    return status;
+}
+
+status_t profile_find(const char *text, struct profile *profile)
+{
+    if (strpbrk(text, "/.") == NULL) return find_by_name(text, profile);
+    struct buf content = {0};
+    status_t status = file_read(text, PROFILE_FILE_MAX, &content);
+    if (status_code(status) == STATUS_RESOURCE_EXHAUSTED) {
+        status_free(status);
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: larger than the %d bytes of a profile",
+                          text, PROFILE_FILE_MAX);
+    }
+    TRY(status);
+    status = profile_parse(buf_text(&content), content.length, text, profile);
+    buf_deinit(&content);
+    return status;
+}

@@ -1,0 +1,230 @@
+/* Profiles: the built-in ones, files as documented, and everything that may be wrong with either.
+ */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "planning/profile.h"
+
+static void expect(status_t status)
+{
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+}
+
+START_TEST(names)
+{
+    static const struct {
+        const char *text, *name;
+        int world;
+    } cases[] = {{"cpu", "cpu", 0},           {"cpux2", "cpu", 2},   {"h200", "h200", 0},
+                 {"h200x4096", "h200", 4096}, {"a100x8", "a100", 8}, {"t4x4", "t4", 4},
+                 {"h100x1", "h100", 1}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct profile profile;
+        expect(profile_find(cases[i].text, &profile));
+        ck_assert_str_eq(profile.name, cases[i].name);
+        ck_assert_int_eq(profile.world, cases[i].world);
+        ck_assert(profile.here == (strcmp(cases[i].name, "cpu") == 0));
+        ck_assert(profile.here || profile.memory_bytes > UINT64_C(15000000000));
+        ck_assert(profile.rates.inside.bandwidth >= profile.rates.between.bandwidth);
+    }
+    struct profile h200;
+    expect(profile_find("h200x8", &h200));
+    ck_assert_double_eq_tol(h200.rates.flops_f32, 67e12 * 0.6, 1);
+    ck_assert_int_eq(h200.rates.devices_per_host, 8);
+    ck_assert_ptr_null(profile_name(99));
+    ck_assert_str_eq(profile_name(0), "cpu");
+}
+END_TEST
+
+static const struct {
+    const char *text, *word, *word2;
+} bad_names[] = {
+    {"h20", "h20", "did you mean h200?"},
+    {"h200x", "h200x", "h200"},
+    {"h200x0", "h200x0", "1 to 4096"},
+    {"h200x4097", "h200x4097", "1 to 4096"},
+    {"h200x99999999999999999999", "h200x9", "1 to 4096"},
+    {"h200x-1", "h200x-1", "not known"},
+    {"x8", "x8", "not known"},
+    {"8", "8", "not known"},
+    {"", "not known", "cpu"},
+    {"something-else-entirely", "something-else-entirely", "h200x8"},
+};
+
+START_TEST(names_that_are_refused)
+{
+    struct profile profile = {.world = 77};
+    status_t status = profile_find(bad_names[_i].text, &profile);
+    ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
+    ck_assert_msg(strstr(status_message(status), bad_names[_i].word) != NULL, "%s",
+                  status_message(status));
+    ck_assert_msg(strstr(status_message(status), bad_names[_i].word2) != NULL, "%s",
+                  status_message(status));
+    ck_assert_int_eq(profile.world, 77);
+    status_free(status);
+}
+END_TEST
+
+START_TEST(files)
+{
+    struct profile profile;
+    static const char minimal[] = "memory: 16e9\nflops: {f32: 1e12}\nmemory_bandwidth: 1e11\n"
+                                  "link: {bandwidth: 1e10}\n";
+    expect(profile_parse(minimal, strlen(minimal), "p.yaml", &profile));
+    ck_assert_str_eq(profile.name, "profile");
+    ck_assert_int_eq(profile.world, 0);
+    ck_assert(!profile.here);
+    ck_assert_uint_eq(profile.memory_bytes, UINT64_C(16000000000));
+    ck_assert_double_eq(profile.rates.flops_bf16, 1e12);
+    ck_assert_double_eq(profile.rates.between.bandwidth, 1e10);
+    ck_assert_double_eq(profile.rates.inside.latency, 0);
+    ck_assert_double_eq(profile.rates.batch.bandwidth, 1e11);
+    ck_assert_int_eq(profile.rates.devices_per_host, 4096);
+
+    static const char like[] = "like: a100\nworld: 16\nmemory: 40e9\nlink: {latency: 1e-3}\n"
+                               "efficiency: 0.5\n";
+    expect(profile_parse(like, strlen(like), "p.yaml", &profile));
+    ck_assert_str_eq(profile.name, "a100");
+    ck_assert_int_eq(profile.world, 16);
+    ck_assert_uint_eq(profile.memory_bytes, UINT64_C(40000000000));
+    ck_assert_double_eq(profile.rates.flops_f32, 19.5e12 * 0.5);
+    ck_assert_double_eq(profile.rates.inside.latency, 1e-3);
+    ck_assert_double_eq(profile.rates.inside.bandwidth, 300e9);
+    ck_assert_double_eq(profile.rates.between.bandwidth, 25e9);
+}
+END_TEST
+
+/* The example of docs/profiles.md: the lines after "in YAML" that start with four spaces. */
+START_TEST(documented_example)
+{
+    const char *root = getenv("srcdir");
+    char *path = file_path_join(root != NULL ? root : ".", "docs/profiles.md");
+    struct buf text = {0}, example = {0};
+    expect(file_read(path, 1 << 20, &text));
+    const char *line = strstr(buf_text(&text), "in YAML");
+    ck_assert_ptr_nonnull(line);
+    for (; (line = strchr(line, '\n')) != NULL;) {
+        line++;
+        if (strncmp(line, "    ", 4) == 0) buf_add(&example, line + 4, strcspn(line, "\n") - 3);
+        else if (example.length > 0) break;
+    }
+    struct profile profile;
+    expect(profile_parse(buf_text(&example), example.length, "docs/profiles.md", &profile));
+    ck_assert_str_eq(profile.name, "my-cluster");
+    ck_assert_int_eq(profile.world, 64);
+    ck_assert_int_eq(profile.rates.devices_per_host, 4);
+    ck_assert_double_eq(profile.rates.flops_bf16, 181e12 * 0.5);
+    ck_assert_double_eq(profile.rates.batch.bandwidth, 20e9);
+    /* and every built-in profile is in its table */
+    for (int i = 0; profile_name(i) != NULL; i++) {
+        char *cell = mem_printf("| `%s` |", profile_name(i));
+        ck_assert_msg(strstr(buf_text(&text), cell) != NULL, "%s is not documented", cell);
+        free(cell);
+    }
+    buf_deinit(&example);
+    buf_deinit(&text);
+    free(path);
+}
+END_TEST
+
+#define GOOD "memory: 16e9\nflops: {f32: 1e12}\nmemory_bandwidth: 1e11\n"
+static const struct {
+    const char *text, *place, *word;
+} bad_files[] = {
+    {"", "p.yaml", "empty"},
+    {"- a\n", "p.yaml:1", "expected"},
+    {"a: [b\n", "p.yaml:", ""},
+    {GOOD, "p.yaml:", "link"},
+    {GOOD "link: {}\n", "p.yaml:4", "bandwidth"},
+    {GOOD "link: 1e9\n", "p.yaml:4", "link"},
+    {GOOD "link: {bandwidth: 0}\n", "p.yaml:4", "bandwidth"},
+    {GOOD "link: {bandwidth: -1}\n", "p.yaml:4", "bandwidth"},
+    {GOOD "link: {bandwidth: nan}\n", "p.yaml:4", "nan"},
+    {GOOD "link: {bandwidth: 1e9, latency: -1}\n", "p.yaml:4", "latency"},
+    {GOOD "link: {bandwidth: 1e9, latency: 1e9}\n", "p.yaml:4", "latency"},
+    {GOOD "link: {bandwith: 1e9}\n", "p.yaml:4", "bandwidth"},
+    {GOOD "link: {bandwidth: 1e9}\ncolour: red\n", "p.yaml:5", "colour"},
+    {GOOD "link: {bandwidth: 1e9}\nworld: 0\n", "p.yaml:5", "world"},
+    {GOOD "link: {bandwidth: 1e9}\nworld: 4097\n", "p.yaml:5", "4096"},
+    {GOOD "link: {bandwidth: 1e9}\nworld: 2.5\n", "p.yaml:5", "2.5"},
+    {GOOD "link: {bandwidth: 1e9}\nefficiency: 0\n", "p.yaml:5", "efficiency"},
+    {GOOD "link: {bandwidth: 1e9}\nefficiency: 1.1\n", "p.yaml:5", "efficiency"},
+    {GOOD "link: {bandwidth: 1e9}\ndevices_per_host: 0\n", "p.yaml:5", "devices_per_host"},
+    {GOOD "link: {bandwidth: 1e9}\nop_latency: 11\n", "p.yaml:5", "op_latency"},
+    {GOOD "link: {bandwidth: 1e9}\nhost_link: {}\nnetwork: 3\n", "p.yaml:6", "network"},
+    {GOOD "link: {bandwidth: 1e9}\nname: \"a\\tb\"\n", "p.yaml:5", "printable"},
+    {GOOD "link: {bandwidth: 1e9}\nname: 12345678901234567890123456789012345678901\n", "p.yaml:5",
+     "40"},
+    {GOOD "link: {bandwidth: 1e9}\nmemory: 1e9\n", "p.yaml:5", "memory"},
+    {"memory: 16 GB\n", "p.yaml:1", "16 GB"},
+    {"memory: 1e3\n", "p.yaml:1", "memory"},
+    {"memory: 1e300\n", "p.yaml:1", "memory"},
+    {"memory: 1e9\n", "p.yaml", "flops"},
+    {"memory: 1e9\nflops: {bf16: 1e12}\nlink: {bandwidth: 1e9}\n", "p.yaml:2", "f32"},
+    {"memory: 1e9\nflops: {f64: 1e12}\nlink: {bandwidth: 1e9}\n", "p.yaml:2", "f64"},
+    {"memory: 1e9\nflops: 1e12\nlink: {bandwidth: 1e9}\n", "p.yaml:2", "flops"},
+    {"memory: 1e9\nflops: {f32: 1e12}\nlink: {bandwidth: 1e9}\n", "p.yaml", "memory_bandwidth"},
+    {"like: h2000\n", "p.yaml:1", "h200"},
+    {"like: [h200]\n", "p.yaml:1", "like"},
+    {"like: h200\nmemory:\n", "p.yaml:2", "memory"},
+};
+
+START_TEST(files_that_are_refused)
+{
+    struct profile profile = {.world = 77};
+    const char *text = bad_files[_i].text;
+    status_t status = profile_parse(text, strlen(text), "p.yaml", &profile);
+    ck_assert_msg(status_code(status) == STATUS_INVALID_ARGUMENT, "%s: accepted", text);
+    const char *message = status_message(status);
+    ck_assert_msg(strncmp(message, bad_files[_i].place, strlen(bad_files[_i].place)) == 0, "%s",
+                  message);
+    ck_assert_msg(strstr(message, bad_files[_i].word) != NULL, "%s", message);
+    ck_assert_int_eq(profile.world, 77);
+    status_free(status);
+}
+END_TEST
+
+START_TEST(files_that_cannot_be_read)
+{
+    struct profile profile;
+    status_t status = profile_find("./no-such-profile.yaml", &profile);
+    ck_assert_int_eq(status_code(status), STATUS_NOT_FOUND);
+    status_free(status);
+    char *large = mem_printf("/tmp/fsdpd-profile-%d.yaml", (int)getpid());
+    char *text = mem_alloc(PROFILE_FILE_MAX + 2);
+    memset(text, '#', PROFILE_FILE_MAX + 1);
+    expect(file_write_atomic(large, text, PROFILE_FILE_MAX + 1, 0600));
+    status = profile_find(large, &profile);
+    remove(large);
+    ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
+    status_free(status);
+    free(text);
+    free(large);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("profiles");
+    TCase *tests = tcase_create("profiles");
+    tcase_add_test(tests, names);
+    tcase_add_loop_test(tests, names_that_are_refused, 0,
+                        (int)(sizeof bad_names / sizeof bad_names[0]));
+    tcase_add_test(tests, files);
+    tcase_add_test(tests, documented_example);
+    tcase_add_loop_test(tests, files_that_are_refused, 0,
+                        (int)(sizeof bad_files / sizeof bad_files[0]));
+    tcase_add_test(tests, files_that_cannot_be_read);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
