@@ -24,16 +24,7 @@ static void print_plan(const struct client *client, const Fsdpd__V1__Plan *plan)
         json_add_message(&text, &plan->base, 0);
         buf_add_char(&text, '\n');
     } else {
-        report_tree(plan, &text);
-        buf_add_char(&text, '\n');
-        report_units(plan->units, plan->n_units, client->terminal.out ? client->terminal.width : 0,
-                     &text);
-        buf_add_char(&text, '\n');
-        report_memory(plan, &text);
-        if (client->options.dump) {
-            buf_add_char(&text, '\n');
-            output_clean(&text, plan->dump, true);
-        }
+        report_plan(plan, client->terminal.out ? client->terminal.width : 0, &text);
     }
     output_print(&text);
 }

@@ -101,6 +101,8 @@ int main(int argc, char **argv)
         buf_deinit(&text);
     } else if (options.version) {
         puts(PACKAGE_STRING);
+    } else if (options.role == ROLE_PLAN) {
+        code = plan_role_main(&options.plan);
     } else {
         log_set_level(options.log_level);
         code = options.role == ROLE_WORKER ? worker_main(&options.worker)

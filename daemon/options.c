@@ -14,8 +14,10 @@ enum {
     FOR_BOTH = 1 << ROLE_BOTH,
     FOR_COORDINATOR = 1 << ROLE_COORDINATOR,
     FOR_WORKER = 1 << ROLE_WORKER,
+    FOR_PLAN = 1 << ROLE_PLAN,
     FOR_SERVERS = FOR_BOTH | FOR_COORDINATOR,
-    FOR_ALL = FOR_SERVERS | FOR_WORKER,
+    FOR_DAEMONS = FOR_SERVERS | FOR_WORKER,
+    FOR_ALL = FOR_DAEMONS | FOR_PLAN,
 };
 
 enum { WORKERS_MAX = 256, THREADS_MAX = 1024 };
@@ -121,6 +123,7 @@ static status_t apply_threads(struct options *options, const struct flag *flag, 
         return status_new(STATUS_INVALID_ARGUMENT, "%s: 1 to %d expected, found %s", flag->name,
                           THREADS_MAX, value);
     options->coordinator.worker_threads = options->worker.threads = (int)count;
+    options->plan.threads = (int)count;
     return NULL;
 }
 
@@ -164,7 +167,53 @@ static status_t apply_supervised(struct options *options, const struct flag *fla
     return NULL;
 }
 
+static status_t apply_plan_text(struct options *options, const struct flag *flag, const char *value)
+{
+    struct plan_role_options *plan = &options->plan;
+    if (strcmp(flag->name, "--profile") == 0) {
+        plan->profile = value;
+        return NULL;
+    }
+    MEM_GROW(plan->overrides, plan->override_count, plan->override_capacity);
+    plan->overrides[plan->override_count++] = (struct spec_override){.text = value};
+    return NULL;
+}
+
+static status_t apply_world(struct options *options, const struct flag *flag, const char *value)
+{
+    int64_t world = 0;
+    if (!text_parse_i64(value, &world) || world < 1 || world > SPEC_WORKERS_MAX)
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: 1 to %d expected, found %s", flag->name,
+                          SPEC_WORKERS_MAX, value);
+    options->plan.world = (int)world;
+    return NULL;
+}
+
+static status_t apply_dump(struct options *options, const struct flag *flag, const char *value)
+{
+    (void)flag, (void)value;
+    options->plan.dump = true;
+    return NULL;
+}
+
+static status_t apply_output(struct options *options, const struct flag *flag, const char *value)
+{
+    options->plan.json = strcmp(value, "json") == 0;
+    if (options->plan.json || strcmp(value, "table") == 0) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT, "%s: table or json expected, found %s", flag->name,
+                      value);
+}
+
 static const struct flag flags[] = {
+    {"--profile", "NAME|FILE", FOR_PLAN,
+     "the devices to plan for: cpu, t4, a100, h100,\nh200, one of them with a number of ranks\n"
+     "(h200x8), or a file (cpu)",
+     apply_plan_text},
+    {"--world", "N", FOR_PLAN, "ranks (as the profile says, or the job)", apply_world},
+    {"--set", "KEY=VALUE", FOR_PLAN, "override a key of the job file; may be repeated",
+     apply_plan_text},
+    {"--dump", NULL, FOR_PLAN, "every instruction and buffer of the plan, too", apply_dump},
+    {"--output", "FORMAT", FOR_PLAN, "also -o: table or json (table)", apply_output},
     {"--workers", "cpu:N", FOR_BOTH, "how many local workers to run (cpu:2)", apply_workers},
     {"--device", "DEVICE", FOR_WORKER, "the worker's device (cpu)", apply_device},
     {"--coordinator", "ADDRESS", FOR_WORKER, "the coordinator to attach to (the local socket)",
@@ -180,23 +229,27 @@ static const struct flag flags[] = {
      "where jobs may read data; may be repeated\n(STATE-DIR/data, which is made)", apply_data_root},
     {"--data-root", "DIR", FOR_WORKER, "where jobs may read data; may be repeated (none)",
      apply_data_root},
+    {"--data-root", "DIR", FOR_PLAN, "where to look for the job's data, to count its\nsteps (.)",
+     apply_data_root},
     {"--listen", "ADDRESS", FOR_SERVERS,
      "also listen there: unix:PATH or HOST:PORT;\nmay be repeated", apply_listen},
     {"--insecure-tcp", NULL, FOR_SERVERS,
      "allow --listen HOST:PORT, which is neither\nencrypted nor authenticated", apply_insecure},
-    {"--threads", "N", FOR_ALL, "threads of each worker (its share of the processors)",
+    {"--threads", "N", FOR_DAEMONS, "threads of each worker (its share of the processors)",
      apply_threads},
+    {"--threads", "N", FOR_PLAN, "threads of each rank, on a cpu (1)", apply_threads},
     {"--address", "ADDRESS", FOR_WORKER, "where other workers reach this host (found out)",
      apply_worker_text},
     {"--id", "ID", FOR_WORKER, "the worker's name (HOST/DEVICE)", apply_worker_text},
     {"--supervised", NULL, FOR_WORKER, NULL, apply_supervised},
-    {"--log-level", "LEVEL", FOR_ALL, "debug, info, warning or error (info)", apply_log_level},
+    {"--log-level", "LEVEL", FOR_DAEMONS, "debug, info, warning or error (info)", apply_log_level},
     {"--version", NULL, FOR_ALL, "print the version and exit", apply_version},
     {"--help", NULL, FOR_ALL, "print this and exit", apply_help},
 };
 enum { FLAG_COUNT = sizeof flags / sizeof flags[0] };
 
-static const char *const role_commands[] = {"fsdpd", "fsdpd coordinator", "fsdpd worker"};
+static const char *const role_commands[] = {"fsdpd", "fsdpd coordinator", "fsdpd worker",
+                                            "fsdpd plan"};
 
 static status_t unknown(const char *what, const char *word, const char *const *candidates,
                         size_t count, enum role role)
@@ -213,6 +266,7 @@ static status_t unknown(const char *what, const char *word, const char *const *c
 static const struct flag *find_flag(const char *name, size_t length, enum role role)
 {
     if (length == 2 && strncmp(name, "-h", 2) == 0) return find_flag("--help", 6, role);
+    if (length == 2 && strncmp(name, "-o", 2) == 0) return find_flag("--output", 8, role);
     const struct flag *found = NULL;
     for (int i = 0; i < FLAG_COUNT; i++) {
         if (strlen(flags[i].name) != length || strncmp(flags[i].name, name, length) != 0) continue;
@@ -297,6 +351,18 @@ static status_t default_data_root(struct options *options)
     return status;
 }
 
+static status_t finish_plan(struct options *options)
+{
+    struct plan_role_options *plan = &options->plan;
+    if (plan->job_file == NULL)
+        return status_new(STATUS_INVALID_ARGUMENT, "plan: a job file expected; see %s --help",
+                          role_commands[ROLE_PLAN]);
+    for (; plan->data_root_count < options->coordinator.data_root_count; plan->data_root_count++)
+        plan->data_roots[plan->data_root_count] =
+            options->coordinator.data_roots[plan->data_root_count];
+    return NULL;
+}
+
 status_t options_parse(struct options *options, int argc, char **argv)
 {
     *options = (struct options){
@@ -308,19 +374,25 @@ status_t options_parse(struct options *options, int argc, char **argv)
     };
     int at = 1;
     if (at < argc && argv[at][0] != '-') {
-        static const char *const roles[] = {"coordinator", "worker"};
+        static const char *const roles[] = {"coordinator", "worker", "plan"};
         if (strcmp(argv[at], roles[0]) == 0) options->role = ROLE_COORDINATOR;
         else if (strcmp(argv[at], roles[1]) == 0) options->role = ROLE_WORKER;
-        else return unknown("the role", argv[at], roles, 2, ROLE_BOTH);
+        else if (strcmp(argv[at], roles[2]) == 0) options->role = ROLE_PLAN;
+        else return unknown("the role", argv[at], roles, 3, ROLE_BOTH);
         at++;
     }
     if (options->role == ROLE_BOTH) options->coordinator.local_workers = 2;
     for (; at < argc; at++) {
+        if (argv[at][0] != '-' && options->role == ROLE_PLAN && options->plan.job_file == NULL) {
+            options->plan.job_file = argv[at];
+            continue;
+        }
         if (argv[at][0] != '-')
             return status_new(STATUS_INVALID_ARGUMENT, "an argument too many: %s", argv[at]);
         TRY(parse_flag(options, argc, argv, &at));
         if (options->help || options->version) return NULL;
     }
+    if (options->role == ROLE_PLAN) return finish_plan(options);
     options->coordinator.log_level = options->log_level_name;
     TRY(default_directories(options));
     TRY(default_data_root(options));
@@ -334,6 +406,7 @@ void options_deinit(struct options *options)
 {
     for (int i = 0; i < options->text_count; i++) free(options->texts[i]);
     free(options->texts);
+    free(options->plan.overrides);
     *options = (struct options){0};
 }
 
@@ -344,10 +417,13 @@ void options_describe(enum role role, struct buf *out)
         "from fsdpctl, and local workers that run them.",
         "The coordinator alone: takes jobs and places them on the workers that attach to it.",
         "One worker: attaches to a coordinator and runs what it is given.",
+        "What a job would need, send and take on the devices of a profile, without a daemon and\n"
+        "without the data. Exit code 10: it does not fit.",
     };
-    buf_printf(out, "Usage: %s [FLAGS]\n", role_commands[role]);
+    buf_printf(out, "Usage: %s%s [FLAGS]\n", role_commands[role], role == ROLE_PLAN ? " JOB" : "");
     if (role == ROLE_BOTH)
-        buf_printf(out, "       fsdpd coordinator [FLAGS]\n       fsdpd worker [FLAGS]\n");
+        buf_printf(out, "       fsdpd coordinator [FLAGS]\n       fsdpd worker [FLAGS]\n"
+                        "       fsdpd plan JOB [FLAGS]\n");
     buf_printf(out, "\n%s\n\nFlags (with their defaults):\n", purposes[role]);
     for (int i = 0; i < FLAG_COUNT; i++) {
         const struct flag *flag = &flags[i];
@@ -365,7 +441,7 @@ void options_describe(enum role role, struct buf *out)
     if (role == ROLE_BOTH)
         buf_printf(out,
                    "\nThe first SIGTERM or SIGINT ends running jobs at their next step and then "
-                   "fsdpd;\nthe second ends it at once. \"fsdpd coordinator --help\" and "
-                   "\"fsdpd worker --help\"\nlist the flags of these roles. Jobs are submitted "
-                   "with fsdpctl.\n");
+                   "fsdpd;\nthe second ends it at once. \"fsdpd coordinator --help\",\n"
+                   "\"fsdpd worker --help\" and \"fsdpd plan --help\" list the flags of these "
+                   "roles. Jobs\nare submitted with fsdpctl.\n");
 }

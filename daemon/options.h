@@ -6,12 +6,14 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "coordinator/coordinator.h"
+#include "plan_role.h"
 #include "worker/worker.h"
 
 enum role {
     ROLE_BOTH,        /* fsdpd: a coordinator with local workers */
     ROLE_COORDINATOR, /* fsdpd coordinator */
     ROLE_WORKER,      /* fsdpd worker */
+    ROLE_PLAN,        /* fsdpd plan */
 };
 
 struct options {
@@ -21,6 +23,7 @@ struct options {
     const char *log_level_name; /* NULL if not given */
     struct coordinator_options coordinator;
     struct worker_options worker;
+    struct plan_role_options plan;
     char **texts; /* what the strings above point to, where it is not argv */
     int text_count, text_capacity;
 };

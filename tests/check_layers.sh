@@ -29,7 +29,8 @@ allow daemon/fsdp base ops model fsdp
 allow daemon/runtime base ops kernels model fsdp runtime
 allow daemon/checkpoint base ops model fsdp runtime checkpoint
 allow daemon/train base ops model fsdp kernels runtime checkpoint train
-allow daemon/worker base ops model fsdp runtime checkpoint train rpc spec fsdpd worker
+allow daemon/planning base ops yaml model fsdp runtime train fsdpd planning
+allow daemon/worker base ops model fsdp runtime checkpoint train planning rpc spec fsdpd worker
 allow daemon/coordinator base ops checkpoint rpc spec fsdpd proto coordinator
 allow client base rpc spec print fsdpd proto client
 

@@ -72,6 +72,17 @@ char *text_format_seconds(double seconds, char text[static 32])
     return text;
 }
 
+char *text_format_duration(double seconds, char text[static 32])
+{
+    if (!(seconds > 0)) seconds = 0;
+    if (seconds >= 59.95) return text_format_seconds(seconds, text);
+    const char *unit = seconds >= 0.9995 ? "s" : seconds >= 0.9995e-3 ? "ms" : "us";
+    double value = seconds * (unit[0] == 's' ? 1 : unit[0] == 'm' ? 1e3 : 1e6);
+    int digits = unit[0] == 'u' || value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2;
+    snprintf(text, 32, "%.*f %s", digits, value, unit);
+    return text;
+}
+
 bool text_glob_match(const char *glob, const char *name)
 {
     return fnmatch(glob, name, 0) == 0;

@@ -19,6 +19,9 @@ char *text_format_count(uint64_t count, char text[static 32]);
 /* "41.3s", "2m05s", "3h12m". `text` holds at least 32 bytes; returns it. */
 char *text_format_seconds(double seconds, char text[static 32]);
 
+/* Also short ones: "41.3 s", "1.25 ms", "40 us". `text` holds at least 32 bytes; returns it. */
+char *text_format_duration(double seconds, char text[static 32]);
+
 /* Whether `name` matches the shell pattern `glob` (* ? [...]); '*' crosses dots. */
 bool text_glob_match(const char *glob, const char *name);
 

@@ -1,10 +1,18 @@
 /* Plans as text; see plan_report.h. Pure functions; any thread. */
 #include "print/plan_report.h"
 
+#include <ctype.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
 #include "base/text.h"
 #include "print/table.h"
 
-enum { ELEMENT_BYTES = 4 }; /* parameters are f32 */
+enum {
+    ELEMENT_BYTES = 4,   /* parameters are f32 */
+    SCHEDULE_LINES = 48, /* of a program without --dump */
+};
 
 static void end_line(struct buf *out)
 {
@@ -55,13 +63,10 @@ static void report_communication(const Fsdpd__V1__Plan *plan, struct buf *out)
     buf_add_text(out, plan->n_collectives ? ")\n" : "\n");
 }
 
-void report_memory(const Fsdpd__V1__Plan *plan, struct buf *out)
+/* An older daemon sends the rows of one program only. */
+static void report_plain_memory(const Fsdpd__V1__Plan *plan, struct buf *out)
 {
     static const struct table_column columns[] = {{"MEMORY PER RANK", false}, {"BYTES", true}};
-    char count[32];
-    buf_printf(out, "%s parameters, ", text_format_count(plan->parameters, count));
-    output_clean(out, plan->strategy, false);
-    buf_printf(out, " over %u worker%s\n\n", plan->world, plan->world == 1 ? "" : "s");
     struct table table = {.columns = columns, .column_count = 2};
     for (size_t i = 0; i < plan->n_memory; i++) {
         table_add(&table, plan->memory[i]->name);
@@ -76,5 +81,273 @@ void report_memory(const Fsdpd__V1__Plan *plan, struct buf *out)
         output_clean(out, plan->peak_at, false);
         buf_add_text(out, ".\n");
     }
+}
+
+enum { PROGRAMS_MAX = 4 }; /* columns of a table; there are fewer kinds of steps */
+
+static size_t program_count(const Fsdpd__V1__Plan *plan)
+{
+    return plan->n_programs < PROGRAMS_MAX ? plan->n_programs : PROGRAMS_MAX;
+}
+
+/* A table with a column for each program. The titles must live as long as it. */
+static void start_programs(struct table *table, struct table_column columns[1 + PROGRAMS_MAX],
+                           char *titles[PROGRAMS_MAX], const Fsdpd__V1__Plan *plan,
+                           const char *title)
+{
+    size_t count = program_count(plan);
+    columns[0] = (struct table_column){title, false};
+    for (size_t k = 0; k < count; k++) {
+        struct buf text = {0};
+        output_clean(&text, plan->programs[k]->name, false);
+        titles[k] = buf_take(&text);
+        for (char *c = titles[k]; *c != '\0'; c++) *c = (char)toupper((unsigned char)*c);
+        columns[1 + k] = (struct table_column){titles[k], true};
+    }
+    *table = (struct table){.columns = columns, .column_count = 1 + (int)count};
+}
+
+static void end_programs(struct table *table, char *titles[PROGRAMS_MAX], struct buf *out)
+{
+    int count = table->column_count - 1;
+    table_print(table, 0, 0, out);
+    table_deinit(table);
+    for (int k = 0; k < count; k++) free(titles[k]);
+}
+
+static const Fsdpd__V1__MemoryClass *find_class(const Fsdpd__V1__PlanProgram *program,
+                                                const char *name)
+{
+    for (size_t i = 0; i < program->n_memory; i++)
+        if (strcmp(program->memory[i]->name, name) == 0) return program->memory[i];
+    return NULL;
+}
+
+/* A row for every class of any program, in the order of the first that has it. */
+static void add_classes(struct table *table, const Fsdpd__V1__Plan *plan)
+{
+    size_t count = program_count(plan);
+    for (size_t k = 0; k < count; k++) {
+        const Fsdpd__V1__PlanProgram *program = plan->programs[k];
+        for (size_t i = 0; i < program->n_memory; i++) {
+            const char *name = program->memory[i]->name;
+            bool seen = false;
+            for (size_t before = 0; before < k && !seen; before++)
+                seen = find_class(plan->programs[before], name) != NULL;
+            if (seen) continue;
+            table_add(table, name);
+            for (size_t column = 0; column < count; column++) {
+                const Fsdpd__V1__MemoryClass *found = find_class(plan->programs[column], name);
+                table_add_bytes(table, found != NULL ? found->bytes : 0);
+            }
+        }
+    }
+}
+
+/* What is allocated, how much of the device that is, and which program decides. */
+static void report_allocated(const Fsdpd__V1__Plan *plan, struct buf *out)
+{
+    char bytes[32];
+    buf_printf(out, "Allocated: %s per rank", text_format_bytes(plan->peak_bytes, bytes));
+    if (plan->device_memory_bytes > 0)
+        buf_printf(out, ", %.2g%% of %s",
+                   100.0 * (double)plan->peak_bytes / (double)plan->device_memory_bytes,
+                   text_format_bytes(plan->device_memory_bytes, bytes));
+    buf_add_text(out, ".");
+    const Fsdpd__V1__PlanProgram *train = plan->programs[0];
+    if (plan->peak_bytes > train->bytes) {
+        buf_printf(out, " Training alone needs %s: evaluation decides.",
+                   text_format_bytes(train->bytes, bytes));
+    }
+    buf_add_char(out, '\n');
+    for (size_t k = 0; k < plan->n_programs; k++) {
+        buf_add_text(out, "Peak of ");
+        output_clean(out, plan->programs[k]->name, false);
+        buf_add_text(out, ": instruction ");
+        output_clean(out, plan->programs[k]->peak_at, false);
+        buf_add_text(out, ".\n");
+    }
+}
+
+void report_memory(const Fsdpd__V1__Plan *plan, struct buf *out)
+{
+    char count[32];
+    buf_printf(out, "%s parameters, ", text_format_count(plan->parameters, count));
+    output_clean(out, plan->strategy, false);
+    buf_printf(out, " over %u worker%s\n\n", plan->world, plan->world == 1 ? "" : "s");
+    if (plan->n_programs == 0) {
+        report_plain_memory(plan, out);
+    } else {
+        struct table_column columns[1 + PROGRAMS_MAX];
+        char *titles[PROGRAMS_MAX];
+        struct table table;
+        start_programs(&table, columns, titles, plan, "MEMORY PER RANK");
+        add_classes(&table, plan);
+        table_add(&table, "in all");
+        for (size_t k = 0; k < program_count(plan); k++)
+            table_add_bytes(&table, plan->programs[k]->bytes);
+        end_programs(&table, titles, out);
+        report_allocated(plan, out);
+    }
     report_communication(plan, out);
+}
+
+/* --- Times --- */
+
+static void table_add_duration(struct table *table, double seconds)
+{
+    char text[32];
+    table_add(table, seconds > 0 ? text_format_duration(seconds, text) : "-");
+}
+
+static void add_estimate_row(struct table *table, const Fsdpd__V1__Plan *plan, const char *name,
+                             size_t offset)
+{
+    table_add(table, name);
+    for (size_t k = 0; k < program_count(plan); k++) {
+        const Fsdpd__V1__Estimate *estimate = plan->programs[k]->estimate;
+        double seconds = 0;
+        if (estimate != NULL) memcpy(&seconds, (const char *)estimate + offset, sizeof seconds);
+        table_add_duration(table, seconds);
+    }
+}
+
+static void report_collectives(const Fsdpd__V1__Plan *plan, struct buf *out)
+{
+    static const struct table_column columns[] = {{"COLLECTIVE", false}, {"STEP", false},
+                                                  {"COUNT", true},       {"SENT", true},
+                                                  {"TAKES", true},       {"EXPOSED", true}};
+    struct table table = {.columns = columns, .column_count = 6};
+    for (size_t k = 0; k < plan->n_programs; k++) {
+        const Fsdpd__V1__PlanProgram *program = plan->programs[k];
+        for (size_t i = 0; i < program->n_collectives; i++) {
+            const Fsdpd__V1__Collective *collective = program->collectives[i];
+            table_add(&table, collective->kind);
+            table_add(&table, program->name);
+            table_add_count(&table, collective->count);
+            table_add_bytes(&table, collective->bytes);
+            table_add_duration(&table, collective->seconds);
+            table_add_duration(&table, collective->exposed_seconds);
+        }
+    }
+    if (table.cell_count > 0) {
+        buf_add_char(out, '\n');
+        table_print(&table, 0, 0, out);
+    }
+    table_deinit(&table);
+}
+
+void report_estimate(const Fsdpd__V1__Plan *plan, struct buf *out)
+{
+    if (plan->n_programs == 0 || plan->programs[0]->estimate == NULL) return;
+    struct table_column columns[1 + PROGRAMS_MAX];
+    char *titles[PROGRAMS_MAX], count[32];
+    struct table table;
+    struct buf title = {0};
+    buf_add_text(&title, "ESTIMATE FOR ");
+    output_clean(&title, plan->device, false);
+    start_programs(&table, columns, titles, plan, buf_text(&title));
+    add_estimate_row(&table, plan, "step", offsetof(Fsdpd__V1__Estimate, step_seconds));
+    add_estimate_row(&table, plan, "compute", offsetof(Fsdpd__V1__Estimate, compute_seconds));
+    add_estimate_row(&table, plan, "communication",
+                     offsetof(Fsdpd__V1__Estimate, communication_seconds));
+    add_estimate_row(&table, plan, "of that exposed",
+                     offsetof(Fsdpd__V1__Estimate, exposed_seconds));
+    table_add(&table, "samples/s, all ranks");
+    for (size_t k = 0; k < program_count(plan); k++) {
+        const Fsdpd__V1__Estimate *estimate = plan->programs[k]->estimate;
+        double rate = estimate != NULL && estimate->samples_per_second < 1e18
+                          ? estimate->samples_per_second
+                          : 0;
+        table_add(&table, text_format_count((uint64_t)rate, count));
+    }
+    end_programs(&table, titles, out);
+    buf_deinit(&title);
+    report_collectives(plan, out);
+    if (plan->steps > 0)
+        buf_printf(out, "\n%s steps, about %s of training.\n",
+                   text_format_count(plan->steps, count),
+                   text_format_duration((double)plan->steps *
+                                            plan->programs[0]->estimate->step_seconds,
+                                        (char[32]){0}));
+}
+
+void report_schedule(const Fsdpd__V1__Plan *plan, size_t limit, struct buf *out)
+{
+    static const struct table_column columns[] = {{"", true},       {"AT", true},
+                                                  {"TAKES", true},  {"LANE", false},
+                                                  {"DOES", false},  {"SENDS", true},
+                                                  {"EXPOSED", true}};
+    for (size_t k = 0; k < plan->n_programs; k++) {
+        const Fsdpd__V1__PlanProgram *program = plan->programs[k];
+        if (program->n_schedule == 0) continue;
+        struct table table = {.columns = columns, .column_count = 7};
+        size_t shown = limit > 0 && program->n_schedule > limit ? limit : program->n_schedule;
+        for (size_t i = 0; i < shown; i++) {
+            const Fsdpd__V1__ScheduleLine *line = program->schedule[i];
+            char at[32];
+            if (line->last > line->first) table_addf(&table, "%u-%u", line->first, line->last);
+            else table_addf(&table, "%u", line->first);
+            table_add(&table, text_format_duration(line->start_seconds, at));
+            table_add_duration(&table, line->seconds);
+            table_add(&table, line->lane);
+            table_addf(&table, "%s %s", line->kind, line->subject);
+            if (line->bytes > 0) table_add_bytes(&table, line->bytes);
+            else table_add(&table, "");
+            if (line->exposed_seconds > 0) table_add_duration(&table, line->exposed_seconds);
+            else table_add(&table, "");
+        }
+        buf_add_text(out, k > 0 ? "\n" : "");
+        output_clean(out, program->name, false);
+        buf_printf(out, ": %u instructions\n", program->instructions);
+        table_print(&table, 0, 2, out);
+        table_deinit(&table);
+        size_t left = program->n_schedule - shown + program->schedule_left_out;
+        if (left > 0) buf_printf(out, "  and %zu more; --dump shows all\n", left);
+    }
+}
+
+void report_advice(const Fsdpd__V1__Plan *plan, struct buf *out)
+{
+    for (size_t i = 0; i < plan->n_advice; i++) {
+        buf_add_text(out, "Advice: ");
+        output_clean(out, plan->advice[i], false);
+        buf_add_text(out, ".\n");
+    }
+    for (size_t i = 0; i < plan->n_notes; i++) {
+        buf_add_text(out, "Note: ");
+        output_clean(out, plan->notes[i], false);
+        buf_add_text(out, ".\n");
+    }
+}
+
+static void add_part(struct buf *out, void (*part)(const Fsdpd__V1__Plan *plan, struct buf *out),
+                     const Fsdpd__V1__Plan *plan)
+{
+    struct buf text = {0};
+    part(plan, &text);
+    if (text.length > 0) {
+        buf_add_char(out, '\n');
+        buf_add(out, text.data, text.length);
+    }
+    buf_deinit(&text);
+}
+
+static void report_compact_schedule(const Fsdpd__V1__Plan *plan, struct buf *out)
+{
+    report_schedule(plan, plan->dump != NULL && plan->dump[0] != '\0' ? 0 : SCHEDULE_LINES, out);
+}
+
+void report_plan(const Fsdpd__V1__Plan *plan, int width, struct buf *out)
+{
+    report_tree(plan, out);
+    buf_add_char(out, '\n');
+    report_units(plan->units, plan->n_units, width, out);
+    add_part(out, report_memory, plan);
+    add_part(out, report_estimate, plan);
+    add_part(out, report_compact_schedule, plan);
+    add_part(out, report_advice, plan);
+    if (plan->dump == NULL || plan->dump[0] == '\0') return;
+    buf_add_char(out, '\n');
+    output_clean(out, plan->dump, true);
 }

@@ -117,7 +117,7 @@ static void plan(struct coordinator *c, struct rpc_call *call, const job_spec *s
     planning->submit = submit;
     planning->id = mem_strdup(id);
     rpc_call_set_user(call, planning);
-    planning->request = planner_ask(c, spec, dump, on_planned, planning, &status);
+    planning->request = planner_ask(c, spec, !submit, dump, on_planned, planning, &status);
     if (planning->request == 0) rpc_call_finish(call, status);
 }
 
@@ -174,6 +174,7 @@ static job_message *copy_brief(const job_message *message)
     if (view.plan != NULL) {
         brief = *view.plan;
         brief.module_tree = brief.dump = (char *)protobuf_c_empty_string;
+        brief.n_programs = 0;
         view.plan = &brief;
     }
     return message_copy(&view);

@@ -11,7 +11,7 @@ enum { PLANS_MAX = 256 };
 struct plan_request {
     uint64_t number;
     job_spec *spec;
-    bool dump;
+    bool details, dump;
     struct worker *worker; /* NULL while none was asked */
     int64_t deadline;
     planner_done *done;
@@ -67,14 +67,15 @@ static void send_order(struct coordinator *c, struct plan_request *request)
     order.request = request->number;
     order.spec = request->spec;
     order.dump = request->dump;
+    order.details = request->details;
     Fsdpd__V1__CoordinatorMessage message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
     message.message_case = FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_PLAN;
     message.plan = &order;
     worker_send(worker, &message);
 }
 
-uint64_t planner_ask(struct coordinator *c, const job_spec *spec, bool dump, planner_done *done,
-                     void *user, status_t *status)
+uint64_t planner_ask(struct coordinator *c, const job_spec *spec, bool details, bool dump,
+                     planner_done *done, void *user, status_t *status)
 {
     if (c->plan_count >= PLANS_MAX) {
         *status =
@@ -84,6 +85,7 @@ uint64_t planner_ask(struct coordinator *c, const job_spec *spec, bool dump, pla
     struct plan_request *request = mem_alloc(sizeof *request);
     request->number = ++c->last_plan_request;
     request->spec = message_copy(spec);
+    request->details = details;
     request->dump = dump;
     request->deadline = coordinator_now() + c->options.limits.plan_wait_ms;
     request->done = done;

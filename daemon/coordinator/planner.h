@@ -18,8 +18,8 @@ typedef void planner_done(void *user, status_t status, const job_spec *spec,
  * a worker the request waits a while for one. Returns a number for planner_forget; 0 with *status
  * if there are too many requests.
  */
-uint64_t planner_ask(struct coordinator *c, const job_spec *spec, bool dump, planner_done *done,
-                     void *user, status_t *status);
+uint64_t planner_ask(struct coordinator *c, const job_spec *spec, bool details, bool dump,
+                     planner_done *done, void *user, status_t *status);
 
 /* `done` of this request will not be called. */
 void planner_forget(struct coordinator *c, uint64_t request);

@@ -25,7 +25,7 @@ static void find_exposed(const struct plan_program *program, struct plan_timing 
             if (compute_end > end) break; /* it may cover the next collective, too */
         }
         timings[i].exposed = timings[i].seconds - covered;
-        if (timings[i].exposed < 0) timings[i].exposed = 0; /* rounding */
+        if (timings[i].exposed < 1e-9 * end) timings[i].exposed = 0; /* rounding */
         estimate->exposed_seconds += timings[i].exposed;
     }
 }

@@ -1,6 +1,9 @@
 # Plans as a contract: profiles of devices, advice, the plan's message.
 noinst_LIBRARIES += libplanning.a
 libplanning_a_SOURCES = \
+  %D%/advice.c %D%/advice.h \
+  %D%/message.c %D%/message.h \
+  %D%/planning.c %D%/planning.h \
   %D%/profile.c %D%/profile.h
 $(libplanning_a_OBJECTS): $(PROTO_H)
 EXTRA_DIST += docs/profiles.md

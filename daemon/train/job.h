@@ -15,7 +15,8 @@ struct train_job {
     const char *model_text; /* the model file */
     size_t model_length;
     const char *model_file; /* for messages */
-    const char *data_dir;   /* resolved, an absolute path below the data root */
+    const char *data_dir;   /* resolved, an absolute path below the data root; NULL: none, which is
+                               enough to plan */
     double normalize_mean, normalize_std;
     uint32_t epochs, batch_size, test_batch_size;
     uint64_t seed;

@@ -46,6 +46,7 @@ static uint64_t count_steps(int64_t samples, int world, uint32_t batch_size)
 static status_t read_sizes(struct train_session *session)
 {
     const struct train_job *job = session->job;
+    if (job->data_dir == NULL && session->headers_only) return NULL;
     TRY(read_sets(session, true, &session->train_set, &session->test_set));
     TRY(check_shape(session, &session->train_set, "training"));
     if (job->evaluate) {

@@ -1,4 +1,4 @@
-/* JobSpec -> train_job, plan -> Plan; see job_message.h. */
+/* JobSpec -> train_job; see job_message.h. */
 #include "worker/job_message.h"
 
 #include <stdlib.h>
@@ -77,8 +77,8 @@ status_t job_settings_init(struct job_settings *settings, const Fsdpd__V1__JobSp
                            const char *id, const struct worker_options *options)
 {
     TRY(spec_validate(spec));
-    char *data_dir;
-    TRY(find_data(spec->data->dir, options, &data_dir));
+    char *data_dir = NULL;
+    if (options != NULL) TRY(find_data(spec->data->dir, options, &data_dir));
     *settings = (struct job_settings){.data_dir = data_dir};
     spec = settings->spec = spec_copy(spec);
     settings->id = mem_strdup(id);
@@ -121,100 +121,4 @@ void job_settings_deinit(struct job_settings *settings)
     free(settings->data_dir);
     free(settings->id);
     *settings = (struct job_settings){0};
-}
-
-/* Messages are filled with malloc'ed memory throughout, so that free_unpacked releases them. */
-
-static Fsdpd__V1__Unit *unit_message_new(const struct unit *unit, const struct plan *plan,
-                                         const struct model *model)
-{
-    Fsdpd__V1__Unit *message = mem_alloc(sizeof *message);
-    fsdpd__v1__unit__init(message);
-    message->name = mem_strdup(unit->name);
-    message->n_modules = (size_t)unit->module_count;
-    message->modules = mem_alloc_array(message->n_modules, sizeof *message->modules);
-    for (int i = 0; i < unit->module_count; i++)
-        message->modules[i] = mem_strdup(model->modules[unit->modules[i]].path);
-    message->parameters = (uint64_t)unit->flat.parameter_elements;
-    message->padded = (uint64_t)unit->flat.padded;
-    bool whole = plan->options.strategy == STRATEGY_NO_SHARD;
-    message->shard_bytes = (uint64_t)(whole ? unit->flat.padded : unit->flat.shard) * 4;
-    return message;
-}
-
-static void add_collectives(Fsdpd__V1__Plan *message, const struct plan_program *program)
-{
-    enum { KINDS = INSTRUCTION_OPTIMIZER + 1 };
-    uint32_t counts[KINDS] = {0};
-    uint64_t bytes[KINDS] = {0};
-    for (int i = 0; i < program->instruction_count; i++) {
-        const struct plan_instruction *instruction = &program->instructions[i];
-        if (instruction->lane != LANE_COMM) continue;
-        counts[instruction->kind]++;
-        bytes[instruction->kind] += instruction->communicated;
-        message->communicated_bytes += instruction->communicated;
-    }
-    message->collectives = mem_alloc_array(KINDS, sizeof *message->collectives);
-    for (int kind = 0; kind < KINDS; kind++) {
-        if (counts[kind] == 0) continue;
-        Fsdpd__V1__Collective *collective = mem_alloc(sizeof *collective);
-        fsdpd__v1__collective__init(collective);
-        collective->kind = mem_strdup(plan_instruction_name((enum instruction_kind)kind));
-        collective->count = counts[kind];
-        collective->bytes = bytes[kind];
-        message->collectives[message->n_collectives++] = collective;
-    }
-}
-
-static void add_memory(Fsdpd__V1__Plan *message, const struct plan *plan)
-{
-    const struct plan_program *program = &plan->train;
-    message->memory = mem_alloc_array(BUFFER_CLASS_COUNT + 1, sizeof *message->memory);
-    uint64_t total = 0;
-    for (int class = 0; class <= BUFFER_CLASS_COUNT; class ++) {
-        /* the last row is what lies between buffers, so that the rows add up to the peak */
-        bool gaps = class == BUFFER_CLASS_COUNT;
-        uint64_t bytes = gaps ? plan->peak_bytes - total : program->class_bytes_at_peak[class];
-        if (bytes == 0) continue;
-        total += bytes;
-        Fsdpd__V1__MemoryClass *row = mem_alloc(sizeof *row);
-        fsdpd__v1__memory_class__init(row);
-        row->name = mem_strdup(gaps ? "alignment and gaps"
-                                    : plan_buffer_class_name((enum buffer_class) class));
-        row->bytes = bytes;
-        message->memory[message->n_memory++] = row;
-    }
-}
-
-static char *describe_peak(const struct plan_program *program)
-{
-    const struct plan_instruction *peak = &program->instructions[program->peak_instruction];
-    const char *what = peak->op >= 0 ? program->graph->ops[peak->op].name : NULL;
-    return mem_printf("%d: %s%s%s", program->peak_instruction, plan_instruction_name(peak->kind),
-                      what ? " " : "", what ? what : "");
-}
-
-Fsdpd__V1__Plan *plan_message_new(const struct train_session *session, bool dump)
-{
-    const struct plan *plan = train_session_plan(session);
-    const struct unit_set *units = train_session_units(session);
-    const struct model *model = train_session_model(session);
-    Fsdpd__V1__Plan *message = mem_alloc(sizeof *message);
-    fsdpd__v1__plan__init(message);
-    message->world = (uint32_t)plan->options.world;
-    message->strategy =
-        mem_strdup(plan->options.strategy == STRATEGY_NO_SHARD ? "no_shard" : "full_shard");
-    message->n_units = (size_t)units->unit_count;
-    message->units = mem_alloc_array(message->n_units, sizeof *message->units);
-    for (int i = 0; i < units->unit_count; i++)
-        message->units[i] = unit_message_new(&units->units[i], plan, model);
-    add_memory(message, plan);
-    message->peak_bytes = plan->peak_bytes;
-    message->peak_at = describe_peak(&plan->train);
-    message->parameters = (uint64_t)model_parameter_elements(model);
-    add_collectives(message, &plan->train);
-    message->module_tree = units_print_tree(units, model);
-    if (dump) message->dump = plan_dump(plan);
-    message->hash = plan->hash;
-    return message;
 }

@@ -1,4 +1,4 @@
-/* Between the API's messages and the plain structs of the layers below. */
+/* From the API's messages to the plain structs of the layers below. */
 #ifndef FSDPD_WORKER_JOB_MESSAGE_H
 #define FSDPD_WORKER_JOB_MESSAGE_H
 
@@ -17,13 +17,11 @@ struct job_settings {
 
 /*
  * Checks `spec` (common/spec), finds its data below one of the data roots, and fills in `settings`.
- * PERMISSION_DENIED for a path outside all roots, NOT_FOUND for one that does not exist.
+ * PERMISSION_DENIED for a path outside all roots, NOT_FOUND for one that does not exist. With NULL
+ * for `options` the job gets no data: enough to plan it.
  */
 status_t job_settings_init(struct job_settings *settings, const Fsdpd__V1__JobSpec *spec,
                            const char *id, const struct worker_options *options) FSDPD_MUST_USE;
 void job_settings_deinit(struct job_settings *settings);
-
-/* The session's plan as a message, to be freed with fsdpd__v1__plan__free_unpacked. */
-Fsdpd__V1__Plan *plan_message_new(const struct train_session *session, bool dump);
 
 #endif

@@ -11,6 +11,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "planning/planning.h"
 #include "worker/attempt.h"
 #include "worker/job_message.h"
 
@@ -90,16 +91,14 @@ static status_t make_plan(struct plan_request *request)
     const struct worker_options *options = request->worker->options;
     struct job_settings settings;
     TRY(job_settings_init(&settings, request->order->spec, "plan", options));
-    struct device *device = NULL;
-    struct train_session *session = NULL;
-    status_t status = device_open(options->device, options->threads, &device);
-    if (status == NULL) status = train_session_new(&settings.job, device, 0, true, &session);
-    if (status == NULL) {
-        request->result->plan = plan_message_new(session, request->order->dump);
-        request->result->steps = train_session_steps(session);
-    }
-    train_session_free(session);
-    device_close(device);
+    struct profile profile;
+    status_t status = profile_find(options->device, &profile);
+    const struct planning_options planning = {.profile = &profile,
+                                              .threads = options->threads,
+                                              .details = request->order->details,
+                                              .dump = request->order->dump};
+    if (status == NULL) status = planning_make(&settings.job, &planning, &request->result->plan);
+    if (status == NULL) request->result->steps = request->result->plan->steps;
     job_settings_deinit(&settings);
     return status;
 }

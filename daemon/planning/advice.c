@@ -1,0 +1,365 @@
+/*
+ * Advice: other settings are planned like the job itself, and those that are better are told, with
+ * by how much. How many are tried depends only on the size of the plan, never on a clock, so the
+ * same job gets the same advice everywhere. No state; any thread.
+ */
+#include "planning/advice.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/text.h"
+
+enum {
+    TRIES_MAX = 48,          /* for a small plan */
+    TRIES_MIN = 2,           /* for a large one */
+    TRIES_WORK = 60000,      /* instructions planned in all */
+    TRIES_IF_UNPLANNED = 24, /* the job's own plan was never made */
+    FITS_MAX = 3,            /* ways to fit that are named */
+};
+
+/* Gains below these are not worth a sentence. */
+static const double GAIN_SECONDS = 0.03, GAIN_BYTES = 0.02, EXPOSED = 0.05;
+
+int advice_tries(int instruction_count)
+{
+    if (instruction_count <= 0) return TRIES_IF_UNPLANNED;
+    int tries = TRIES_WORK / instruction_count;
+    return tries > TRIES_MAX ? TRIES_MAX : tries < TRIES_MIN ? TRIES_MIN : tries;
+}
+
+struct outcome {
+    uint64_t peak, train, evaluate; /* bytes per rank, of the programs by themselves */
+    struct plan_estimate estimate;  /* of a training step */
+    double seconds;
+};
+
+static void judge(const struct advisor *advisor, const struct plan *plan, struct outcome *outcome)
+{
+    struct plan_timing *timings = mem_alloc_array(plan->train.instruction_count, sizeof *timings);
+    plan_estimate_program(plan, &plan->train, &advisor->profile->rates, timings,
+                          &outcome->estimate);
+    free(timings);
+    outcome->seconds = plan_message_round(outcome->estimate.step_seconds);
+    outcome->peak = plan->peak_bytes;
+    outcome->train = plan->state_bytes + plan->train.work_bytes;
+    outcome->evaluate = plan->state_bytes + plan->evaluate.work_bytes;
+}
+
+/* Whether the job can be planned and fits. */
+static bool try_job(struct advisor *advisor, const struct train_job *job, struct outcome *outcome)
+{
+    if (advisor->tries <= 0) return false;
+    advisor->tries--;
+    struct train_session *session = NULL;
+    status_t status = train_session_new(job, advisor->device, 0, true, &session);
+    if (status == NULL)
+        status = plan_check_fits(train_session_plan(session), advisor->memory_bytes);
+    bool fits = status == NULL;
+    if (fits) judge(advisor, train_session_plan(session), outcome);
+    status_free(status);
+    train_session_free(session);
+    return fits;
+}
+
+/* The next smaller of 1, 2, 5, 10, 20, 50, ... */
+static uint64_t round_below(uint64_t value)
+{
+    uint64_t power = 1;
+    while (value > power * 10) power *= 10;
+    if (value > 5 * power) return 5 * power;
+    return value > 2 * power ? 2 * power : power;
+}
+
+/* The size policy that needs least memory for training; 0 if none can be planned. */
+static uint64_t find_policy(struct advisor *advisor, struct train_job *job, uint64_t parameters,
+                            struct outcome *best)
+{
+    uint64_t found = 0;
+    int thresholds = advisor->tries / 2 < 12 ? advisor->tries / 2 : 12;
+    for (uint64_t size = round_below(parameters); thresholds-- > 0; size = round_below(size)) {
+        struct outcome outcome;
+        job->wrap = (struct wrap_policy){.kind = WRAP_SIZE, .min_num_params = size};
+        if (try_job(advisor, job, &outcome) && (found == 0 || outcome.train < best->train)) {
+            found = size;
+            *best = outcome;
+        }
+        if (size <= 1) break;
+    }
+    job->wrap.min_num_params = found;
+    return found;
+}
+
+/* --- Advice for a plan that fits --- */
+
+/* "1.2 ms per step instead of 1.5 ms" */
+static void add_times(struct buf *out, double now, double then)
+{
+    char a[32], b[32];
+    buf_printf(out, "%s per step instead of %s", text_format_duration(then, a),
+               text_format_duration(now, b));
+}
+
+static void add_change(struct buf *out, uint64_t now, uint64_t then)
+{
+    char text[32];
+    if (then > now) buf_printf(out, "%s more memory per rank", text_format_bytes(then - now, text));
+    else if (then < now)
+        buf_printf(out, "%s less memory per rank", text_format_bytes(now - then, text));
+    else buf_add_text(out, "as much memory");
+}
+
+static void advise(Fsdpd__V1__Plan *message, struct buf *text)
+{
+    plan_message_add_advice(message, "%s", buf_text(text));
+    buf_deinit(text);
+}
+
+/* Settings that leave less communication exposed. */
+static void advise_faster(struct advisor *advisor, const struct outcome *now,
+                          Fsdpd__V1__Plan *message)
+{
+    if (now->estimate.exposed_seconds < EXPOSED * now->seconds) return;
+    struct train_job job = *advisor->job;
+    struct outcome then;
+    struct buf text = {0};
+    char a[32], b[32];
+    if (job.strategy != STRATEGY_NO_SHARD && job.backward_prefetch != PREFETCH_PRE) {
+        job.backward_prefetch = PREFETCH_PRE;
+        if (try_job(advisor, &job, &then) && then.seconds < now->seconds * (1 - GAIN_SECONDS)) {
+            buf_add_text(&text, "fsdp.backward_prefetch=pre would take ");
+            add_times(&text, now->seconds, then.seconds);
+            buf_add_text(&text, ", with ");
+            add_change(&text, now->train, then.train);
+            advise(message, &text);
+        }
+        job.backward_prefetch = advisor->job->backward_prefetch;
+    }
+    if (job.strategy == STRATEGY_NO_SHARD) return;
+    job.strategy = STRATEGY_NO_SHARD;
+    if (!try_job(advisor, &job, &then) || then.seconds > now->seconds * (1 - GAIN_SECONDS)) return;
+    if (now->estimate.communication_seconds > now->estimate.compute_seconds)
+        buf_printf(&text, "communication (%s) outweighs compute (%s): ",
+                   text_format_duration(now->estimate.communication_seconds, a),
+                   text_format_duration(now->estimate.compute_seconds, b));
+    buf_add_text(&text, "fsdp.strategy=no_shard would take ");
+    add_times(&text, now->seconds, then.seconds);
+    buf_add_text(&text, ", with ");
+    add_change(&text, now->train, then.train);
+    advise(message, &text);
+}
+
+static const struct unit *largest_unit(const struct unit_set *units)
+{
+    const struct unit *largest = &units->units[0];
+    for (int u = 1; u < units->unit_count; u++)
+        if (units->units[u].flat.parameter_elements > largest->flat.parameter_elements)
+            largest = &units->units[u];
+    return largest;
+}
+
+/* Saved while training; what is allocated may be decided by evaluation. */
+static void add_saved(struct buf *out, const struct outcome *now, const struct outcome *then)
+{
+    char text[32];
+    buf_printf(out, "would save %s per rank in training",
+               text_format_bytes(now->train - then->train, text));
+    if (now->peak - then->peak < now->train - then->train)
+        buf_printf(out, " (%s of what is allocated: evaluation needs more)",
+                   text_format_bytes(now->peak - then->peak, text));
+    buf_add_text(out, ", at ");
+    add_times(out, now->seconds, then->seconds);
+}
+
+/* One unit that holds most of the parameters is most of the memory that is gathered at once. */
+static void advise_smaller_units(struct advisor *advisor, const struct train_session *session,
+                                 const struct outcome *now, Fsdpd__V1__Plan *message)
+{
+    const struct unit_set *units = train_session_units(session);
+    const struct unit *largest = largest_unit(units);
+    uint64_t all = message->parameters, most = (uint64_t)largest->flat.parameter_elements;
+    if (advisor->job->world == 1 || advisor->job->strategy == STRATEGY_NO_SHARD || most * 2 <= all)
+        return;
+    struct train_job job = *advisor->job;
+    struct outcome then;
+    struct buf text = {0};
+    bool root = largest == &units->units[units->unit_count - 1];
+    buf_printf(&text, "%s holds %.0f%% of the parameters%s", largest->name,
+               100.0 * (double)most / (double)all,
+               root && units->unit_count > 1 ? " and stays gathered for most of a step" : "");
+    uint64_t size = find_policy(advisor, &job, all, &then);
+    if (size > 0 && then.train < now->train &&
+        (double)(now->train - then.train) > GAIN_BYTES * (double)now->train &&
+        then.peak <= now->peak) {
+        buf_printf(&text, ": fsdp.wrap.policy=size with min_num_params=%" PRIu64 " ", size);
+        add_saved(&text, now, &then);
+        advise(message, &text);
+        return;
+    }
+    plan_message_add_note(message, "%s, and no size policy would save memory", buf_text(&text));
+    buf_deinit(&text);
+}
+
+static void advise_sharding(struct advisor *advisor, const struct outcome *now,
+                            Fsdpd__V1__Plan *message)
+{
+    if (advisor->job->strategy != STRATEGY_NO_SHARD || advisor->job->world == 1) return;
+    struct train_job job = *advisor->job;
+    struct outcome then;
+    struct buf text = {0};
+    job.strategy = STRATEGY_FULL_SHARD;
+    if (!try_job(advisor, &job, &then) || then.train >= now->train || then.peak > now->peak ||
+        (double)(now->train - then.train) < GAIN_BYTES * (double)now->train)
+        return;
+    buf_add_text(&text, "fsdp.strategy=full_shard ");
+    add_saved(&text, now, &then);
+    advise(message, &text);
+}
+
+/* The largest test batch with which evaluation needs no more than training. */
+static void advise_test_batch(struct advisor *advisor, const struct outcome *now,
+                              Fsdpd__V1__Plan *message)
+{
+    struct train_job job = *advisor->job;
+    if (!job.evaluate || now->evaluate <= now->train) return;
+    char more[32], saved[32];
+    struct outcome then = {.train = 0, .evaluate = 1};
+    double size = (double)job.test_batch_size * (double)now->train / (double)now->evaluate;
+    for (int i = 0; i < 8 && size >= 1 && then.evaluate > then.train; i++, size *= 0.85) {
+        uint32_t step = size >= 100 ? 10 : 1;
+        job.test_batch_size = (uint32_t)size / step * step;
+        if (!try_job(advisor, &job, &then)) return;
+    }
+    text_format_bytes(now->evaluate - now->train, more);
+    if (then.evaluate > then.train || then.peak >= now->peak) {
+        plan_message_add_note(message,
+                              "evaluation needs %s more than training and decides what is "
+                              "allocated",
+                              more);
+        return;
+    }
+    plan_message_add_advice(message,
+                            "evaluation needs %s more than training and decides what is allocated: "
+                            "train.test_batch_size=%" PRIu32 " would save %s per rank",
+                            more, job.test_batch_size,
+                            text_format_bytes(now->peak - then.peak, saved));
+}
+
+void advice_add(struct advisor *advisor, const struct train_session *session,
+                Fsdpd__V1__Plan *message)
+{
+    struct outcome now;
+    judge(advisor, train_session_plan(session), &now);
+    advise_faster(advisor, &now, message);
+    advise_sharding(advisor, &now, message);
+    advise_test_batch(advisor, &now, message);
+    advise_smaller_units(advisor, session, &now, message);
+    if (advisor->tries == 0)
+        plan_message_add_note(message,
+                              "the plan is large, so not all alternatives have been tried");
+}
+
+/* --- A plan that does not fit --- */
+
+struct ways {
+    struct buf *out;
+    int count;
+};
+
+static void add_way(struct ways *ways, const struct outcome *outcome, const char *format, ...)
+    FSDPD_PRINTF(3, 4);
+
+static void add_way(struct ways *ways, const struct outcome *outcome, const char *format, ...)
+{
+    char bytes[32];
+    va_list args;
+    va_start(args, format);
+    status_t text = status_new_v(STATUS_UNKNOWN, format, args);
+    va_end(args);
+    buf_printf(ways->out, "%s%s (%s)", ways->count == 0 ? "; it would fit with " : ", or with ",
+               status_message(text), text_format_bytes(outcome->peak, bytes));
+    status_free(text);
+    ways->count++;
+}
+
+/* Halves `*size` until the job fits. */
+static bool halve(struct advisor *advisor, const struct train_job *job, uint32_t *size,
+                  struct outcome *outcome)
+{
+    int tries = advisor->tries > 20 ? 20 : advisor->tries;
+    while (*size > 1 && tries-- > 0) {
+        *size /= 2;
+        if (try_job(advisor, job, outcome)) return true;
+    }
+    return false;
+}
+
+static void try_batches(struct advisor *advisor, struct ways *ways)
+{
+    struct outcome outcome;
+    struct train_job job = *advisor->job;
+    advisor->tries = TRIES_IF_UNPLANNED;
+    if (job.evaluate && halve(advisor, &job, &job.test_batch_size, &outcome)) {
+        add_way(ways, &outcome, "train.test_batch_size=%" PRIu32, job.test_batch_size);
+        return;
+    }
+    job = *advisor->job;
+    advisor->tries = TRIES_IF_UNPLANNED;
+    if (halve(advisor, &job, &job.batch_size, &outcome)) {
+        add_way(ways, &outcome, "train.batch_size=%" PRIu32, job.batch_size);
+        return;
+    }
+    if (!job.evaluate) return;
+    job = *advisor->job;
+    advisor->tries = TRIES_IF_UNPLANNED;
+    while (job.batch_size > 1 || job.test_batch_size > 1) {
+        if (job.batch_size > 1) job.batch_size /= 2;
+        if (job.test_batch_size > 1) job.test_batch_size /= 2;
+        if (!try_job(advisor, &job, &outcome)) continue;
+        add_way(ways, &outcome, "train.batch_size=%" PRIu32 " and train.test_batch_size=%" PRIu32,
+                job.batch_size, job.test_batch_size);
+        return;
+    }
+}
+
+static uint64_t count_parameters(const struct train_job *job)
+{
+    struct model *model = NULL;
+    status_t status = model_parse(job->model_text, job->model_length, job->model_file, &model);
+    uint64_t count = status == NULL ? (uint64_t)model_parameter_elements(model) : 0;
+    status_free(status);
+    model_free(model);
+    return count;
+}
+
+void advice_what_fits(struct advisor *advisor, struct buf *out)
+{
+    struct ways ways = {.out = out};
+    struct outcome outcome;
+    struct train_job job = *advisor->job;
+    advisor->tries = TRIES_IF_UNPLANNED;
+    bool sharding = job.strategy != STRATEGY_NO_SHARD;
+    if (!sharding && job.world > 1) {
+        job.strategy = STRATEGY_FULL_SHARD;
+        if (try_job(advisor, &job, &outcome)) add_way(&ways, &outcome, "fsdp.strategy=full_shard");
+    }
+    uint64_t size =
+        job.world > 1 ? find_policy(advisor, &job, count_parameters(&job), &outcome) : 0;
+    if (size > 0 && ways.count == 0)
+        add_way(&ways, &outcome, "%sfsdp.wrap.policy=size and fsdp.wrap.min_num_params=%" PRIu64,
+                sharding ? "" : "fsdp.strategy=full_shard, ", size);
+    try_batches(advisor, &ways);
+    job = *advisor->job;
+    advisor->tries = TRIES_IF_UNPLANNED;
+    for (int world = job.world * 2; sharding && ways.count < FITS_MAX && world <= PROFILE_WORLD_MAX;
+         world *= 2) {
+        job.world = world;
+        if (!try_job(advisor, &job, &outcome)) continue;
+        add_way(&ways, &outcome, "workers=%d", world);
+        break;
+    }
+    if (ways.count == 0)
+        buf_add_text(out, "; no other strategy, policy, batch or number of workers that was tried "
+                          "would fit");
+}

@@ -1,0 +1,27 @@
+/* What would be faster or smaller than a plan, or would fit; see advice.c. Internal to this room.
+ */
+#ifndef FSDPD_PLANNING_ADVICE_H
+#define FSDPD_PLANNING_ADVICE_H
+
+#include "base/buf.h"
+#include "planning/message.h"
+
+struct advisor {
+    const struct train_job *job;
+    struct device *device;
+    const struct profile *profile;
+    uint64_t memory_bytes; /* of a device */
+    int tries;             /* plans that may still be made */
+};
+
+/* How many alternatives may be planned for a plan of that many instructions. */
+int advice_tries(int instruction_count);
+
+/* Adds advice to the message of the session's plan. */
+void advice_add(struct advisor *advisor, const struct train_session *session,
+                Fsdpd__V1__Plan *message);
+
+/* For a job that does not fit: "; it would fit with ..." appended to `out`. */
+void advice_what_fits(struct advisor *advisor, struct buf *out);
+
+#endif

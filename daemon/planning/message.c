@@ -1,0 +1,308 @@
+/*
+ * Plan -> message; see message.h. Messages are filled with malloc'ed memory throughout, so that
+ * free_unpacked releases them. Pure functions; any thread.
+ */
+#include "planning/message.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/text.h"
+
+/* Lines of a schedule in a message; further ones are counted. */
+enum { SCHEDULE_MAX = 512 };
+
+double plan_message_round(double value)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.4g", value);
+    return strtod(text, NULL);
+}
+
+static void add_text(char ***texts, size_t *count, const char *format, va_list args)
+{
+    status_t text = status_new_v(STATUS_UNKNOWN, format, args); /* formats and bounds for us */
+    *texts = mem_resize_array(*texts, *count + 1, sizeof **texts);
+    (*texts)[(*count)++] = mem_strdup(status_message(text));
+    status_free(text);
+}
+
+void plan_message_add_note(Fsdpd__V1__Plan *plan, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    add_text(&plan->notes, &plan->n_notes, format, args);
+    va_end(args);
+}
+
+void plan_message_add_advice(Fsdpd__V1__Plan *plan, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    add_text(&plan->advice, &plan->n_advice, format, args);
+    va_end(args);
+}
+
+/* --- Units --- */
+
+static Fsdpd__V1__Unit *unit_message_new(const struct unit *unit, const struct plan *plan,
+                                         const struct model *model)
+{
+    Fsdpd__V1__Unit *message = mem_alloc(sizeof *message);
+    fsdpd__v1__unit__init(message);
+    message->name = mem_strdup(unit->name);
+    message->n_modules = (size_t)unit->module_count;
+    message->modules = mem_alloc_array(message->n_modules, sizeof *message->modules);
+    for (int i = 0; i < unit->module_count; i++)
+        message->modules[i] = mem_strdup(model->modules[unit->modules[i]].path);
+    message->parameters = (uint64_t)unit->flat.parameter_elements;
+    message->padded = (uint64_t)unit->flat.padded;
+    bool whole = plan->options.strategy == STRATEGY_NO_SHARD;
+    message->shard_bytes = (uint64_t)(whole ? unit->flat.padded : unit->flat.shard) * 4;
+    return message;
+}
+
+/* --- Memory --- */
+
+static Fsdpd__V1__MemoryClass *memory_class_new(const char *name, uint64_t bytes)
+{
+    Fsdpd__V1__MemoryClass *row = mem_alloc(sizeof *row);
+    fsdpd__v1__memory_class__init(row);
+    row->name = mem_strdup(name);
+    row->bytes = bytes;
+    return row;
+}
+
+/* What is alive at the program's peak, and the rest of `total`: the rows add up to it. */
+static Fsdpd__V1__MemoryClass **memory_rows(const struct plan_program *program, uint64_t total,
+                                            size_t *count)
+{
+    Fsdpd__V1__MemoryClass **rows = mem_alloc_array(BUFFER_CLASS_COUNT + 1, sizeof *rows);
+    *count = 0;
+    for (int class = 0; class < BUFFER_CLASS_COUNT; class ++) {
+        uint64_t bytes = program->class_bytes_at_peak[class];
+        if (bytes == 0) continue;
+        total -= bytes;
+        rows[(*count)++] =
+            memory_class_new(plan_buffer_class_name((enum buffer_class) class), bytes);
+    }
+    if (total > 0) rows[(*count)++] = memory_class_new("lost to fragments", total);
+    return rows;
+}
+
+static const char *subject(const struct plan *plan, const struct plan_program *program, int i)
+{
+    const struct plan_instruction *it = &program->instructions[i];
+    if (it->op >= 0) return program->graph->ops[it->op].name;
+    return it->unit >= 0 ? plan->units->units[it->unit].name : "";
+}
+
+static char *describe_peak(const struct plan *plan, const struct plan_program *program)
+{
+    int peak = program->peak_instruction;
+    const char *what = subject(plan, program, peak);
+    return mem_printf("%d: %s%s%s", peak, plan_instruction_name(program->instructions[peak].kind),
+                      what[0] != '\0' ? " " : "", what);
+}
+
+/* --- Communication --- */
+
+/* By kind, in the order of their first use. */
+static void add_collectives(Fsdpd__V1__PlanProgram *message, const struct plan_program *program,
+                            const struct plan_timing *timings)
+{
+    for (int i = 0; i < program->instruction_count; i++) {
+        const struct plan_instruction *it = &program->instructions[i];
+        if (it->lane != LANE_COMM) continue;
+        const char *kind = plan_instruction_name(it->kind);
+        size_t k = 0;
+        while (k < message->n_collectives && strcmp(message->collectives[k]->kind, kind) != 0) k++;
+        if (k == message->n_collectives) {
+            message->collectives =
+                mem_resize_array(message->collectives, k + 1, sizeof *message->collectives);
+            message->collectives[k] = mem_alloc(sizeof **message->collectives);
+            fsdpd__v1__collective__init(message->collectives[k]);
+            message->collectives[k]->kind = mem_strdup(kind);
+            message->n_collectives++;
+        }
+        Fsdpd__V1__Collective *collective = message->collectives[k];
+        collective->count++;
+        collective->bytes += it->communicated;
+        collective->seconds += timings[i].seconds;
+        collective->exposed_seconds += timings[i].exposed;
+        message->communicated_bytes += it->communicated;
+    }
+    for (size_t k = 0; k < message->n_collectives; k++) {
+        Fsdpd__V1__Collective *collective = message->collectives[k];
+        collective->seconds = plan_message_round(collective->seconds);
+        collective->exposed_seconds = plan_message_round(collective->exposed_seconds);
+    }
+}
+
+static Fsdpd__V1__Collective *collective_copy(const Fsdpd__V1__Collective *from)
+{
+    Fsdpd__V1__Collective *copy = mem_alloc(sizeof *copy);
+    *copy = *from;
+    copy->kind = mem_strdup(from->kind);
+    return copy;
+}
+
+/* --- Schedule --- */
+
+/* The last of the ops that follow `i` with nothing between them: one line of the schedule. */
+static int last_of_run(const struct plan_program *program, int i)
+{
+    if (program->instructions[i].kind != INSTRUCTION_COMPUTE) return i;
+    int last = i;
+    for (int k = i + 1; k < program->instruction_count; k++) {
+        const struct plan_instruction *it = &program->instructions[k];
+        if (it->kind == INSTRUCTION_FREE) continue;
+        if (it->kind != INSTRUCTION_COMPUTE || it->wait_count > 0) break;
+        last = k;
+    }
+    return last;
+}
+
+static Fsdpd__V1__ScheduleLine *schedule_line_new(const struct plan *plan,
+                                                  const struct plan_program *program,
+                                                  const struct plan_timing *timings, int first,
+                                                  int last)
+{
+    const struct plan_instruction *it = &program->instructions[first];
+    Fsdpd__V1__ScheduleLine *line = mem_alloc(sizeof *line);
+    fsdpd__v1__schedule_line__init(line);
+    line->first = (uint32_t)first;
+    line->last = (uint32_t)last;
+    line->lane = mem_strdup(plan_lane_name(it->lane));
+    line->kind = mem_strdup(plan_instruction_name(it->kind));
+    line->subject = last > first ? mem_printf("%s ... %s", subject(plan, program, first),
+                                              subject(plan, program, last))
+                                 : mem_strdup(subject(plan, program, first));
+    double start = timings[first].start;
+    line->start_seconds = plan_message_round(start);
+    line->seconds = plan_message_round(timings[last].start + timings[last].seconds - start);
+    line->exposed_seconds = plan_message_round(timings[first].exposed);
+    line->bytes = it->communicated;
+    return line;
+}
+
+static void add_schedule(Fsdpd__V1__PlanProgram *message, const struct plan *plan,
+                         const struct plan_program *program, const struct plan_timing *timings)
+{
+    message->schedule = mem_alloc_array(SCHEDULE_MAX, sizeof *message->schedule);
+    for (int i = 0; i < program->instruction_count; i++) {
+        if (program->instructions[i].kind == INSTRUCTION_FREE) continue; /* takes no time */
+        int last = last_of_run(program, i);
+        if (message->n_schedule < SCHEDULE_MAX)
+            message->schedule[message->n_schedule++] =
+                schedule_line_new(plan, program, timings, i, last);
+        else message->schedule_left_out++;
+        i = last;
+    }
+}
+
+/* --- Programs --- */
+
+static Fsdpd__V1__Estimate *estimate_message_new(const struct plan *plan,
+                                                 const struct plan_program *program,
+                                                 const struct plan_estimate *estimate)
+{
+    Fsdpd__V1__Estimate *message = mem_alloc(sizeof *message);
+    fsdpd__v1__estimate__init(message);
+    message->step_seconds = plan_message_round(estimate->step_seconds);
+    message->compute_seconds = plan_message_round(estimate->compute_seconds);
+    message->communication_seconds = plan_message_round(estimate->communication_seconds);
+    message->exposed_seconds = plan_message_round(estimate->exposed_seconds);
+    message->flops = plan_message_round(estimate->flops);
+    const struct graph *graph = program->graph;
+    double samples = (double)graph->values[graph->input].type.dims[0] * plan->options.world;
+    if (estimate->step_seconds > 0)
+        message->samples_per_second = plan_message_round(samples / estimate->step_seconds);
+    return message;
+}
+
+static Fsdpd__V1__PlanProgram *program_message_new(const struct plan *plan,
+                                                   const struct plan_program *program,
+                                                   const char *name,
+                                                   const struct plan_message_options *options)
+{
+    Fsdpd__V1__PlanProgram *message = mem_alloc(sizeof *message);
+    fsdpd__v1__plan_program__init(message);
+    struct plan_timing *timings = mem_alloc_array(program->instruction_count, sizeof *timings);
+    struct plan_estimate estimate;
+    plan_estimate_program(plan, program, &options->profile->rates, timings, &estimate);
+    message->name = mem_strdup(name);
+    message->bytes = plan->state_bytes + program->work_bytes;
+    message->memory = memory_rows(program, message->bytes, &message->n_memory);
+    message->peak_at = describe_peak(plan, program);
+    message->instructions = (uint32_t)program->instruction_count;
+    add_collectives(message, program, timings);
+    message->estimate = estimate_message_new(plan, program, &estimate);
+    if (options->schedule) add_schedule(message, plan, program, timings);
+    free(timings);
+    return message;
+}
+
+static void add_programs(Fsdpd__V1__Plan *message, const struct plan *plan,
+                         const struct plan_message_options *options)
+{
+    const struct plan_program *programs[] = {&plan->train, &plan->evaluate};
+    static const char *const names[] = {"train", "evaluate"};
+    int largest = 0;
+    message->programs = mem_alloc_array(2, sizeof *message->programs);
+    for (int k = 0; k < 2; k++) {
+        if (programs[k]->graph == NULL) continue;
+        message->programs[message->n_programs++] =
+            program_message_new(plan, programs[k], names[k], options);
+        if (programs[k]->work_bytes > programs[largest]->work_bytes) largest = k;
+    }
+    message->memory = memory_rows(programs[largest], plan->peak_bytes, &message->n_memory);
+    message->peak_at = mem_printf("%s, %s", names[largest], message->programs[largest]->peak_at);
+}
+
+/* Each line of the units' notes. */
+static void add_unit_notes(Fsdpd__V1__Plan *message, const char *notes)
+{
+    while (notes != NULL && *notes != '\0') {
+        size_t length = strcspn(notes, "\n");
+        if (length > 0) plan_message_add_note(message, "%.*s", (int)length, notes);
+        notes += length + (notes[length] == '\n');
+    }
+}
+
+Fsdpd__V1__Plan *plan_message_new(const struct train_session *session,
+                                  const struct plan_message_options *options)
+{
+    const struct plan *plan = train_session_plan(session);
+    const struct unit_set *units = train_session_units(session);
+    const struct model *model = train_session_model(session);
+    Fsdpd__V1__Plan *message = mem_alloc(sizeof *message);
+    fsdpd__v1__plan__init(message);
+    message->world = (uint32_t)plan->options.world;
+    message->strategy =
+        mem_strdup(plan->options.strategy == STRATEGY_NO_SHARD ? "no_shard" : "full_shard");
+    message->n_units = (size_t)units->unit_count;
+    message->units = mem_alloc_array(message->n_units, sizeof *message->units);
+    for (int i = 0; i < units->unit_count; i++)
+        message->units[i] = unit_message_new(&units->units[i], plan, model);
+    message->peak_bytes = plan->peak_bytes;
+    message->state_bytes = plan->state_bytes;
+    message->parameters = (uint64_t)model_parameter_elements(model);
+    add_programs(message, plan, options);
+    const Fsdpd__V1__PlanProgram *train = message->programs[0];
+    message->communicated_bytes = train->communicated_bytes;
+    message->n_collectives = train->n_collectives;
+    message->collectives = mem_alloc_array(train->n_collectives, sizeof *message->collectives);
+    for (size_t k = 0; k < train->n_collectives; k++)
+        message->collectives[k] = collective_copy(train->collectives[k]);
+    message->module_tree = units_print_tree(units, model);
+    if (options->dump) message->dump = plan_dump(plan);
+    message->hash = plan->hash;
+    message->steps = train_session_steps(session);
+    message->device = mem_strdup(options->profile->name);
+    message->device_memory_bytes = options->memory_bytes;
+    add_unit_notes(message, units->notes);
+    return message;
+}

@@ -1,0 +1,80 @@
+/* Planning a job for a profile; see planning.h. No state; any thread. */
+#include "planning/planning.h"
+
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/text.h"
+#include "planning/advice.h"
+#include "planning/message.h"
+
+static void add_notes(Fsdpd__V1__Plan *message, const struct train_job *job,
+                      const struct profile *profile)
+{
+    if (!profile->here)
+        plan_message_add_note(message,
+                              "the scratch memory of ops on %s is not known here and counts as 0",
+                              profile->name);
+    if (job->data_dir == NULL)
+        plan_message_add_note(message, "the number of steps is not known without the data");
+}
+
+static status_t does_not_fit(struct advisor *advisor, status_t status)
+{
+    struct buf text = {0};
+    buf_add_text(&text, status_message(status));
+    advice_what_fits(advisor, &text);
+    status_free(status);
+    status = status_new(STATUS_RESOURCE_EXHAUSTED, "%s", buf_text(&text));
+    buf_deinit(&text);
+    return status;
+}
+
+static status_t make(struct advisor *advisor, const struct planning_options *options,
+                     Fsdpd__V1__Plan **plan)
+{
+    struct train_session *session = NULL;
+    status_t status = train_session_new(advisor->job, advisor->device, 0, true, &session);
+    if (status == NULL)
+        status = plan_check_fits(train_session_plan(session), advisor->memory_bytes);
+    if (status != NULL) {
+        train_session_free(session);
+        bool fits = status_code(status) != STATUS_RESOURCE_EXHAUSTED;
+        return fits ? status : does_not_fit(advisor, status);
+    }
+    const struct plan_message_options message = {.profile = advisor->profile,
+                                                 .memory_bytes = advisor->memory_bytes,
+                                                 .schedule = options->details,
+                                                 .dump = options->dump};
+    *plan = plan_message_new(session, &message);
+    add_notes(*plan, advisor->job, advisor->profile);
+    if (options->details) {
+        advisor->tries = advice_tries(train_session_plan(session)->train.instruction_count);
+        advice_add(advisor, session, *plan);
+    }
+    train_session_free(session);
+    return NULL;
+}
+
+status_t planning_make(const struct train_job *job, const struct planning_options *options,
+                       Fsdpd__V1__Plan **plan)
+{
+    struct device *device = NULL;
+    int threads = options->threads > 0 ? options->threads : 1;
+    TRY(device_open(options->profile->here ? "cpu" : "null", threads, &device));
+    struct profile profile = *options->profile;
+    if (profile.here) {
+        profile.rates.flops_f32 *= threads;
+        profile.rates.flops_bf16 *= threads;
+    }
+    struct advisor advisor = {.job = job,
+                              .device = device,
+                              .profile = &profile,
+                              .memory_bytes = profile.memory_bytes > 0
+                                                  ? profile.memory_bytes
+                                                  : device_memory_bytes(device),
+                              .tries = advice_tries(0)};
+    status_t status = make(&advisor, options, plan);
+    device_close(device);
+    return status;
+}

@@ -1,0 +1,27 @@
+/*
+ * A job's plan, judged: what it needs, what its steps would take on the profile's devices, and what
+ * would be better. Nothing is allocated, no data is read but its headers. Alternatives are not
+ * guessed: each one that is named has been planned.
+ */
+#ifndef FSDPD_PLANNING_PLANNING_H
+#define FSDPD_PLANNING_PLANNING_H
+
+#include "fsdpd/v1/control.pb-c.h"
+#include "planning/profile.h"
+#include "train/job.h"
+
+struct planning_options {
+    const struct profile *profile;
+    int threads;  /* per op of a cpu */
+    bool details; /* schedule and advice, too */
+    bool dump;
+};
+
+/*
+ * Plans `job` (without data if it has no data_dir). RESOURCE_EXHAUSTED if the plan does not fit the
+ * device: what, and what would make it fit. Free *plan with fsdpd__v1__plan__free_unpacked.
+ */
+status_t planning_make(const struct train_job *job, const struct planning_options *options,
+                       Fsdpd__V1__Plan **plan) FSDPD_MUST_USE;
+
+#endif
