@@ -25,9 +25,9 @@ struct description {
 static const struct description built_in[] = {
     {.profile = {.name = "cpu",
                  .here = true,
-                 .rates = {.flops_f32 = 60e9,
-                           .flops_bf16 = 60e9,
-                           .memory_bandwidth = 8e9,
+                 .rates = {.flops_f32 = 80e9,
+                           .flops_bf16 = 80e9,
+                           .memory_bandwidth = 12e9,
                            .op_seconds = 5e-6,
                            .batch = {.bandwidth = 5e9, .latency = 2e-5},
                            .inside = {.bandwidth = 1.5e9, .latency = 4e-5},

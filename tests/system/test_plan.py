@@ -1,0 +1,193 @@
+#!/usr/bin/env python3
+"""fsdpd plan, which needs no daemon, and fsdpctl plan, which asks one: the same plan in the same words."""
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(__file__))
+import harness
+
+
+def plan(*arguments, job=harness.JOB, cwd="/"):
+    return subprocess.run([harness.FSDPD, "plan", job, *arguments], text=True, timeout=120, cwd=cwd,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          env={"PATH": os.environ["PATH"]})
+
+
+class Offline(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.mkdtemp(prefix="fsdpd-test-")
+        self.addCleanup(shutil.rmtree, self.directory)
+
+    def json(self, *arguments, **options):
+        result = plan(*arguments, "-o", "json", **options)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual(result.stderr, "")
+        return json.loads(result.stdout)
+
+    def refused(self, code, arguments, *words, **options):
+        result = plan(*arguments, **options)
+        self.assertEqual(result.returncode, code, f"{arguments}: {result.stderr}")
+        self.assertEqual(result.stdout, "")
+        self.assertEqual(len(result.stderr.strip().splitlines()), 1, result.stderr)
+        for word in words:
+            self.assertIn(word, result.stderr)
+
+    def test_text(self):
+        result = plan("--profile", "h200x8")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        for words in ("(fc1): FullyShardedDataParallel(", "1,199,882 parameters", "over 8 workers",
+                      "MEMORY PER RANK", "EVALUATE", "evaluation decides", "ESTIMATE FOR h200",
+                      "of that exposed", "all_gather fc1", "Advice: ", "scratch memory",
+                      "train.test_batch_size="):
+            self.assertIn(words, result.stdout)
+        self.assertNotIn("plan of Net", result.stdout)
+        self.assertIn("plan of Net", plan("--profile", "h200x8", "--dump").stdout)
+
+    def test_numbers_add_up(self):
+        for arguments in (("--profile", "cpux2"), ("--profile", "h200x8"),
+                          ("--profile", "t4", "--world", "3", "--set", "fsdp.strategy=no_shard"),
+                          ("--set", "workers=1"), ("--set", "train.evaluate=false")):
+            answer = self.json(*arguments)
+            self.assertEqual(sum(row["bytes"] for row in answer["memory"]), answer["peak_bytes"])
+            self.assertEqual(max(step["bytes"] for step in answer["programs"]),
+                             answer["peak_bytes"])
+            for step in answer["programs"]:
+                self.assertEqual(sum(row["bytes"] for row in step["memory"]), step["bytes"])
+                sent = sum(line["bytes"] for line in step["schedule"])
+                self.assertEqual(sent, step["communicated_bytes"])
+                self.assertEqual(sum(row["bytes"] for row in step["collectives"]), sent)
+                estimate = step["estimate"]
+                self.assertGreaterEqual(estimate["step_seconds"], estimate["compute_seconds"])
+                self.assertLessEqual(estimate["exposed_seconds"],
+                                     estimate["communication_seconds"])
+                ends = [line["start_seconds"] + line["seconds"] for line in step["schedule"]]
+                self.assertAlmostEqual(max(ends) / estimate["step_seconds"], 1, places=2)
+
+    def test_world(self):
+        self.assertEqual(self.json()["world"], 2)  # the job's
+        self.assertEqual(self.json("--profile", "h200")["world"], 2)
+        self.assertEqual(self.json("--profile", "h200x8")["world"], 8)
+        self.assertEqual(self.json("--profile=h200x8", "--world=3")["world"], 3)
+        self.assertEqual(self.json("--set", "workers=5")["world"], 5)
+
+    def test_a_large_world_takes_less_than_a_second(self):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        answer = self.json("--profile", "h200x4096")
+        taken = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before
+        self.assertEqual(answer["world"], 4096)
+        self.assertLess(taken, 1 if "san" not in harness.BUILD else 20)
+
+    def test_steps_are_counted_where_the_data_is(self):
+        self.assertEqual(self.json()["steps"], 0)
+        data = os.path.join(self.directory, "data/mnist")
+        harness.draw_digits(data, train=640, test=10)
+        settings = ("--set", "train.epochs=3")
+        # 640 samples over 2 ranks in batches of 64
+        self.assertEqual(self.json(*settings, "--data-root", self.directory)["steps"], 15)
+        self.assertEqual(self.json(*settings, cwd=self.directory)["steps"], 15)
+        self.assertEqual(self.json(*settings, "--set", f"data.dir={data}")["steps"], 15)
+        # files that are there but damaged are an error
+        with open(os.path.join(data, "train-images-idx3-ubyte"), "r+b") as file:
+            file.write(b"nonsense")
+        self.refused(1, ("--set", f"data.dir={data}"), "train-images-idx3-ubyte")
+
+    def test_profile_files(self):
+        path = os.path.join(self.directory, "small.yaml")
+        with open(path, "w") as file:
+            file.write("name: small\nlike: t4\nworld: 16\nmemory: 200e6\n")
+        self.refused(10, ("--profile", path), "fc1", "200 MB", "train.test_batch_size=")
+        answer = self.json("--profile", path, "--set", "train.evaluate=false")
+        self.assertEqual((answer["device"], answer["world"]), ("small", 16))
+        self.assertEqual(answer["device_memory_bytes"], 200000000)
+        with open(path, "a") as file:
+            file.write("bandwidth: 3\n")
+        self.refused(2, ("--profile", path), "small.yaml:5", "bandwidth")
+        self.refused(5, ("--profile", path + ".missing"), "missing")
+
+    def test_does_not_fit(self):
+        large = ("--profile", "h200x8", "--set", "train.batch_size=1000000")
+        self.refused(10, large, "GB", "141 GB", "fc1", "it would fit with train.batch_size=")
+        # and what it names does fit
+        result = plan(*large)
+        size = result.stderr.split("train.batch_size=")[1].split()[0]
+        self.assertEqual(plan("--profile", "h200x8", "--set",
+                              f"train.batch_size={size}").returncode, 0)
+
+    def test_advice_holds(self):
+        answer = self.json("--profile", "h200x8")
+        wanted = [text for text in answer["advice"] if "train.test_batch_size=" in text]
+        self.assertEqual(len(wanted), 1, answer["advice"])
+        size = wanted[0].split("train.test_batch_size=")[1].split()[0]
+        better = self.json("--profile", "h200x8", "--set", f"train.test_batch_size={size}")
+        self.assertLess(better["peak_bytes"], answer["peak_bytes"])
+        train, evaluate = better["programs"]
+        self.assertLessEqual(evaluate["bytes"], train["bytes"])
+        # one unit: the policy that is named saves what is promised
+        settings = ("--profile", "h200x8", "--set", "train.evaluate=false")
+        one = self.json(*settings, "--set", "fsdp.wrap.policy=none")
+        wanted = [text for text in one["advice"] if "min_num_params=" in text]
+        self.assertEqual(len(wanted), 1, one["advice"])
+        size = wanted[0].split("min_num_params=")[1].split()[0]
+        many = self.json(*settings, "--set", f"fsdp.wrap.min_num_params={size}")
+        self.assertGreater(len(many["units"]), 1)
+        saved = (one["peak_bytes"] - many["peak_bytes"]) / 1e6
+        self.assertIn(f"{saved:.2f} MB", wanted[0])
+
+    def test_command_line(self):
+        self.refused(2, ("--profile", "h20"), "h20", "h200")
+        self.refused(2, ("--profile", "h200x5000"), "4096")
+        self.refused(2, ("--world", "0"), "--world")
+        self.refused(2, ("--world", "5000"), "4096")
+        self.refused(2, ("--profil", "h200"), "--profile")
+        self.refused(2, ("-o", "xml"), "json", "xml")
+        self.refused(2, ("--workers", "cpu:2"), "--workers", "fsdpd plan")
+        self.refused(2, ("--set", "train.epochz=1"), "epochz", "epochs")
+        self.refused(2, ("another.yaml",), "too many")
+        self.refused(5, (), "missing.yaml", job="/missing.yaml")
+        self.refused(1, ("--set", "fsdp.wrap.min_num_params=100000000"), "min_num_params")
+        result = subprocess.run([harness.FSDPD, "plan"], text=True, capture_output=True)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("job file", result.stderr)
+        result = subprocess.run([harness.FSDPD, "plan", "--help"], text=True, capture_output=True)
+        self.assertEqual(result.returncode, 0)
+        for flag in ("--profile", "--world", "--set", "--dump", "--output", "--data-root"):
+            self.assertIn(flag, result.stdout)
+
+
+class Asked(unittest.TestCase):
+    def test_same_as_a_worker(self):
+        with harness.Daemon(arguments=["--threads", "1"]) as daemon:
+            settings = ["--set", f"data.dir={daemon.data}"]
+            for more in ([], ["--dump"], ["--set", "fsdp.strategy=no_shard"]):
+                asked = daemon.ctl("plan", harness.JOB, *settings, *more, "-o", "json")
+                self.assertEqual(asked.returncode, 0, asked.stderr)
+                offline = plan(*settings, *more, "--profile", "cpu", "-o", "json", "--threads", "1")
+                self.assertEqual(offline.returncode, 0, offline.stderr)
+                pair = [json.loads(text) for text in (asked.stdout, offline.stdout)]
+                for answer in pair:
+                    del answer["device_memory_bytes"]  # what the host has left changes all the time
+                self.assertEqual(*pair)
+            text = daemon.ctl("plan", harness.JOB, *settings).stdout
+            for words in ("MEMORY PER RANK", "ESTIMATE FOR cpu", "Advice: "):
+                self.assertIn(words, text)
+            # a submitted job keeps what its steps need, without the details
+            job = daemon.show(daemon.submit("train.max_steps=1"))
+            self.assertEqual([step["name"] for step in job["plan"]["programs"]],
+                             ["train", "evaluate"])
+            self.assertEqual(job["plan"]["programs"][0]["schedule"], [])
+            self.assertEqual(daemon.json("list")[0]["plan"]["programs"], [])
+            refused = daemon.ctl("plan", harness.JOB, *settings, "--set",
+                                 "train.batch_size=1000000")
+            self.assertEqual(refused.returncode, harness.DOES_NOT_FIT)
+            self.assertIn("it would fit with", refused.stderr)
+
+
+if __name__ == "__main__":
+    harness.main()

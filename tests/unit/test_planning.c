@@ -1,0 +1,199 @@
+/*
+ * The MNIST job planned for eight H200: everything that `fsdpd plan -o json` says, against
+ * tests/golden/plan-mnist-h200x8.json; jobs that do not fit, or need no advice.
+ *
+ * FSDPD_UPDATE_GOLDEN=1 in the environment rewrites the file; read the difference before committing
+ * it. The hash is left out: test_plan_golden has it.
+ */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "planning/planning.h"
+#include "print/json.h"
+#include "print/plan_report.h"
+#include "spec/spec.h"
+#include "worker/job_message.h"
+
+static char *source_path(const char *name)
+{
+    const char *root = getenv("srcdir");
+    return file_path_join(root != NULL ? root : ".", name);
+}
+
+/* The example job with up to two changes, for a profile, without data. */
+static status_t make_plan(const char *profile_text, const char *first, const char *second,
+                          Fsdpd__V1__Plan **plan)
+{
+    const struct spec_override overrides[] = {{.text = first}, {.text = second}};
+    char *path = source_path("examples/mnist/job.yaml");
+    Fsdpd__V1__JobSpec *spec = NULL;
+    struct job_settings settings;
+    struct profile profile;
+    status_t status = spec_read_file(path, overrides, second ? 2 : first ? 1 : 0, &spec);
+    free(path);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    status = profile_find(profile_text, &profile);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    if (profile.world > 0) spec->workers = (uint32_t)profile.world;
+    status = job_settings_init(&settings, spec, "test", NULL);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    const struct planning_options options = {.profile = &profile, .details = true};
+    status = planning_make(&settings.job, &options, plan);
+    job_settings_deinit(&settings);
+    spec_free(spec);
+    return status;
+}
+
+static Fsdpd__V1__Plan *good_plan(const char *profile, const char *first, const char *second)
+{
+    Fsdpd__V1__Plan *plan = NULL;
+    status_t status = make_plan(profile, first, second, &plan);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    return plan;
+}
+
+START_TEST(golden)
+{
+    Fsdpd__V1__Plan *plan = good_plan("h200x8", NULL, NULL);
+    struct buf text = {0}, expected = {0};
+    plan->hash = 0;
+    json_add_message(&text, &plan->base, 0);
+    buf_add_char(&text, '\n');
+    char *path = source_path("tests/golden/plan-mnist-h200x8.json");
+    const char *update = getenv("FSDPD_UPDATE_GOLDEN");
+    status_t status = NULL;
+    if (update != NULL && strcmp(update, "1") == 0)
+        status = file_write_atomic(path, buf_text(&text), text.length, 0644);
+    if (status == NULL) status = file_read(path, 1 << 20, &expected);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    size_t same = 0, line = 1;
+    for (; same < text.length && text.data[same] == expected.data[same]; same++)
+        line += text.data[same] == '\n';
+    ck_assert_msg(text.length == expected.length && same == text.length,
+                  "%s differs from line %zu on; now: %.200s", path, line,
+                  text.data + (same > 60 ? same - 60 : 0));
+    free(path);
+    buf_deinit(&expected);
+    buf_deinit(&text);
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+}
+END_TEST
+
+static bool has(char *const *texts, size_t count, const char *words)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strstr(texts[i], words) != NULL) return true;
+    return false;
+}
+
+START_TEST(advice)
+{
+    static const struct {
+        const char *profile, *first, *second, *words; /* "!...": not this */
+    } cases[] = {
+        {"h200x8", NULL, NULL, "fsdp.strategy=no_shard would take"},
+        {"h200x8", NULL, NULL, "train.test_batch_size="},
+        {"h200x8", "train.evaluate=false", NULL, "!test_batch_size"},
+        {"h200x8", "train.test_batch_size=64", NULL, "!test_batch_size"},
+        {"t4x4", "fsdp.strategy=no_shard", NULL, "fsdp.strategy=full_shard would save"},
+        {"t4x4", "fsdp.wrap.policy=none", NULL, "(root) holds 100% of the parameters: fsdp.wrap"},
+        {"h200x4096", "fsdp.wrap.policy=none", NULL, "outweighs compute"},
+        {"h200x1", NULL, NULL, "!fsdp."},
+        {"h200x8", "fsdp.backward_prefetch=none", "fsdp.wrap.min_num_params=100",
+         "fsdp.backward_prefetch=pre would take"},
+    };
+    Fsdpd__V1__Plan *plan = good_plan(cases[_i].profile, cases[_i].first, cases[_i].second);
+    bool expected = cases[_i].words[0] != '!';
+    const char *words = cases[_i].words + !expected;
+    struct buf all = {0};
+    report_advice(plan, &all);
+    ck_assert_msg(has(plan->advice, plan->n_advice, words) == expected, "%s\n%s", cases[_i].words,
+                  buf_text(&all));
+    buf_deinit(&all);
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+}
+END_TEST
+
+START_TEST(notes)
+{
+    Fsdpd__V1__Plan *plan = good_plan("h200x8", NULL, NULL);
+    ck_assert(has(plan->notes, plan->n_notes, "scratch memory of ops on h200"));
+    ck_assert(has(plan->notes, plan->n_notes, "number of steps is not known"));
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+    plan = good_plan("cpux2", NULL, NULL);
+    ck_assert(!has(plan->notes, plan->n_notes, "scratch memory"));
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+}
+END_TEST
+
+START_TEST(what_does_not_fit)
+{
+    static const struct {
+        const char *profile, *first, *second, *words;
+    } cases[] = {
+        {"t4x8", "train.test_batch_size=1000000", NULL, "fit with train.test_batch_size="},
+        {"t4x8", "train.batch_size=200000", NULL, "fit with train.batch_size="},
+        {"t4x8", "train.batch_size=200000", "train.test_batch_size=1000000",
+         " and train.test_batch_size="},
+        {"t4x8", "train.batch_size=200000", NULL, "largest unit is fc1 with 4.72 MB"},
+    };
+    Fsdpd__V1__Plan *plan = NULL;
+    status_t status = make_plan(cases[_i].profile, cases[_i].first, cases[_i].second, &plan);
+    ck_assert_int_eq(status_code(status), STATUS_RESOURCE_EXHAUSTED);
+    ck_assert_msg(strstr(status_message(status), cases[_i].words) != NULL, "%s",
+                  status_message(status));
+    ck_assert_ptr_null(plan);
+    status_free(status);
+}
+END_TEST
+
+/* The text holds what the message holds. */
+START_TEST(report)
+{
+    Fsdpd__V1__Plan *plan = good_plan("h200x8", NULL, NULL);
+    struct buf text = {0};
+    report_plan(plan, 0, &text);
+    static const char *const words[] = {"UNIT ",          "MEMORY PER RANK ",
+                                        "EVALUATE\n",     "ESTIMATE FOR h200",
+                                        "COLLECTIVE ",    "train: ",
+                                        "all_gather fc1", "Advice: ",
+                                        "Note: "};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++)
+        ck_assert_msg(strstr(buf_text(&text), words[i]) != NULL, "%s is missing", words[i]);
+    buf_clear(&text);
+    report_schedule(plan, 3, &text);
+    ck_assert_ptr_nonnull(strstr(buf_text(&text), "more; --dump shows all\n"));
+    ck_assert_ptr_null(strstr(buf_text(&text), "optimizer"));
+    buf_clear(&text);
+    /* of a daemon that knows nothing of programs */
+    Fsdpd__V1__Plan old = *plan;
+    old.n_programs = old.n_advice = old.n_notes = 0;
+    report_plan(&old, 0, &text);
+    ck_assert_ptr_nonnull(strstr(buf_text(&text), "\npeak "));
+    ck_assert_ptr_null(strstr(buf_text(&text), "ESTIMATE"));
+    buf_deinit(&text);
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("planning");
+    TCase *tests = tcase_create("planning");
+    tcase_set_timeout(tests, 120);
+    tcase_add_test(tests, golden);
+    tcase_add_loop_test(tests, advice, 0, 9);
+    tcase_add_test(tests, notes);
+    tcase_add_loop_test(tests, what_does_not_fit, 0, 4);
+    tcase_add_test(tests, report);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
