@@ -260,7 +260,7 @@ static double estimate_seconds_left(const struct run *run)
     uint64_t evaluations = epochs - run->step / session->epoch_steps;
     double evaluation_ns = (double)run->evaluation_ns;
     if (evaluation_ns <= 0) /* none yet: forward is about a third of a training step */
-        evaluation_ns = step_ns / 3 * (double)session->evaluate_steps * run->job->test_batch_size /
+        evaluation_ns = step_ns / 3 * (double)session->evaluate_steps * session->evaluate_batch /
                         run->job->batch_size;
     return (left + (double)evaluations * evaluation_ns) * 1e-9;
 }
@@ -408,7 +408,7 @@ static status_t carry_out(struct run *run, status_t (*finish)(void *, struct exe
     TRY(publish(run));
     TRY(open_feed(run, &run->train, &session->train_set, job->batch_size, job->shuffle, false));
     if (job->evaluate)
-        TRY(open_feed(run, &run->test, &session->test_set, job->test_batch_size, false, true));
+        TRY(open_feed(run, &run->test, &session->test_set, session->evaluate_batch, false, true));
     if (run->comm != NULL) TRY(lane_open(session->device, LANE_COMM, &run->lane));
     TRY(compare_ranks(run));
     TRY(open_executor(run));

@@ -24,6 +24,7 @@ struct train_session {
 
     uint64_t epoch_steps;    /* training steps per epoch */
     uint64_t evaluate_steps; /* per evaluation */
+    uint32_t evaluate_batch; /* rows per rank and evaluation step */
     uint64_t steps;          /* training steps of the whole run */
 
     _Atomic uint64_t step, memory_peak;

@@ -51,8 +51,13 @@ static status_t read_sizes(struct train_session *session)
     TRY(check_shape(session, &session->train_set, "training"));
     if (job->evaluate) {
         TRY(check_shape(session, &session->test_set, "test"));
+        /* Sums over the test set do not depend on how it is cut, but memory does: a test batch is
+         * taken in pieces no larger than a training batch, so that evaluating never decides a job's
+         * peak. */
+        session->evaluate_batch =
+            job->test_batch_size < job->batch_size ? job->test_batch_size : job->batch_size;
         session->evaluate_steps =
-            count_steps(session->test_set.count, job->world, job->test_batch_size);
+            count_steps(session->test_set.count, job->world, session->evaluate_batch);
     }
     session->epoch_steps = count_steps(session->train_set.count, job->world, job->batch_size);
     session->steps = session->epoch_steps * job->epochs;
@@ -83,7 +88,7 @@ static status_t build_graphs(struct train_session *session)
     TRY(device_lower(session->device, session->train_graph, &session->train_lowered));
     if (!job->evaluate) return NULL;
 
-    const struct graph_options evaluate = {.batch_size = job->test_batch_size,
+    const struct graph_options evaluate = {.batch_size = session->evaluate_batch,
                                            .count_correct = true};
     TRY(graph_build(session->model, &evaluate, &session->evaluate_graph));
     /* Ranks may have unequally many rows in the last step, so a mean over ranks of means would not
