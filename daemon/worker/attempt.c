@@ -311,13 +311,26 @@ static status_t join_and_train(struct attempt *attempt, struct train_session *se
     if (status != NULL && puller != NULL) puller_abort(puller, status_message(status));
     status_t pulled = puller_finish(puller);
     status_t published = publish(attempt, session, NULL, NULL);
+    puller_free(puller); /* not before: an abort may have been reaching into it */
     comm_free(comm);
     return status_first(status, status_first(pulled, published));
+}
+
+static status_t check_assignment(const Fsdpd__V1__Assignment *assignment)
+{
+    if (assignment->rank < assignment->world && assignment->spec != NULL &&
+        assignment->spec->workers == assignment->world)
+        return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "the assignment makes no sense: rank %u of %u, for a job of %u workers",
+                      assignment->rank, assignment->world,
+                      assignment->spec ? assignment->spec->workers : 0);
 }
 
 static status_t set_up_and_train(struct attempt *attempt)
 {
     const Fsdpd__V1__Assignment *assignment = attempt->assignment;
+    TRY(check_assignment(assignment));
     struct job_settings settings;
     TRY(job_settings_init(&settings, assignment->spec, assignment->job, attempt->options));
     struct device *device = NULL;
@@ -369,12 +382,11 @@ struct attempt *attempt_start(struct link *link, struct mailbox *mailbox,
     attempt->rendezvous = (struct rendezvous){rendezvous_set, rendezvous_get, attempt};
     attempt->pull_context = (struct pull_context){
         .link = link,
-        .gate = &attempt->gate,
         .job = attempt->assignment->job,
         .attempt = assignment->attempt,
         .rank = (int)assignment->rank,
         .world = (int)assignment->world,
-        .rendezvous = &attempt->rendezvous,
+        .store = attempt->assignment->store,
         .address = attempt->assignment->address,
         .timeout_ms = assignment->timeout_ms,
     };

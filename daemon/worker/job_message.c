@@ -76,6 +76,7 @@ static enum prefetch prefetch_from_name(const char *name)
 status_t job_settings_init(struct job_settings *settings, const Fsdpd__V1__JobSpec *spec,
                            const char *id, const struct worker_options *options)
 {
+    if (spec == NULL) return status_new(STATUS_INVALID_ARGUMENT, "the job has no spec");
     TRY(spec_validate(spec));
     char *data_dir = NULL;
     if (options != NULL) TRY(find_data(spec->data->dir, options, &data_dir));

@@ -80,6 +80,7 @@ static void on_message(struct rpc_stream *stream, const ProtobufCMessage *base, 
     struct link *link = user;
     const struct link_callbacks *callbacks = &link->callbacks;
     const Fsdpd__V1__CoordinatorMessage *message = (const Fsdpd__V1__CoordinatorMessage *)base;
+    if (link->closing) return; /* it had arrived before; nobody is there any more to act on it */
     switch (message->message_case) {
     case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_WELCOME:
         if (message->welcome->heartbeat_ms > 0)
@@ -103,7 +104,10 @@ static void on_message(struct rpc_stream *stream, const ProtobufCMessage *base, 
 
 static void on_reconnect(uv_timer_t *timer)
 {
-    open_stream(timer->data);
+    struct link *link = timer->data;
+    if (link->callbacks.busy(link->callbacks.user))
+        uv_timer_start(timer, on_reconnect, RECONNECT_MS, 0);
+    else open_stream(link);
 }
 
 static void on_stream_closed(struct rpc_stream *stream, status_t status, void *user)

@@ -20,6 +20,8 @@ struct link_callbacks {
     void (*on_drain)(void *user);
     /* The stream is gone; it is opened again by itself. The callee owns `status`. */
     void (*on_lost)(void *user, status_t status);
+    /* Whether to wait with opening it again: who says hello must be free for an assignment. */
+    bool (*busy)(void *user);
     uint64_t (*step)(void *user); /* for heartbeats */
     void *user;
 };

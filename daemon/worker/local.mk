@@ -8,3 +8,15 @@ libworker_a_SOURCES = \
   %D%/pull.c %D%/pull.h \
   %D%/upload.c \
   %D%/worker.c %D%/worker.h
+
+if HAVE_CHECK
+check_PROGRAMS += tests/unit/test_worker
+TESTS += tests/unit/test_worker
+tests_unit_test_worker_SOURCES = tests/unit/test_worker.c
+tests_unit_test_worker_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_worker_LDADD = libworker.a libtrain.a libcheckpoint.a $(RUNTIME_LIBS) libspec.a \
+  libyamldoc.a librpc.a libproto.a libbase.a $(YAML_LIBS) $(GRPC_LIBS) $(PROTOBUF_C_LIBS) \
+  $(UV_LIBS) $(JANSSON_LIBS) $(ZLIB_LIBS) $(CHECK_LIBS) -lm
+EXTRA_tests_unit_test_worker_DEPENDENCIES = fsdpd-digits$(EXEEXT)
+tests/unit/test_worker-test_worker.$(OBJEXT): proto/generated.stamp
+endif

@@ -17,6 +17,8 @@ struct pull_request {
 
 struct puller {
     const struct pull_context *context;
+    struct gate gate; /* of everything that a pull waits for */
+    struct rendezvous rendezvous;
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -31,7 +33,7 @@ struct puller {
 
 /* The sink on rank 0: bytes go to the coordinator as they come. */
 struct pull_sink {
-    const struct pull_context *context;
+    struct puller *puller;
     uint64_t pull;
     struct upload *upload;
 };
@@ -39,15 +41,30 @@ struct pull_sink {
 static status_t sink_begin(void *user, uint64_t total_size, uint64_t step)
 {
     struct pull_sink *sink = user;
-    const struct pull_context *context = sink->context;
-    return upload_begin(context->link, context->gate, context->job, context->attempt, sink->pull,
-                        total_size, step, &sink->upload);
+    const struct pull_context *context = sink->puller->context;
+    return upload_begin(context->link, &sink->puller->gate, context->job, context->attempt,
+                        sink->pull, total_size, step, &sink->upload);
 }
 
 static status_t sink_write(void *user, const void *bytes, size_t size)
 {
     struct pull_sink *sink = user;
     return upload_write(sink->upload, bytes, size);
+}
+
+static status_t rendezvous_set(void *user, const char *key, const void *value, size_t size)
+{
+    struct puller *puller = user;
+    return link_store_set(puller->context->link, &puller->gate, puller->context->store, key, value,
+                          size);
+}
+
+static status_t rendezvous_get(void *user, const char *key, int64_t timeout_ms, void **value,
+                               size_t *size)
+{
+    struct puller *puller = user;
+    return link_store_get(puller->context->link, &puller->gate, puller->context->store, key,
+                          timeout_ms, value, size);
 }
 
 /* Makes the group of this pull and publishes it, so that puller_abort reaches it. */
@@ -58,7 +75,7 @@ static status_t join_group(struct puller *puller, uint64_t pull, struct comm **c
     if (!context->sharded || context->world == 1) return NULL;
     char *prefix = mem_printf("pull-%llu", (unsigned long long)pull);
     status_t status = comm_gloo_new(context->rank, context->world, context->address, prefix,
-                                    context->rendezvous, context->timeout_ms, comm);
+                                    &puller->rendezvous, context->timeout_ms, comm);
     free(prefix);
     if (status != NULL) return status;
     pthread_mutex_lock(&puller->lock);
@@ -73,7 +90,7 @@ static status_t run_pull(struct puller *puller, const struct pull_request *reque
     const struct pull_context *context = puller->context;
     struct comm *comm;
     TRY(join_group(puller, request->pull, &comm));
-    struct pull_sink sink = {.context = context, .pull = request->pull};
+    struct pull_sink sink = {.puller = puller, .pull = request->pull};
     const struct state_dict_sink callbacks = {sink_begin, sink_write, &sink};
     status_t status = state_dict_stream(request->snapshot, comm, puller->lane, context->job,
                                         context->rank == 0 ? &callbacks : NULL);
@@ -148,6 +165,7 @@ status_t puller_new(const struct pull_context *context, struct puller **out)
 {
     struct puller *puller = mem_alloc(sizeof *puller);
     puller->context = context;
+    puller->rendezvous = (struct rendezvous){rendezvous_set, rendezvous_get, puller};
     puller->last = &puller->first;
     status_t status = open_lane(puller);
     if (status != NULL) {
@@ -184,6 +202,7 @@ void puller_abort(struct puller *puller, const char *why)
     if (puller->aborted == NULL) puller->aborted = mem_strdup(why);
     if (puller->comm != NULL) comm_abort(puller->comm, why);
     pthread_mutex_unlock(&puller->lock);
+    link_close_gate(puller->context->link, &puller->gate, why);
 }
 
 status_t puller_finish(struct puller *puller)
@@ -194,12 +213,17 @@ status_t puller_finish(struct puller *puller)
     pthread_cond_broadcast(&puller->changed);
     pthread_mutex_unlock(&puller->lock);
     pthread_join(puller->thread, NULL);
-    status_t status = puller->final;
+    return puller->final;
+}
+
+void puller_free(struct puller *puller)
+{
+    if (puller == NULL) return;
     lane_close(puller->lane);
     device_close(puller->device);
     pthread_cond_destroy(&puller->changed);
     pthread_mutex_destroy(&puller->lock);
+    gate_deinit(&puller->gate);
     free(puller->aborted);
     free(puller);
-    return status;
 }

@@ -11,12 +11,11 @@
 /* What a pull needs to know of its attempt; must outlive the puller. */
 struct pull_context {
     struct link *link;
-    struct gate *gate; /* of the attempt */
     const char *job;
     uint32_t attempt;
     int rank, world;
     bool sharded; /* units must be gathered */
-    const struct rendezvous *rendezvous;
+    const char *store; /* the attempt's name in the rendezvous store */
     const char *address;
     int64_t timeout_ms;
 };
@@ -28,11 +27,15 @@ status_t puller_new(const struct pull_context *context, struct puller **puller) 
 /* Queues a pull (0: the final state_dict) and takes ownership of `snapshot`. Training thread. */
 void puller_add(struct puller *puller, uint64_t pull, struct snapshot *snapshot);
 
-/* Ends the pull in progress and those queued soon; they fail. From any thread. */
+/* Ends the pull in progress and those queued soon, whatever they wait for; they fail. From any
+ * thread, until puller_free. */
 void puller_abort(struct puller *puller, const char *why);
 
-/* Waits until everything queued is done, then frees. The error is that of the final state_dict
- * (pull 0), if that was asked for and failed. Accepts NULL. */
+/* Waits until everything queued is done; nothing may be added after. The error is that of the final
+ * state_dict (pull 0), if that was asked for and failed. Accepts NULL. */
 status_t puller_finish(struct puller *puller) FSDPD_MUST_USE;
+
+/* After puller_finish, when no thread can reach it any more. Accepts NULL. */
+void puller_free(struct puller *puller);
 
 #endif

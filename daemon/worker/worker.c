@@ -142,6 +142,7 @@ static Fsdpd__V1__PlanOrder *plan_order_copy(const Fsdpd__V1__PlanOrder *order)
 static void on_plan(void *user, const Fsdpd__V1__PlanOrder *order)
 {
     struct worker *worker = user;
+    if (worker->leaving) return;
     struct plan_request *request = mem_alloc(sizeof *request);
     request->work.data = request;
     request->worker = worker;
@@ -202,6 +203,12 @@ static void on_lost(void *user, status_t status)
     log_status(LOG_INFO, "coordinator_unreachable", status);
 }
 
+static bool is_busy(void *user)
+{
+    struct worker *worker = user;
+    return worker->attempt != NULL || worker->leaving;
+}
+
 static uint64_t current_step(void *user)
 {
     struct worker *worker = user;
@@ -249,6 +256,7 @@ static status_t start(struct worker *worker, const char *id)
         .on_order = on_order,
         .on_drain = on_drain,
         .on_lost = on_lost,
+        .busy = is_busy,
         .step = current_step,
         .user = worker,
     };
