@@ -8,6 +8,7 @@ FUZZ_TARGETS = \
   %D%/fuzz_job_message \
   %D%/fuzz_model \
   %D%/fuzz_policy \
+  %D%/fuzz_profile \
   %D%/fuzz_safetensors
 FUZZ_SECONDS = 60
 check_PROGRAMS += $(FUZZ_TARGETS)
@@ -33,6 +34,8 @@ endif
   $(FUZZ_LIBS) -lm
 %C%_fuzz_policy_SOURCES = %D%/fuzz_policy.c $(FUZZ_MAIN)
 %C%_fuzz_policy_LDADD = $(%C%_fuzz_model_LDADD)
+%C%_fuzz_profile_SOURCES = %D%/fuzz_profile.c $(FUZZ_MAIN)
+%C%_fuzz_profile_LDADD = libplanning.a libyamldoc.a libbase.a $(YAML_LIBS) $(FUZZ_LIBS) -lm
 %C%_fuzz_safetensors_SOURCES = %D%/fuzz_safetensors.c $(FUZZ_MAIN)
 %C%_fuzz_safetensors_LDADD = libcheckpoint.a libops.a libbase.a $(JANSSON_LIBS) $(FUZZ_LIBS) -lm
 
