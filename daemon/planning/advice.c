@@ -30,8 +30,8 @@ int advice_tries(int instruction_count)
 }
 
 struct outcome {
-    uint64_t peak, train, evaluate; /* bytes per rank, of the programs by themselves */
-    struct plan_estimate estimate;  /* of a training step */
+    uint64_t peak, train;          /* bytes per rank: allocated, and what training needs of it */
+    struct plan_estimate estimate; /* of a training step */
     double seconds;
 };
 
@@ -44,7 +44,6 @@ static void judge(const struct advisor *advisor, const struct plan *plan, struct
     outcome->seconds = plan_message_round(outcome->estimate.step_seconds);
     outcome->peak = plan->peak_bytes;
     outcome->train = plan->state_bytes + plan->train.work_bytes;
-    outcome->evaluate = plan->state_bytes + plan->evaluate.work_bytes;
 }
 
 /* Whether the job can be planned and fits. */
@@ -217,35 +216,6 @@ static void advise_sharding(struct advisor *advisor, const struct outcome *now,
     advise(message, &text);
 }
 
-/* The largest test batch with which evaluation needs no more than training. */
-static void advise_test_batch(struct advisor *advisor, const struct outcome *now,
-                              Fsdpd__V1__Plan *message)
-{
-    struct train_job job = *advisor->job;
-    if (!job.evaluate || now->evaluate <= now->train) return;
-    char more[32], saved[32];
-    struct outcome then = {.train = 0, .evaluate = 1};
-    double size = (double)job.test_batch_size * (double)now->train / (double)now->evaluate;
-    for (int i = 0; i < 8 && size >= 1 && then.evaluate > then.train; i++, size *= 0.85) {
-        uint32_t step = size >= 100 ? 10 : 1;
-        job.test_batch_size = (uint32_t)size / step * step;
-        if (!try_job(advisor, &job, &then)) return;
-    }
-    text_format_bytes(now->evaluate - now->train, more);
-    if (then.evaluate > then.train || then.peak >= now->peak) {
-        plan_message_add_note(message,
-                              "evaluation needs %s more than training and decides what is "
-                              "allocated",
-                              more);
-        return;
-    }
-    plan_message_add_advice(message,
-                            "evaluation needs %s more than training and decides what is allocated: "
-                            "train.test_batch_size=%" PRIu32 " would save %s per rank",
-                            more, job.test_batch_size,
-                            text_format_bytes(now->peak - then.peak, saved));
-}
-
 void advice_add(struct advisor *advisor, const struct train_session *session,
                 Fsdpd__V1__Plan *message)
 {
@@ -253,7 +223,6 @@ void advice_add(struct advisor *advisor, const struct train_session *session,
     judge(advisor, train_session_plan(session), &now);
     advise_faster(advisor, &now, message);
     advise_sharding(advisor, &now, message);
-    advise_test_batch(advisor, &now, message);
     advise_smaller_units(advisor, session, &now, message);
     if (advisor->tries == 0)
         plan_message_add_note(message,
@@ -283,42 +252,16 @@ static void add_way(struct ways *ways, const struct outcome *outcome, const char
     ways->count++;
 }
 
-/* Halves `*size` until the job fits. */
-static bool halve(struct advisor *advisor, const struct train_job *job, uint32_t *size,
-                  struct outcome *outcome)
-{
-    int tries = advisor->tries > 20 ? 20 : advisor->tries;
-    while (*size > 1 && tries-- > 0) {
-        *size /= 2;
-        if (try_job(advisor, job, outcome)) return true;
-    }
-    return false;
-}
-
 static void try_batches(struct advisor *advisor, struct ways *ways)
 {
     struct outcome outcome;
     struct train_job job = *advisor->job;
-    advisor->tries = TRIES_IF_UNPLANNED;
-    if (job.evaluate && halve(advisor, &job, &job.test_batch_size, &outcome)) {
-        add_way(ways, &outcome, "train.test_batch_size=%" PRIu32, job.test_batch_size);
-        return;
-    }
-    job = *advisor->job;
-    advisor->tries = TRIES_IF_UNPLANNED;
-    if (halve(advisor, &job, &job.batch_size, &outcome)) {
-        add_way(ways, &outcome, "train.batch_size=%" PRIu32, job.batch_size);
-        return;
-    }
-    if (!job.evaluate) return;
-    job = *advisor->job;
-    advisor->tries = TRIES_IF_UNPLANNED;
-    while (job.batch_size > 1 || job.test_batch_size > 1) {
-        if (job.batch_size > 1) job.batch_size /= 2;
-        if (job.test_batch_size > 1) job.test_batch_size /= 2;
+    int tries = TRIES_IF_UNPLANNED;
+    advisor->tries = tries;
+    while (job.batch_size > 1 && tries-- > 0) {
+        job.batch_size /= 2;
         if (!try_job(advisor, &job, &outcome)) continue;
-        add_way(ways, &outcome, "train.batch_size=%" PRIu32 " and train.test_batch_size=%" PRIu32,
-                job.batch_size, job.test_batch_size);
+        add_way(ways, &outcome, "train.batch_size=%" PRIu32, job.batch_size);
         return;
     }
 }

@@ -46,16 +46,15 @@ static uint64_t count_steps(int64_t samples, int world, uint32_t batch_size)
 static status_t read_sizes(struct train_session *session)
 {
     const struct train_job *job = session->job;
+    /* Sums over the test set do not depend on how it is cut, but memory does: a test batch is taken
+     * in pieces no larger than a training batch, so that evaluating never decides a job's peak. */
+    session->evaluate_batch =
+        job->test_batch_size < job->batch_size ? job->test_batch_size : job->batch_size;
     if (job->data_dir == NULL && session->headers_only) return NULL;
     TRY(read_sets(session, true, &session->train_set, &session->test_set));
     TRY(check_shape(session, &session->train_set, "training"));
     if (job->evaluate) {
         TRY(check_shape(session, &session->test_set, "test"));
-        /* Sums over the test set do not depend on how it is cut, but memory does: a test batch is
-         * taken in pieces no larger than a training batch, so that evaluating never decides a job's
-         * peak. */
-        session->evaluate_batch =
-            job->test_batch_size < job->batch_size ? job->test_batch_size : job->batch_size;
         session->evaluate_steps =
             count_steps(session->test_set.count, job->world, session->evaluate_batch);
     }

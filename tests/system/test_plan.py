@@ -43,9 +43,8 @@ class Offline(unittest.TestCase):
         result = plan("--profile", "h200x8")
         self.assertEqual(result.returncode, 0, result.stderr)
         for words in ("(fc1): FullyShardedDataParallel(", "1,199,882 parameters", "over 8 workers",
-                      "MEMORY PER RANK", "EVALUATE", "evaluation decides", "ESTIMATE FOR h200",
-                      "of that exposed", "all_gather fc1", "Advice: ", "scratch memory",
-                      "train.test_batch_size="):
+                      "MEMORY PER RANK", "EVALUATE", "ESTIMATE FOR h200",
+                      "of that exposed", "all_gather fc1", "Advice: fsdp.strategy=no_shard", "scratch memory"):
             self.assertIn(words, result.stdout)
         self.assertNotIn("plan of Net", result.stdout)
         self.assertIn("plan of Net", plan("--profile", "h200x8", "--dump").stdout)
@@ -101,11 +100,11 @@ class Offline(unittest.TestCase):
     def test_profile_files(self):
         path = os.path.join(self.directory, "small.yaml")
         with open(path, "w") as file:
-            file.write("name: small\nlike: t4\nworld: 16\nmemory: 200e6\n")
-        self.refused(10, ("--profile", path), "fc1", "200 MB", "train.test_batch_size=")
-        answer = self.json("--profile", path, "--set", "train.evaluate=false")
+            file.write("name: small\nlike: t4\nworld: 16\nmemory: 30e6\n")
+        self.refused(10, ("--profile", path), "fc1", "30.0 MB", "train.batch_size=")
+        answer = self.json("--profile", path, "--set", "train.batch_size=8")
         self.assertEqual((answer["device"], answer["world"]), ("small", 16))
-        self.assertEqual(answer["device_memory_bytes"], 200000000)
+        self.assertEqual(answer["device_memory_bytes"], 30000000)
         with open(path, "a") as file:
             file.write("bandwidth: 3\n")
         self.refused(2, ("--profile", path), "small.yaml:5", "bandwidth")
@@ -122,13 +121,14 @@ class Offline(unittest.TestCase):
 
     def test_advice_holds(self):
         answer = self.json("--profile", "h200x8")
-        wanted = [text for text in answer["advice"] if "train.test_batch_size=" in text]
+        wanted = [text for text in answer["advice"] if "fsdp.strategy=no_shard" in text]
         self.assertEqual(len(wanted), 1, answer["advice"])
-        size = wanted[0].split("train.test_batch_size=")[1].split()[0]
-        better = self.json("--profile", "h200x8", "--set", f"train.test_batch_size={size}")
-        self.assertLess(better["peak_bytes"], answer["peak_bytes"])
-        train, evaluate = better["programs"]
-        self.assertLessEqual(evaluate["bytes"], train["bytes"])
+        better = self.json("--profile", "h200x8", "--set", "fsdp.strategy=no_shard")
+        seconds = better["programs"][0]["estimate"]["step_seconds"]
+        self.assertIn(f"would take {seconds * 1e6:.0f} us per step", wanted[0])
+        self.assertLess(seconds, answer["programs"][0]["estimate"]["step_seconds"])
+        more = (better["peak_bytes"] - answer["peak_bytes"]) / 1e6
+        self.assertIn(f"{more:.1f} MB more memory", wanted[0])
         # one unit: the policy that is named saves what is promised
         settings = ("--profile", "h200x8", "--set", "train.evaluate=false")
         one = self.json(*settings, "--set", "fsdp.wrap.policy=none")
@@ -175,7 +175,7 @@ class Asked(unittest.TestCase):
                     del answer["device_memory_bytes"]  # what the host has left changes all the time
                 self.assertEqual(*pair)
             text = daemon.ctl("plan", harness.JOB, *settings).stdout
-            for words in ("MEMORY PER RANK", "ESTIMATE FOR cpu", "Advice: "):
+            for words in ("MEMORY PER RANK", "ESTIMATE FOR cpu", " steps, about "):
                 self.assertIn(words, text)
             # a submitted job keeps what its steps need, without the details
             job = daemon.show(daemon.submit("train.max_steps=1"))

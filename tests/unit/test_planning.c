@@ -96,9 +96,7 @@ START_TEST(advice)
         const char *profile, *first, *second, *words; /* "!...": not this */
     } cases[] = {
         {"h200x8", NULL, NULL, "fsdp.strategy=no_shard would take"},
-        {"h200x8", NULL, NULL, "train.test_batch_size="},
-        {"h200x8", "train.evaluate=false", NULL, "!test_batch_size"},
-        {"h200x8", "train.test_batch_size=64", NULL, "!test_batch_size"},
+        {"t4x2", NULL, NULL, "!fsdp.strategy=no_shard"},
         {"t4x4", "fsdp.strategy=no_shard", NULL, "fsdp.strategy=full_shard would save"},
         {"t4x4", "fsdp.wrap.policy=none", NULL, "(root) holds 100% of the parameters: fsdp.wrap"},
         {"h200x4096", "fsdp.wrap.policy=none", NULL, "outweighs compute"},
@@ -135,10 +133,8 @@ START_TEST(what_does_not_fit)
     static const struct {
         const char *profile, *first, *second, *words;
     } cases[] = {
-        {"t4x8", "train.test_batch_size=1000000", NULL, "fit with train.test_batch_size="},
-        {"t4x8", "train.batch_size=200000", NULL, "fit with train.batch_size="},
-        {"t4x8", "train.batch_size=200000", "train.test_batch_size=1000000",
-         " and train.test_batch_size="},
+        {"t4x8", "train.batch_size=200000", NULL, "fit with train.batch_size=25000 ("},
+        {"t4x8", "train.batch_size=200000", "fsdp.strategy=no_shard", "fit with train.batch_size="},
         {"t4x8", "train.batch_size=200000", NULL, "largest unit is fc1 with 4.72 MB"},
     };
     Fsdpd__V1__Plan *plan = NULL;
@@ -186,9 +182,9 @@ int main(void)
     TCase *tests = tcase_create("planning");
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, golden);
-    tcase_add_loop_test(tests, advice, 0, 9);
+    tcase_add_loop_test(tests, advice, 0, 7);
     tcase_add_test(tests, notes);
-    tcase_add_loop_test(tests, what_does_not_fit, 0, 4);
+    tcase_add_loop_test(tests, what_does_not_fit, 0, 3);
     tcase_add_test(tests, report);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
