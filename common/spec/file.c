@@ -283,16 +283,28 @@ static status_t read_units(struct reader *reader, const struct spec_key *key,
     return spec_check_units(wrap->units, wrap->n_units);
 }
 
-static status_t read_globs(const struct spec_key *key, const struct yamldoc_node *node,
-                           struct spec_field field)
+static status_t read_list(const struct spec_key *key, const struct yamldoc_node *node,
+                          struct spec_field field)
 {
     bool list = node->kind == YAMLDOC_SEQUENCE;
     for (int i = 0; list && i < node->item_count; i++) list = is_module(node->items[i]);
     if (!list) return unexpected_node(key, node);
     for (int i = 0; i < node->item_count; i++) spec_field_add_text(field, node->items[i]->text);
     size_t count;
-    char *const *globs = spec_field_texts(field, &count);
-    return spec_check_globs(globs, count);
+    char *const *items = spec_field_texts(field, &count);
+    return spec_check_list(key, items, count);
+}
+
+static void set_default_list(const struct spec_key *key, struct spec_field field)
+{
+    for (const char *item = key->fallback; *item != '\0';) {
+        size_t length = strcspn(item, ",");
+        char *text = mem_strndup(item, length);
+        spec_field_add_text(field, text);
+        free(text);
+        item += length;
+        item += strspn(item, ", ");
+    }
 }
 
 static status_t read_value(struct reader *reader, const struct spec_key *key,
@@ -304,7 +316,8 @@ static status_t read_value(struct reader *reader, const struct spec_key *key,
     case SPEC_NUMBER: return read_number(key, node, field);
     case SPEC_BOOLEAN: return read_boolean(key, node, field);
     case SPEC_UNITS: return read_units(reader, key, node);
-    case SPEC_GLOBS: return read_globs(key, node, field);
+    case SPEC_GLOBS:
+    case SPEC_TYPES: return read_list(key, node, field);
     default: return read_text(reader, key, node, field);
     }
 }
@@ -320,7 +333,8 @@ static void set_default(struct reader *reader, const struct spec_key *key)
         spec_field_set_number(field, value);
         break;
     case SPEC_BOOLEAN: spec_field_set_number(field, strcmp(key->fallback, "true") == 0); break;
-    case SPEC_GLOBS: break; /* an empty list */
+    case SPEC_GLOBS:
+    case SPEC_TYPES: set_default_list(key, field); break;
     default:
         if (key->fallback[0] != '\0') spec_field_set_text(field, key->fallback);
         break;

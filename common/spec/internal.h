@@ -31,7 +31,8 @@ bool spec_key_applies(const struct spec_key *key, const Fsdpd__V1__JobSpec *spec
 /* Checks one value: "expected ..., found ...", without the key. */
 status_t spec_check_number(const struct spec_key *key, double value, const char *found);
 status_t spec_check_text(const struct spec_key *key, const char *text);
-status_t spec_check_globs(char *const *globs, size_t count);
+/* Of a list of patterns or of types. */
+status_t spec_check_list(const struct spec_key *key, char *const *items, size_t count);
 status_t spec_check_units(Fsdpd__V1__WrapUnit *const *units, size_t count);
 
 /* The rules that involve several keys. */

@@ -14,6 +14,8 @@
 #define SGD WITH("optimizer.type", "sgd")
 #define STEP WITH("schedule.type", "step")
 #define SIZE WITH("fsdp.wrap.policy", "size")
+#define TYPE WITH("fsdp.wrap.policy", "type")
+#define MATCH WITH("fsdp.wrap.policy", "match")
 #define UNITS WITH("fsdp.wrap.policy", "units")
 
 /* clang-format off */
@@ -54,9 +56,14 @@ const struct spec_key spec_keys[] = {
     {"schedule.gamma", SPEC_NUMBER, DEFAULT("0.1"), RANGE(0, 10), STEP},
 
     {"fsdp.strategy", SPEC_CHOICE, DEFAULT("full_shard"), CHOICES("full_shard", "no_shard")},
-    {"fsdp.wrap.policy", SPEC_CHOICE, DEFAULT("none"), CHOICES("none", "size", "units")},
+    {"fsdp.wrap.policy", SPEC_CHOICE, DEFAULT("none"),
+     CHOICES("none", "size", "type", "match", "units")},
     {"fsdp.wrap.min_num_params", SPEC_INTEGER, DEFAULT("100000000"), RANGE(1, 1e15),
      UNIT("elements"), SIZE},
+    {"fsdp.wrap.force_leaf", SPEC_TYPES, DEFAULT("MultiheadAttention"), SIZE},
+    {"fsdp.wrap.exclude", SPEC_TYPES, DEFAULT("ModuleList, ModuleDict"), SIZE},
+    {"fsdp.wrap.types", SPEC_TYPES, REQUIRED, TYPE},
+    {"fsdp.wrap.modules", SPEC_GLOBS, REQUIRED, MATCH},
     {"fsdp.wrap.units", SPEC_UNITS, REQUIRED, UNITS},
     {"fsdp.backward_prefetch", SPEC_CHOICE, DEFAULT("pre"), CHOICES("pre", "post", "none")},
     {"fsdp.activation_checkpointing", SPEC_GLOBS, DEFAULT("")},

@@ -145,6 +145,7 @@ void spec_key_expected(const struct spec_key *key, struct buf *out)
         buf_add_text(out, "a list of modules or lists of modules, such as [fc1, [conv1, conv2]]");
         break;
     case SPEC_GLOBS: buf_add_text(out, "a list of patterns of modules, such as [layers.*]"); break;
+    case SPEC_TYPES: buf_add_text(out, "a list of module types, such as [Block, Linear]"); break;
     }
 }
 
@@ -202,18 +203,21 @@ status_t spec_check_text(const struct spec_key *key, const char *text)
     }
 }
 
-status_t spec_check_globs(char *const *globs, size_t count)
+status_t spec_check_list(const struct spec_key *key, char *const *items, size_t count)
 {
+    const char *what = key->type == SPEC_TYPES ? "type" : "pattern";
+    if (count == 0 && key->fallback == NULL)
+        return status_new(STATUS_INVALID_ARGUMENT, "expected at least one %s, found none", what);
     if (count > SPEC_GLOBS_MAX)
-        return status_new(STATUS_INVALID_ARGUMENT, "expected at most %d patterns, found %zu",
-                          SPEC_GLOBS_MAX, count);
+        return status_new(STATUS_INVALID_ARGUMENT, "expected at most %d %ss, found %zu",
+                          SPEC_GLOBS_MAX, what, count);
     for (size_t i = 0; i < count; i++) {
-        size_t length = strlen(globs[i]);
-        if (length == 0 || length > SPEC_GLOB_MAX || !is_plain(globs[i]))
+        size_t length = strlen(items[i]);
+        if (length == 0 || length > SPEC_GLOB_MAX || !is_plain(items[i]))
             return status_new(STATUS_INVALID_ARGUMENT,
-                              "expected 1 to %d characters in pattern %zu, found %zu%s",
-                              SPEC_GLOB_MAX, i + 1, length,
-                              is_plain(globs[i]) ? "" : " with control characters among them");
+                              "expected 1 to %d characters in %s %zu, found %zu%s", SPEC_GLOB_MAX,
+                              what, i + 1, length,
+                              is_plain(items[i]) ? "" : " with control characters among them");
     }
     return NULL;
 }
@@ -270,9 +274,10 @@ static status_t check_field(const struct spec_key *key, const Fsdpd__V1__JobSpec
 {
     size_t count;
     switch (key->type) {
-    case SPEC_GLOBS: {
-        char *const *globs = spec_field_texts(field, &count);
-        return spec_check_globs(globs, count);
+    case SPEC_GLOBS:
+    case SPEC_TYPES: {
+        char *const *items = spec_field_texts(field, &count);
+        return spec_check_list(key, items, count);
     }
     case SPEC_UNITS: return spec_check_units(spec->fsdp->wrap->units, spec->fsdp->wrap->n_units);
     case SPEC_INTEGER:

@@ -63,7 +63,8 @@ static void add_value(struct buf *out, const struct spec_key *key, const Fsdpd__
         break;
     case SPEC_BOOLEAN: buf_add_text(out, spec_field_number(field) != 0 ? "true" : "false"); break;
     case SPEC_UNITS: add_units(out, spec->fsdp->wrap); break;
-    case SPEC_GLOBS: add_globs(out, field); break;
+    case SPEC_GLOBS:
+    case SPEC_TYPES: add_globs(out, field); break;
     default: add_text(out, spec_field_text(field)); break;
     }
 }

@@ -37,15 +37,16 @@ enum spec_type {
     SPEC_NUMBER,
     SPEC_BOOLEAN,
     SPEC_UNITS, /* a list whose items are a module's path or a list of them */
-    SPEC_GLOBS, /* a list of patterns of names, possibly empty */
+    SPEC_GLOBS, /* a list of patterns of names, empty only if it need not be given */
+    SPEC_TYPES, /* a list of module types, likewise */
 };
 
-enum { SPEC_CHOICES_MAX = 3 };
+enum { SPEC_CHOICES_MAX = 5 };
 
 /*
  * One key. A key whose default depends on a type has a row for each ("optimizer.lr"). `fallback` is
- * the default as it would be written in a job file, "" for none (device), NULL if the key must be
- * given.
+ * the default as it would be written in a job file (a list: its items, with ", " between them), ""
+ * for none (device), NULL if the key must be given.
  */
 struct spec_key {
     const char *key; /* "train.epochs" */

@@ -15,6 +15,7 @@ libfsdp_a_SOURCES = \
   %D%/plan_validate_memory.c \
   %D%/print_tree.c \
   %D%/units.c %D%/units.h \
+  %D%/wrap_names.c %D%/wrap_names.h \
   %D%/wrap_size.c %D%/wrap_size.h
 
 if HAVE_CHECK
@@ -60,6 +61,13 @@ tests_unit_test_plan_golden_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_plan_golden_LDADD = libfsdp.a libmodel.a libops.a libyamldoc.a libbase.a \
   $(YAML_LIBS) $(CHECK_LIBS) -lm
 endif
+
+check_PROGRAMS += tests/parity/dump_units
+tests_parity_dump_units_SOURCES = tests/parity/dump_units.c
+tests_parity_dump_units_LDADD = libfsdp.a libmodel.a libops.a libyamldoc.a libbase.a $(YAML_LIBS) \
+  -lm
+TESTS += tests/parity/test_wrap.py
+EXTRA_DIST += tests/parity/test_wrap.py tests/parity/wrap_reference.py
 EXTRA_DIST += \
   docs/plan.md \
   tests/golden/plan-mnist-100.txt \

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "fsdp/flat_parameter.h"
+#include "fsdp/wrap_names.h"
 #include "fsdp/wrap_size.h"
 
 /* The policy's choice, before parameters are laid out. Groups are numbered as they were found; the
@@ -112,34 +113,73 @@ static status_t choose_listed(struct choice *choice, const struct wrap_policy *p
     return STATUS_OKAY;
 }
 
-static status_t choose_by_size(struct choice *choice, uint64_t min_num_params,
-                               const int64_t *subtree, struct buf *notes)
+/* Each of the modules in `wrapped` becomes a unit; returns how many. */
+static int choose_each(struct choice *choice, const bool *wrapped)
 {
-    const struct model *model = choice->model;
+    int count = 0;
+    for (int m = 1; m < choice->model->module_count; m++)
+        if (wrapped[m]) choice->group_of_module[m] = count++;
+    choice->group_count = count + 1;
+    return count;
+}
+
+static status_t check_size(const struct model *model, const struct wrap_policy *policy,
+                           const int64_t *subtree)
+{
+    const struct wrap_names *leaf = &policy->force_leaf, *exclude = &policy->exclude;
     char wanted[32], found[32];
-    text_format_count(min_num_params, wanted);
-    if (min_num_params == 0)
+    if (policy->min_num_params == 0)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "min_num_params is 0; expected a number of parameters, at least 1");
-    if ((uint64_t)subtree[0] < min_num_params)
+    if ((uint64_t)subtree[0] < policy->min_num_params)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "min_num_params is %s, but no module reaches it: all of %s has %s "
                           "parameters; use the policy none for one unit",
-                          wanted, model->modules[0].type,
+                          text_format_count(policy->min_num_params, wanted), model->modules[0].type,
                           text_format_count((uint64_t)subtree[0], found));
-    bool *wrapped = mem_alloc_array(model->module_count, sizeof *wrapped);
-    wrap_by_size(model, subtree, min_num_params, wrapped);
-    int count = 0;
-    for (int m = 1; m < model->module_count; m++)
-        if (wrapped[m]) choice->group_of_module[m] = count++;
-    free(wrapped);
-    if (count == 0)
+    TRY(wrap_check_types(model, "the wrap policy's force_leaf", leaf->items, leaf->count,
+                         wrap_size_force_leaf.items, wrap_size_force_leaf.count));
+    return wrap_check_types(model, "the wrap policy's exclude", exclude->items, exclude->count,
+                            wrap_size_exclude.items, wrap_size_exclude.count);
+}
+
+static status_t choose_by_size(struct choice *choice, const struct wrap_policy *policy,
+                               const int64_t *subtree, bool *wrapped, struct buf *notes)
+{
+    TRY(check_size(choice->model, policy, subtree));
+    wrap_by_size(choice->model, subtree, policy, wrapped);
+    char wanted[32];
+    if (choose_each(choice, wrapped) == 0)
         buf_printf(notes,
                    "no module but the model itself holds min_num_params = %s parameters: the root "
                    "is the only unit\n",
-                   wanted);
-    choice->group_count = count + 1;
+                   text_format_count(policy->min_num_params, wanted));
     return STATUS_OKAY;
+}
+
+static status_t choose(struct choice *choice, const struct wrap_policy *policy,
+                       const int64_t *subtree, bool *wrapped, struct buf *notes)
+{
+    const struct model *model = choice->model;
+    switch (policy->kind) {
+    case WRAP_NONE: return STATUS_OKAY;
+    case WRAP_SIZE: return choose_by_size(choice, policy, subtree, wrapped, notes);
+    case WRAP_TYPE:
+        TRY(wrap_by_type(model, subtree, policy->types.items, policy->types.count, wrapped));
+        choose_each(choice, wrapped);
+        return STATUS_OKAY;
+    case WRAP_MATCH:
+        TRY(wrap_by_pattern(model, subtree, policy->modules.items, policy->modules.count, wrapped));
+        choose_each(choice, wrapped);
+        return STATUS_OKAY;
+    case WRAP_UNITS: {
+        struct path_index *index = path_index_new(model);
+        status_t status = choose_listed(choice, policy, subtree, index);
+        free(index);
+        return status;
+    }
+    }
+    return status_new(STATUS_INVALID_ARGUMENT, "wrap policy %d is unknown", policy->kind);
 }
 
 /* Renumbers groups in the order of their first module, and finds each module's nearest one. */
@@ -346,22 +386,9 @@ status_t units_build(const struct model *model, const struct wrap_policy *policy
     for (int m = 0; m < model->module_count; m++) choice.group_of_module[m] = -1;
     int64_t *subtree = wrap_count_subtrees(model);
     struct buf notes = {0};
-    status_t status = STATUS_OKAY;
-    switch (policy->kind) {
-    case WRAP_NONE: break;
-    case WRAP_SIZE:
-        status = choose_by_size(&choice, policy->min_num_params, subtree, &notes);
-        break;
-    case WRAP_UNITS: {
-        struct path_index *index = path_index_new(model);
-        status = choose_listed(&choice, policy, subtree, index);
-        free(index);
-        break;
-    }
-    default:
-        status = status_new(STATUS_INVALID_ARGUMENT, "wrap policy %d is unknown", policy->kind);
-        break;
-    }
+    bool *wrapped = mem_alloc_array(model->module_count, sizeof *wrapped);
+    status_t status = choose(&choice, policy, subtree, wrapped, &notes);
+    free(wrapped);
     if (status == STATUS_OKAY) {
         choice_number(&choice);
         *units = lay_out(&choice, shard_world, &notes);

@@ -16,18 +16,30 @@
 #include "base/status.h"
 #include "model/model.h"
 
-enum wrap_kind { WRAP_NONE, WRAP_SIZE, WRAP_UNITS };
+enum wrap_kind { WRAP_NONE, WRAP_SIZE, WRAP_UNITS, WRAP_TYPE, WRAP_MATCH };
 
 struct wrap_unit_spec {
     const char *const *modules; /* paths */
     int module_count;
 };
 
+/* A list of module types or of patterns. */
+struct wrap_names {
+    const char *const *items;
+    int count;
+};
+
 struct wrap_policy {
     enum wrap_kind kind;
     uint64_t min_num_params;            /* WRAP_SIZE; at least 1 */
+    struct wrap_names force_leaf;       /* WRAP_SIZE: types that are neither wrapped nor entered */
+    struct wrap_names exclude;          /* WRAP_SIZE: types that are entered, never wrapped; in both
+                                           NULL items stand for PyTorch's defaults */
     const struct wrap_unit_spec *units; /* WRAP_UNITS */
     int unit_count;
+    struct wrap_names types;   /* WRAP_TYPE: every instance of these becomes a unit */
+    struct wrap_names modules; /* WRAP_MATCH: patterns (text_glob_match) of paths; each takes the
+                                  outermost modules with parameters that it matches */
 };
 
 /* Elements between the starts of two parameters in a flat parameter are a multiple of this, so that
@@ -64,8 +76,8 @@ struct unit_set {
 
 /*
  * INVALID_ARGUMENT for a policy that selects nothing (size: no module reaches min_num_params; use
- * "none"), names a module that does not exist (with the nearest name that does), names one twice,
- * or names a module inside another named one.
+ * "none"), names a module or a type that does not exist (with the nearest name that does), or, with
+ * WRAP_UNITS, names one twice or inside another named one.
  */
 status_t units_build(const struct model *model, const struct wrap_policy *policy, int shard_world,
                      struct unit_set **units) FSDPD_MUST_USE;

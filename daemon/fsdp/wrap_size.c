@@ -46,20 +46,23 @@ int64_t *wrap_count_subtrees(const struct model *model)
     return counts;
 }
 
-static bool is_leaf(const struct module *module)
-{
-    return strcmp(module->type, "MultiheadAttention") == 0;
-}
+static const char *const leaf_types[] = {"MultiheadAttention"};
+static const char *const container_types[] = {"ModuleList", "ModuleDict"};
+const struct wrap_names wrap_size_force_leaf = {leaf_types, 1};
+const struct wrap_names wrap_size_exclude = {container_types, 2};
 
-static bool is_container(const struct module *module)
+static bool is_of(const struct module *module, const struct wrap_names *types)
 {
-    return strcmp(module->type, "ModuleList") == 0 || strcmp(module->type, "ModuleDict") == 0;
+    for (int i = 0; i < types->count; i++)
+        if (strcmp(module->type, types->items[i]) == 0) return true;
+    return false;
 }
 
 struct wrap_visit {
     const struct model *model;
     const int64_t *subtree;
     int64_t min_num_params;
+    const struct wrap_names *force_leaf, *exclude;
     bool *wrapped;
     int *visited_by; /* by module: the parent that visited it, + 1 */
 };
@@ -69,7 +72,7 @@ static int64_t visit(struct wrap_visit *visiting, int m)
 {
     const struct module *module = &visiting->model->modules[m];
     int64_t here = visiting->subtree[m];
-    if (here < visiting->min_num_params || is_leaf(module)) return 0;
+    if (here < visiting->min_num_params || is_of(module, visiting->force_leaf)) return 0;
     int64_t taken = 0;
     for (int i = 0; i < module->child_count; i++) {
         int child = module->children[i];
@@ -78,18 +81,21 @@ static int64_t visit(struct wrap_visit *visiting, int m)
         taken += visit(visiting, child);
     }
     int64_t left = here - taken;
-    if (m == 0 || left < visiting->min_num_params || is_container(module)) return taken;
+    if (m == 0 || left < visiting->min_num_params || is_of(module, visiting->exclude)) return taken;
     visiting->wrapped[m] = true;
     return here;
 }
 
-void wrap_by_size(const struct model *model, const int64_t *subtree, uint64_t min_num_params,
-                  bool *wrapped)
+void wrap_by_size(const struct model *model, const int64_t *subtree,
+                  const struct wrap_policy *policy, bool *wrapped)
 {
+    uint64_t least = policy->min_num_params;
     struct wrap_visit visiting = {
         .model = model,
         .subtree = subtree,
-        .min_num_params = min_num_params > INT64_MAX ? INT64_MAX : (int64_t)min_num_params,
+        .min_num_params = least > INT64_MAX ? INT64_MAX : (int64_t)least,
+        .force_leaf = policy->force_leaf.items ? &policy->force_leaf : &wrap_size_force_leaf,
+        .exclude = policy->exclude.items ? &policy->exclude : &wrap_size_exclude,
         .wrapped = wrapped,
         .visited_by = mem_alloc_array(model->module_count, sizeof(int)),
     };

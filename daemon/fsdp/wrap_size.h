@@ -2,7 +2,7 @@
 #ifndef FSDPD_FSDP_WRAP_SIZE_H
 #define FSDPD_FSDP_WRAP_SIZE_H
 
-#include "model/model.h"
+#include "fsdp/units.h"
 
 /* Elements of all distinct parameters in each module's subtree (tied ones once per subtree), by
  * module; the caller frees it. */
@@ -10,7 +10,10 @@ int64_t *wrap_count_subtrees(const struct model *model);
 
 /* Marks in `wrapped` (by module) the modules, the root excepted, that become units of their own.
  * `subtree` comes from wrap_count_subtrees. */
-void wrap_by_size(const struct model *model, const int64_t *subtree, uint64_t min_num_params,
-                  bool *wrapped);
+void wrap_by_size(const struct model *model, const int64_t *subtree,
+                  const struct wrap_policy *policy, bool *wrapped);
+
+/* PyTorch's types of policy->force_leaf and policy->exclude. */
+extern const struct wrap_names wrap_size_force_leaf, wrap_size_exclude;
 
 #endif

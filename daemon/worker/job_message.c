@@ -32,12 +32,27 @@ static status_t find_data(const char *dir, const struct worker_options *options,
     return status_wrap(first, "data.dir");
 }
 
+/* Also an empty list is one: not PyTorch's defaults. */
+static struct wrap_names wrap_names(char *const *items, size_t count)
+{
+    static const char *const none[1];
+    return (struct wrap_names){count > 0 ? (const char *const *)items : none, (int)count};
+}
+
 static void fill_wrap(struct job_settings *settings, const Fsdpd__V1__WrapSpec *wrap)
 {
     struct wrap_policy *policy = &settings->job.wrap;
     if (strcmp(wrap->policy, "size") == 0) {
         policy->kind = WRAP_SIZE;
         policy->min_num_params = wrap->min_num_params;
+        policy->force_leaf = wrap_names(wrap->force_leaf, wrap->n_force_leaf);
+        policy->exclude = wrap_names(wrap->exclude, wrap->n_exclude);
+    } else if (strcmp(wrap->policy, "type") == 0) {
+        policy->kind = WRAP_TYPE;
+        policy->types = wrap_names(wrap->types, wrap->n_types);
+    } else if (strcmp(wrap->policy, "match") == 0) {
+        policy->kind = WRAP_MATCH;
+        policy->modules = wrap_names(wrap->modules, wrap->n_modules);
     } else if (strcmp(wrap->policy, "units") == 0) {
         policy->kind = WRAP_UNITS;
         settings->units = mem_alloc_array(wrap->n_units, sizeof *settings->units);

@@ -62,7 +62,12 @@ static const char *const model_texts[] = {
     "loss: cross_entropy(output, target)\n"
     "freeze: ['a.*']\n",
 };
-enum { MODELS = sizeof model_texts / sizeof model_texts[0], UNITS_MAX = 8, MODULES_MAX = 6 };
+enum {
+    MODELS = sizeof model_texts / sizeof model_texts[0],
+    UNITS_MAX = 8,
+    MODULES_MAX = 6,
+    NAME_LISTS = 4
+};
 
 struct input {
     const uint8_t *at, *end;
@@ -84,11 +89,12 @@ static const struct model *model_get(unsigned number)
     return models[number];
 }
 
-/* Mostly a module's path, at times text. Caller frees. */
-static char *choose_name(struct input *input, const struct model *model)
+/* Mostly a module's path or type, at times text. Caller frees. */
+static char *choose_name(struct input *input, const struct model *model, bool type)
 {
     unsigned module = choose(input, (unsigned)model->module_count + 2);
-    if (module < (unsigned)model->module_count) return mem_strdup(model->modules[module].path);
+    if (module < (unsigned)model->module_count)
+        return mem_strdup(type ? model->modules[module].type : model->modules[module].path);
     size_t length = choose(input, 12);
     char *text = mem_alloc(length + 1);
     for (size_t i = 0; i < length; i++) text[i] = (char)choose(input, 256);
@@ -99,22 +105,39 @@ struct drawn_policy {
     struct wrap_policy policy;
     struct wrap_unit_spec units[UNITS_MAX];
     const char *modules[UNITS_MAX][MODULES_MAX];
+    const char *names[NAME_LISTS][MODULES_MAX];
 };
+
+static void choose_names(struct input *input, const struct model *model, bool types,
+                         const char **items, struct wrap_names *names)
+{
+    int count = (int)choose(input, MODULES_MAX + 1);
+    for (int i = 0; i < count; i++) items[i] = choose_name(input, model, types);
+    *names = (struct wrap_names){items, count};
+}
 
 static void choose_policy(struct input *input, const struct model *model,
                           struct drawn_policy *drawn)
 {
-    static const enum wrap_kind kinds[] = {WRAP_UNITS, WRAP_SIZE, WRAP_NONE};
-    *drawn = (struct drawn_policy){.policy.kind = kinds[choose(input, 3)]};
+    static const enum wrap_kind kinds[] = {WRAP_UNITS, WRAP_SIZE, WRAP_NONE, WRAP_TYPE, WRAP_MATCH};
+    *drawn = (struct drawn_policy){.policy.kind = kinds[choose(input, 5)]};
     drawn->policy.min_num_params = 1 + choose(input, 256) * (uint64_t)(1 + choose(input, 4));
     drawn->policy.units = drawn->units;
+    if (drawn->policy.kind == WRAP_TYPE)
+        choose_names(input, model, true, drawn->names[0], &drawn->policy.types);
+    if (drawn->policy.kind == WRAP_MATCH)
+        choose_names(input, model, false, drawn->names[1], &drawn->policy.modules);
+    if (drawn->policy.kind == WRAP_SIZE && choose(input, 2)) {
+        choose_names(input, model, true, drawn->names[2], &drawn->policy.force_leaf);
+        choose_names(input, model, true, drawn->names[3], &drawn->policy.exclude);
+    }
     if (drawn->policy.kind != WRAP_UNITS) return;
     drawn->policy.unit_count = (int)choose(input, UNITS_MAX + 1);
     for (int i = 0; i < drawn->policy.unit_count; i++) {
         drawn->units[i].modules = drawn->modules[i];
         drawn->units[i].module_count = (int)(1 + choose(input, MODULES_MAX));
         for (int j = 0; j < drawn->units[i].module_count; j++)
-            drawn->modules[i][j] = choose_name(input, model);
+            drawn->modules[i][j] = choose_name(input, model, false);
     }
 }
 
@@ -122,6 +145,8 @@ static void drawn_policy_deinit(struct drawn_policy *drawn)
 {
     for (int i = 0; i < UNITS_MAX; i++)
         for (int j = 0; j < MODULES_MAX; j++) free((char *)drawn->modules[i][j]);
+    for (int i = 0; i < NAME_LISTS; i++)
+        for (int j = 0; j < MODULES_MAX; j++) free((char *)drawn->names[i][j]);
 }
 
 /* Every distinct parameter lies in exactly one unit, the one that says so. */

@@ -123,6 +123,13 @@ static const struct {
     {"fsdp: {wrap: {policy: size, min_num_params: 1e8}}", NULL, "    min_num_params: 100000000\n"},
     {"fsdp: {wrap: {policy: size, min_num_params: 7}}", "fsdp.wrap.policy=none",
      "    policy: none\n  backward_prefetch: pre\n"},
+    {"fsdp: {wrap: {policy: size, exclude: []}}", NULL, "    exclude: []\n"},
+    {"fsdp: {wrap: {policy: size}}", NULL,
+     "    force_leaf: [MultiheadAttention]\n    exclude: [ModuleList, ModuleDict]\n"},
+    {"fsdp: {wrap: {policy: type, types: [Block, Linear]}}", NULL,
+     "    policy: type\n    types: [Block, Linear]\n"},
+    {"fsdp: {wrap: {policy: match, modules: ['layers.*']}}", NULL,
+     "    policy: match\n    modules: [\"layers.*\"]\n"},
     {"fsdp: {wrap: {policy: units, units: [fc1, [conv1, conv2]]}}", NULL,
      "    units: [[fc1], [conv1, conv2]]\n"},
     {"", "fsdp={wrap: {policy: units, units: [a.b]}}", "    units: [[a.b]]\n"},
@@ -249,6 +256,20 @@ static const struct {
      "job.yaml: optimizer.nesterov: expected a momentum above 0 and no dampening with it, found "
      "momentum 0 and dampening 0"},
     /* units */
+    {"fsdp: {wrap: {policy: type}}", NULL,
+     "job.yaml: fsdp.wrap.types: is missing; expected a list of module types, such as [Block, "
+     "Linear]"},
+    {"fsdp: {wrap: {policy: type, types: []}}", NULL,
+     "job.yaml:4: fsdp.wrap.types: expected at least one type, found none"},
+    {"fsdp: {wrap: {policy: type, types: Block}}", NULL,
+     "job.yaml:4: fsdp.wrap.types: expected a list of module types, such as [Block, Linear], found "
+     "'Block'"},
+    {"fsdp: {wrap: {policy: match, types: [Block], modules: [a]}}", NULL,
+     "job.yaml:4: fsdp.wrap.types: belongs to fsdp.wrap.policy type, but here it is match"},
+    {"fsdp: {wrap: {policy: match, modules: []}}", NULL,
+     "job.yaml:4: fsdp.wrap.modules: expected at least one pattern, found none"},
+    {"fsdp: {wrap: {policy: typ}}", NULL,
+     "job.yaml:4: fsdp.wrap.policy: expected none, size, type, match or units, found 'typ'"},
     {"fsdp: {wrap: {policy: units}}", NULL,
      "job.yaml: fsdp.wrap.units: is missing; expected a list of modules or lists of modules, such "
      "as [fc1, [conv1, conv2]]"},
@@ -513,6 +534,7 @@ START_TEST(table_and_message)
         case SPEC_BOOLEAN: fits = type == PROTOBUF_C_TYPE_BOOL; break;
         case SPEC_UNITS: fits = type == PROTOBUF_C_TYPE_MESSAGE; break;
         case SPEC_GLOBS:
+        case SPEC_TYPES:
             fits = type == PROTOBUF_C_TYPE_STRING &&
                    field.descriptor->label == PROTOBUF_C_LABEL_REPEATED;
             break;
@@ -528,9 +550,11 @@ static void describe_row(const struct spec_key *key, char *row, size_t size)
     static const char *const types[] = {
         [SPEC_NAME] = "name",       [SPEC_TEXT] = "path",     [SPEC_MODEL] = "path",
         [SPEC_INTEGER] = "integer", [SPEC_NUMBER] = "number", [SPEC_BOOLEAN] = "boolean",
-        [SPEC_UNITS] = "list",      [SPEC_GLOBS] = "list",    [SPEC_CHOICE] = NULL,
+        [SPEC_UNITS] = "list",      [SPEC_GLOBS] = "list",    [SPEC_TYPES] = "list",
+        [SPEC_CHOICE] = NULL,
     };
     char with[64] = "", type[128] = "", fallback[64] = "required", min[32], max[32];
+    bool list = key->type == SPEC_GLOBS || key->type == SPEC_TYPES;
     if (key->with_key) snprintf(with, sizeof with, " with `%s`", key->with_value);
     if (key->type == SPEC_CHOICE)
         for (int i = 0; i < SPEC_CHOICES_MAX && key->choices[i] != NULL; i++) {
@@ -542,7 +566,7 @@ static void describe_row(const struct spec_key *key, char *row, size_t size)
                  spec_format_number(key->min, min), spec_format_number(key->max, max));
     else snprintf(type, sizeof type, "%s", types[key->type]);
     if (key->fallback && key->fallback[0])
-        snprintf(fallback, sizeof fallback, "`%s`", key->fallback);
+        snprintf(fallback, sizeof fallback, list ? "`[%s]`" : "`%s`", key->fallback);
     else if (key->fallback) strcpy(fallback, "none");
     snprintf(row, size, "\n| `%s`%s | %s | %s | %s |", key->key, with, type, fallback,
              key->unit ? key->unit : "-");

@@ -274,6 +274,128 @@ START_TEST(containers_and_attention_are_never_wrapped)
 }
 END_TEST
 
+#define NAMES(...)                                                                                 \
+    {                                                                                              \
+        (const char *const[]){__VA_ARGS__}, sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *) \
+    }
+
+START_TEST(types_to_leave_alone_may_be_chosen)
+{
+    struct model *model = fixture_model_new("Net");
+    int list = fixture_module(model, 0, "list", "ModuleList", "");
+    for (int i = 0; i < 3; i++)
+        fixture_linear(model, list, (const char *[]){"0", "1", "2"}[i], 9, 10);
+    int block = fixture_module(model, 0, "block", "Block", "");
+    fixture_linear(model, block, "fc", 30, 30);
+    struct wrap_policy policy = {.kind = WRAP_SIZE, .min_num_params = 150};
+    static const char *const none[1];
+    policy.exclude = (struct wrap_names){none, 0};
+    struct unit_set *units = build(model, policy, 2);
+    expect_units(units, "list:300 block.fc:930 (root):0");
+    units_free(units);
+    policy.exclude = (struct wrap_names)NAMES("ModuleList", "Linear");
+    policy.force_leaf = (struct wrap_names)NAMES("MultiheadAttention", "ModuleDict");
+    expect_error(model, policy,
+                 "force_leaf names the module type 'ModuleDict', which Net does not have");
+    policy.force_leaf = (struct wrap_names)NAMES("Block");
+    units = build(model, policy, 2);
+    expect_units(units, "(root):1230");
+    units_free(units);
+    policy.force_leaf = (struct wrap_names){0};
+    units = build(model, policy, 2);
+    expect_units(units, "block:930 (root):300");
+    units_free(units);
+    policy.exclude = (struct wrap_names)NAMES("ModulList");
+    expect_error(model, policy, "which Net does not have; did you mean 'ModuleList'?");
+    fixture_model_free(model);
+}
+END_TEST
+
+/* Net(embed: Linear, layers: ModuleList(2 of Block(a: Linear, mlp: Mlp(b: Linear), drop: Dropout)),
+ * again: Block(a: Linear)) */
+static struct model *blocks(void)
+{
+    struct model *model = fixture_model_new("Net");
+    fixture_linear(model, 0, "embed", 4, 5); /* 25 */
+    int list = fixture_module(model, 0, "layers", "ModuleList", "");
+    for (int i = 0; i < 2; i++) {
+        int block = fixture_module(model, list, i ? "1" : "0", "Block", "");
+        fixture_linear(model, block, "a", 9, 10); /* 100 */
+        int mlp = fixture_module(model, block, "mlp", "Mlp", "");
+        fixture_linear(model, mlp, "b", 2, 10); /* 30 */
+        fixture_module(model, block, "drop", "Dropout", "p=0.5");
+    }
+    int again = fixture_module(model, 0, "again", "Block", "");
+    fixture_linear(model, again, "a", 9, 10);
+    return model;
+}
+
+START_TEST(units_by_type)
+{
+    struct model *model = blocks();
+    struct wrap_policy policy = {.kind = WRAP_TYPE, .types = NAMES("Block")};
+    struct unit_set *units = build(model, policy, 2);
+    expect_units(units, "layers.0:130 layers.1:130 again:100 (root):25");
+    check_set(model, units);
+    units_free(units);
+    policy.types = (struct wrap_names)NAMES("Mlp", "Block");
+    units = build(model, policy, 2);
+    expect_units(units, "layers.0:100 layers.0.mlp:30 layers.1:100 layers.1.mlp:30 again:100 "
+                        "(root):25");
+    check_set(model, units);
+    units_free(units);
+    policy.types = (struct wrap_names)NAMES("Block", "Linear");
+    units = build(model, policy, 2);
+    expect_units(units, "embed:25 layers.0:0 layers.0.a:100 layers.0.mlp.b:30 layers.1:0 "
+                        "layers.1.a:100 layers.1.mlp.b:30 again:0 again.a:100 (root):0");
+    check_set(model, units);
+    units_free(units);
+    policy.types = (struct wrap_names)NAMES("Block", "Lineer");
+    expect_error(model, policy,
+                 "the wrap policy names the module type 'Lineer', which Net does not have; did you "
+                 "mean 'Linear'?");
+    policy.types = (struct wrap_names)NAMES("Net");
+    expect_error(model, policy, "names 'Net', the model itself, which always is the root unit");
+    policy.types = (struct wrap_names)NAMES("Dropout");
+    expect_error(model, policy, "'Dropout', whose modules have no parameters to shard");
+    policy.types.count = 0;
+    expect_error(model, policy, "lists no module types");
+    fixture_model_free(model);
+}
+END_TEST
+
+START_TEST(units_by_pattern)
+{
+    struct model *model = blocks();
+    struct wrap_policy policy = {.kind = WRAP_MATCH, .modules = NAMES("layers.*")};
+    struct unit_set *units = build(model, policy, 2);
+    expect_units(units, "layers.0:130 layers.1:130 (root):125");
+    check_set(model, units);
+    units_free(units);
+    policy.modules = (struct wrap_names)NAMES("layers.*.mlp", "layers.?", "embed");
+    units = build(model, policy, 2);
+    expect_units(units, "embed:25 layers.0:100 layers.0.mlp:30 layers.1:100 layers.1.mlp:30 "
+                        "(root):100");
+    check_set(model, units);
+    units_free(units);
+    policy.modules = (struct wrap_names)NAMES("*");
+    units = build(model, policy, 2);
+    expect_units(units, "embed:25 layers:260 again:100 (root):0");
+    units_free(units);
+    policy.modules = (struct wrap_names)NAMES("*", "layer.1");
+    expect_error(model, policy,
+                 "the wrap policy's pattern 'layer.1' matches no module of Net; did you mean "
+                 "'layers.1'?");
+    policy.modules = (struct wrap_names)NAMES("*.drop");
+    expect_error(model, policy, "'*.drop' matches only modules without parameters to shard");
+    policy.modules = (struct wrap_names)NAMES("");
+    expect_error(model, policy, "matches no module");
+    policy.modules.count = 0;
+    expect_error(model, policy, "lists no patterns");
+    fixture_model_free(model);
+}
+END_TEST
+
 START_TEST(padding)
 {
     struct model *model = fixture_model_new("Net");
@@ -476,6 +598,9 @@ int main(void)
     tcase_add_loop_test(tests, random_models_follow_the_rule, 0, 20);
     tcase_add_test(tests, child_registered_twice_counts_once);
     tcase_add_test(tests, containers_and_attention_are_never_wrapped);
+    tcase_add_test(tests, types_to_leave_alone_may_be_chosen);
+    tcase_add_test(tests, units_by_type);
+    tcase_add_test(tests, units_by_pattern);
     tcase_add_test(tests, padding);
     tcase_add_test(tests, listed_units);
     tcase_add_test(tests, listed_units_refused);

@@ -1,0 +1,139 @@
+/*
+ * The policies `type` (PyTorch's transformer_auto_wrap_policy: every instance of the listed types,
+ * also inside one another) and `match` (patterns of modules' paths). Pure functions; any thread.
+ *
+ * Because '*' crosses dots, "layers.*" matches the layers and everything inside them. What is meant
+ * are the layers: a pattern takes the outermost modules that it matches. To nest units, list a
+ * pattern for each depth.
+ */
+#include "fsdp/wrap_names.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/text.h"
+
+static bool is_listed(const char *name, const char *const *list, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (strcmp(list[i], name) == 0) return true;
+    return false;
+}
+
+/* "; did you mean 'X'?" or "". Caller frees. */
+static char *suggestion(const char *nearest)
+{
+    return nearest != NULL ? mem_printf("; did you mean '%s'?", nearest) : mem_strdup("");
+}
+
+/* Of the model's types, its own excepted, and the `known` ones. */
+static const char *nearest_type(const struct model *model, const char *type,
+                                const char *const *known, int known_count)
+{
+    size_t count = 0;
+    const char **types =
+        mem_alloc_array((size_t)(model->module_count + known_count), sizeof *types);
+    for (int m = 1; m < model->module_count; m++) types[count++] = model->modules[m].type;
+    for (int i = 0; i < known_count; i++) types[count++] = known[i];
+    const char *nearest = text_nearest(type, types, count);
+    free(types);
+    return nearest;
+}
+
+static bool has_type(const struct model *model, const char *type)
+{
+    for (int m = 1; m < model->module_count; m++)
+        if (strcmp(model->modules[m].type, type) == 0) return true;
+    return false;
+}
+
+static status_t unknown_type(const struct model *model, const char *what, const char *type,
+                             const char *const *known, int known_count)
+{
+    if (strcmp(type, model->modules[0].type) == 0)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s names '%s', the model itself, which always is the root unit", what,
+                          type);
+    char *meant = suggestion(nearest_type(model, type, known, known_count));
+    status_t status = status_new(STATUS_INVALID_ARGUMENT,
+                                 "%s names the module type '%s', which %s does not have%s", what,
+                                 type, model->modules[0].type, meant);
+    free(meant);
+    return status;
+}
+
+status_t wrap_check_types(const struct model *model, const char *what, const char *const *types,
+                          int count, const char *const *known, int known_count)
+{
+    for (int i = 0; i < count; i++)
+        if (!is_listed(types[i], known, known_count) && !has_type(model, types[i]))
+            return unknown_type(model, what, types[i], known, known_count);
+    return STATUS_OKAY;
+}
+
+status_t wrap_by_type(const struct model *model, const int64_t *subtree, const char *const *types,
+                      int count, bool *wrapped)
+{
+    if (count <= 0)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "the wrap policy lists no module types; use the policy none for one "
+                          "unit");
+    for (int i = 0; i < count; i++) {
+        int64_t elements = 0;
+        bool found = false;
+        for (int m = 1; m < model->module_count; m++) {
+            if (strcmp(model->modules[m].type, types[i]) != 0) continue;
+            wrapped[m] = found = true;
+            elements += subtree[m];
+        }
+        if (!found) return unknown_type(model, "the wrap policy", types[i], NULL, 0);
+        if (elements == 0)
+            return status_new(STATUS_INVALID_ARGUMENT,
+                              "the wrap policy names the module type '%s', whose modules have no "
+                              "parameters to shard",
+                              types[i]);
+    }
+    return STATUS_OKAY;
+}
+
+static status_t unmatched(const struct model *model, const char *pattern, bool without_parameters)
+{
+    if (without_parameters)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "the wrap policy's pattern '%s' matches only modules without parameters "
+                          "to shard",
+                          pattern);
+    const char **paths = mem_alloc_array((size_t)model->module_count, sizeof *paths);
+    for (int m = 1; m < model->module_count; m++) paths[m - 1] = model->modules[m].path;
+    char *meant = suggestion(text_nearest(pattern, paths, (size_t)model->module_count - 1));
+    free(paths);
+    status_t status = status_new(STATUS_INVALID_ARGUMENT,
+                                 "the wrap policy's pattern '%s' matches no module of %s%s",
+                                 pattern, model->modules[0].type, meant);
+    free(meant);
+    return status;
+}
+
+status_t wrap_by_pattern(const struct model *model, const int64_t *subtree,
+                         const char *const *patterns, int count, bool *wrapped)
+{
+    if (count <= 0)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "the wrap policy lists no patterns; use the policy none for one unit");
+    bool *inside = mem_alloc_array((size_t)model->module_count, sizeof *inside);
+    status_t status = STATUS_OKAY;
+    for (int i = 0; i < count && status == STATUS_OKAY; i++) {
+        bool found = false, chosen = false;
+        inside[0] = false;
+        for (int m = 1; m < model->module_count; m++) {
+            inside[m] = inside[model->modules[m].parent];
+            if (inside[m] || !text_glob_match(patterns[i], model->modules[m].path)) continue;
+            inside[m] = found = true;
+            if (subtree[m] > 0) wrapped[m] = chosen = true;
+        }
+        if (!chosen) status = unmatched(model, patterns[i], found);
+    }
+    free(inside);
+    return status;
+}

@@ -1,0 +1,24 @@
+/* The policies that choose modules by name: of their types, or of themselves; see wrap_names.c.
+ * Internal to this room. */
+#ifndef FSDPD_FSDP_WRAP_NAMES_H
+#define FSDPD_FSDP_WRAP_NAMES_H
+
+#include "base/status.h"
+#include "model/model.h"
+
+/*
+ * Both mark in `wrapped` (by module, all false before) the modules that become units of their own.
+ * INVALID_ARGUMENT names the type or the pattern that chooses none, and the nearest that would.
+ * `subtree` comes from wrap_count_subtrees.
+ */
+status_t wrap_by_type(const struct model *model, const int64_t *subtree, const char *const *types,
+                      int count, bool *wrapped) FSDPD_MUST_USE;
+status_t wrap_by_pattern(const struct model *model, const int64_t *subtree,
+                         const char *const *patterns, int count, bool *wrapped) FSDPD_MUST_USE;
+
+/* INVALID_ARGUMENT if one of `types` is neither a type of the model's nor among `known`, which
+ * models need not have. `what` is what the list is for. */
+status_t wrap_check_types(const struct model *model, const char *what, const char *const *types,
+                          int count, const char *const *known, int known_count) FSDPD_MUST_USE;
+
+#endif
