@@ -14,8 +14,9 @@
 enum {
     TRIES_MAX = 48,          /* for a small plan */
     TRIES_MIN = 2,           /* for a large one */
-    TRIES_WORK = 60000,      /* instructions planned in all */
+    TRIES_WORK = 200000,     /* instructions planned in all */
     TRIES_IF_UNPLANNED = 24, /* the job's own plan was never made */
+    THRESHOLDS = 18,         /* size policies: five to six powers of ten */
     FITS_MAX = 3,            /* ways to fit that are named */
 };
 
@@ -76,7 +77,7 @@ static uint64_t find_policy(struct advisor *advisor, struct train_job *job, uint
                             struct outcome *best)
 {
     uint64_t found = 0;
-    int thresholds = advisor->tries / 2 < 12 ? advisor->tries / 2 : 12;
+    int thresholds = advisor->tries / 2 < THRESHOLDS ? advisor->tries / 2 : THRESHOLDS;
     for (uint64_t size = round_below(parameters); thresholds-- > 0; size = round_below(size)) {
         struct outcome outcome;
         job->wrap = (struct wrap_policy){.kind = WRAP_SIZE, .min_num_params = size};
@@ -196,7 +197,8 @@ static void advise_smaller_units(struct advisor *advisor, const struct train_ses
         advise(message, &text);
         return;
     }
-    plan_message_add_note(message, "%s, and no size policy would save memory", buf_text(&text));
+    plan_message_add_note(message, "%s, and no size policy that was tried saves memory",
+                          buf_text(&text));
     buf_deinit(&text);
 }
 

@@ -12,6 +12,7 @@
 #include "base/buf.h"
 #include "base/file.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "planning/planning.h"
 #include "print/json.h"
 #include "print/plan_report.h"
@@ -147,6 +148,21 @@ START_TEST(what_does_not_fit)
 }
 END_TEST
 
+START_TEST(durations)
+{
+    static const struct {
+        double seconds;
+        const char *text;
+    } cases[] = {{0, "0 us"},          {-1, "0 us"},         {3e-7, "0 us"},
+                 {4.04e-5, "40 us"},   {9.994e-4, "999 us"}, {9.996e-4, "1.00 ms"},
+                 {0.01234, "12.3 ms"}, {0.4567, "457 ms"},   {0.9996, "1.00 s"},
+                 {41.26, "41.3 s"},    {125, "2m05s"},       {1e300, "277777h46m"}};
+    char text[32];
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        ck_assert_str_eq(text_format_duration(cases[i].seconds, text), cases[i].text);
+}
+END_TEST
+
 /* The text holds what the message holds. */
 START_TEST(report)
 {
@@ -186,6 +202,7 @@ int main(void)
     tcase_add_test(tests, notes);
     tcase_add_loop_test(tests, what_does_not_fit, 0, 3);
     tcase_add_test(tests, report);
+    tcase_add_test(tests, durations);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
