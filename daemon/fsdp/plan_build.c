@@ -54,6 +54,7 @@ void plan_program_deinit(struct plan_program *program)
     for (int i = 0; i < program->instruction_count; i++) free(program->instructions[i].waits);
     free(program->instructions);
     free(program->clocks);
+    free(program->live_bytes);
     free(program->buffers);
     free(program->buffer_of_value);
     free(program->offset_of_value);

@@ -197,17 +197,27 @@ static void account_run(struct plan_program *program, const struct live_ranges *
         sum += (int64_t)plan_align(program->buffers[b].bytes);
     }
     int *at = mem_alloc_array(count, sizeof *at);
+    uint64_t *live_bytes = mem_alloc_array((size_t)count + 1, sizeof *live_bytes);
+    bool highest = false;
     for (int i = 0; i < count; i++) at[run->end[i]] = i;
     for (int tick = 0; tick < count; tick++) {
         for (int class = 0; class < BUFFER_CLASS_COUNT; class ++) {
             alive[class] += change[tick][class];
             sum += change[tick][class];
         }
+        live_bytes[at[tick]] = (uint64_t)sum;
         if ((uint64_t)sum <= program->live_peak) continue;
+        highest = true;
         program->live_peak = (uint64_t)sum;
         program->peak_instruction = at[tick];
         for (int class = 0; class < BUFFER_CLASS_COUNT; class ++)
             program->class_bytes_at_peak[class] = (uint64_t)alive[class];
+    }
+    if (highest) {
+        free(program->live_bytes);
+        program->live_bytes = live_bytes;
+    } else {
+        free(live_bytes);
     }
     free(at);
     free(change);

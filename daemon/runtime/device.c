@@ -259,6 +259,12 @@ status_t lane_optimize(struct lane_queue *lane, const struct optimizer_step *ste
     return lane->device->table->optimize(lane, step, n, param, grad, slots);
 }
 
+status_t lane_stamp(struct lane_queue *lane, int64_t *ns)
+{
+    if (lane->device->table->stamp == NULL) return STATUS_OKAY;
+    return lane->device->table->stamp(lane, ns);
+}
+
 status_t lane_wait(struct lane_queue *lane, int64_t timeout_ms)
 {
     return lane->device->table->wait(lane, timeout_ms);

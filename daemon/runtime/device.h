@@ -89,6 +89,10 @@ status_t lane_launch(struct lane_queue *lane, struct device_graph *graph, int op
 status_t lane_optimize(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
                        float *param, const float *grad, float *const *slots) FSDPD_MUST_USE;
 
+/* Notes in *ns (CLOCK_MONOTONIC) when everything enqueued before is done; also after an error.
+ * Leaves *ns alone on a device that has no clock. */
+status_t lane_stamp(struct lane_queue *lane, int64_t *ns) FSDPD_MUST_USE;
+
 /* Waits until the lane is empty. DEADLINE_EXCEEDED after `timeout_ms`; otherwise the lane's first
  * error since the last wait, which is thereby cleared. */
 status_t lane_wait(struct lane_queue *lane, int64_t timeout_ms) FSDPD_MUST_USE;

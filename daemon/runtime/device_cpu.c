@@ -108,6 +108,7 @@ status_t device_cpu_open(int threads, struct device **device)
         .copy = lane_cpu_copy,
         .launch = lane_cpu_launch,
         .optimize = lane_cpu_optimize,
+        .stamp = lane_cpu_stamp,
         .wait = lane_cpu_wait,
         .busy_ns = lane_cpu_busy_ns,
     };

@@ -39,6 +39,7 @@ struct device_table {
                        const struct kernel_call *call);
     status_t (*optimize)(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
                          float *param, const float *grad, float *const *slots);
+    status_t (*stamp)(struct lane_queue *lane, int64_t *ns); /* NULL: has no clock */
     status_t (*wait)(struct lane_queue *lane, int64_t timeout_ms);
     int64_t (*busy_ns)(const struct lane_queue *lane);
 };
@@ -103,6 +104,7 @@ status_t lane_cpu_launch(struct lane_queue *lane, struct device_graph *graph, in
                          const struct kernel_call *call) FSDPD_MUST_USE;
 status_t lane_cpu_optimize(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
                            float *param, const float *grad, float *const *slots) FSDPD_MUST_USE;
+status_t lane_cpu_stamp(struct lane_queue *lane, int64_t *ns) FSDPD_MUST_USE;
 status_t lane_cpu_wait(struct lane_queue *lane, int64_t timeout_ms) FSDPD_MUST_USE;
 int64_t lane_cpu_busy_ns(const struct lane_queue *lane);
 

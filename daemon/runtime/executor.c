@@ -50,6 +50,7 @@ struct executor {
     struct program train, evaluate;
     float stats_in[PLAN_STATS_COUNT], stats_out[PLAN_STATS_COUNT]; /* host side of a step */
     uint64_t allocated_before, peak;                               /* the device's books */
+    struct trace *trace;                                           /* being filled; NULL: off */
     void *poison;         /* NaNs, as large as the work arena; NULL: off */
     pthread_mutex_t lock; /* guards what follows */
     status_t aborted;
@@ -257,6 +258,29 @@ void executor_set_poison(struct executor *executor, bool on)
     memset(executor->poison, 0xff, executor->plan->work_bytes); /* as floats: NaN */
 }
 
+void executor_set_trace(struct executor *executor, struct trace *trace)
+{
+    executor->trace = trace;
+}
+
+/* Where the instructions of this program's next run leave their times; NULL if nobody asked. */
+static struct trace_stamp *trace_stamps(const struct executor *executor,
+                                        const struct program *program)
+{
+    const struct trace *trace = executor->trace;
+    if (trace == NULL || program != &executor->train) return NULL;
+    return trace->steps[trace->done].stamps;
+}
+
+static void trace_step_done(struct executor *executor, uint64_t step, int64_t begin_ns,
+                            int64_t end_ns)
+{
+    struct trace *trace = executor->trace;
+    trace->steps[trace->done].step = step + 1;
+    trace->steps[trace->done++].whole = (struct trace_stamp){begin_ns, end_ns};
+    if (trace_is_full(trace)) executor->trace = NULL;
+}
+
 static status_t aborted(struct executor *executor)
 {
     pthread_mutex_lock(&executor->lock);
@@ -307,13 +331,16 @@ static status_t issue_all(struct executor *executor, struct program *program,
                           const struct step_input *input)
 {
     const struct plan_program *plan = program->plan;
+    struct trace_stamp *stamps = trace_stamps(executor, program);
     for (int i = 0; i < plan->instruction_count; i++) {
         const struct plan_instruction *instruction = &plan->instructions[i];
         struct lane_queue *lane = executor->lanes[instruction->lane];
         for (int w = 0; w < instruction->wait_count; w++)
             lane_wait_event(lane, program->actions[instruction->waits[w]].fires);
         lane_label(lane, program->actions[i].label);
+        if (stamps != NULL) TRY(lane_stamp(lane, &stamps[i].begin_ns));
         TRY(issue(executor, program, i, input));
+        if (stamps != NULL) TRY(lane_stamp(lane, &stamps[i].end_ns));
         if (program->actions[i].fires != NULL) lane_record(lane, program->actions[i].fires);
     }
     struct lane_queue *lane = executor->lanes[program->stats_lane];
@@ -369,6 +396,8 @@ static status_t run_program(struct executor *executor, struct program *program,
                                    .comm_ns = lane_busy_ns(executor->lanes[LANE_COMM]) - comm};
     if (measured.step_ns > measured.compute_ns)
         measured.exposed_comm_ns = measured.step_ns - measured.compute_ns;
+    if (trace_stamps(executor, program) != NULL)
+        trace_step_done(executor, input->step, start, start + measured.step_ns);
     memcpy(measured.stats, executor->stats_out, sizeof measured.stats);
     *result = measured;
     return STATUS_OKAY;

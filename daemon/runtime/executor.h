@@ -8,6 +8,7 @@
 
 #include "runtime/comm.h"
 #include "runtime/device.h"
+#include "runtime/trace.h"
 
 struct executor;
 
@@ -52,6 +53,13 @@ status_t executor_read_shard(struct executor *executor, int unit, float *values)
 size_t executor_shard_elements(const struct executor *executor, int unit);
 
 const struct plan *executor_plan(const struct executor *executor);
+
+/*
+ * From the next training step on every instruction notes when it began and ended on its lane, until
+ * the trace is full. Made for the training program's number of instructions; it must live until it
+ * is full or NULL is set. Changes no result, allocates nothing, and costs nothing when it is off.
+ */
+void executor_set_trace(struct executor *executor, struct trace *trace);
 
 /* The step in progress, and those to come, fail with ABORTED. From any thread. */
 void executor_abort(struct executor *executor, const char *why);

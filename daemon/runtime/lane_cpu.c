@@ -20,7 +20,7 @@ enum { RING_SIZE = 1024 };
 
 #define MAX_TIMEOUT_MS ((int64_t)1000 * 86400 * 365)
 
-enum work_kind { WORK_CALL, WORK_COPY, WORK_LAUNCH, WORK_OPTIMIZE, WORK_RECORD, WORK_WAIT };
+enum work_kind { WORK_CALL, WORK_COPY, WORK_LAUNCH, WORK_OPTIMIZE, WORK_RECORD, WORK_WAIT, WORK_STAMP };
 
 enum { MAX_OPTIMIZER_SLOTS = 2 };
 
@@ -53,6 +53,7 @@ struct work {
             struct cpu_event *event;
             uint64_t recording; /* which one to fire, or to wait for */
         } event;
+        int64_t *stamp;
     };
 };
 
@@ -161,7 +162,8 @@ static status_t work_run(struct work *work)
     }
     case WORK_OPTIMIZE: optimize(work); return STATUS_OKAY;
     case WORK_RECORD:
-    case WORK_WAIT: break;
+    case WORK_WAIT:
+    case WORK_STAMP: break;
     }
     return STATUS_OKAY;
 }
@@ -187,6 +189,8 @@ static void *lane_main(void *argument)
             event_fire(work.event.event, work.event.recording);
         } else if (work.kind == WORK_WAIT) {
             event_await(lane, work.event.event, work.event.recording);
+        } else if (work.kind == WORK_STAMP) {
+            *work.stamp = clock_monotonic_ns();
         } else if (!skip) {
             int64_t start = clock_monotonic_ns();
             status = work_run(&work);
@@ -340,6 +344,13 @@ status_t lane_cpu_optimize(struct lane_queue *lane, const struct optimizer_step 
     int slot_count = step->kind == OPTIMIZER_ADADELTA ? 2 : step->momentum != 0 ? 1 : 0;
     for (int i = 0; i < slot_count; i++) work.optimize.slots[i] = slots[i];
     if (n > 0) enqueue(lane, &work);
+    return STATUS_OKAY;
+}
+
+status_t lane_cpu_stamp(struct lane_queue *lane, int64_t *ns)
+{
+    struct work work = {.kind = WORK_STAMP, .stamp = ns};
+    enqueue(lane, &work);
     return STATUS_OKAY;
 }
 

@@ -12,7 +12,8 @@ libruntime_a_SOURCES = \
   %D%/gloo_link.cc %D%/gloo_link.h \
   %D%/host_memory.c \
   %D%/lane_cpu.c \
-  %D%/rendezvous.h
+  %D%/rendezvous.h \
+  %D%/trace.c %D%/trace.h
 
 # What a program that uses libruntime.a links after it.
 RUNTIME_LIBS = libruntime.a libkernels.a libfsdp.a libmodel.a libops.a libyamldoc.a libbase.a \
@@ -20,7 +21,7 @@ RUNTIME_LIBS = libruntime.a libkernels.a libfsdp.a libmodel.a libops.a libyamldo
 
 if HAVE_CHECK
 RUNTIME_TESTS = tests/unit/test_device tests/unit/test_comm tests/engine/test_engine \
-  tests/engine/test_engine_failures tests/engine/test_checkpointing
+  tests/engine/test_engine_failures tests/engine/test_checkpointing tests/engine/test_trace
 check_PROGRAMS += $(RUNTIME_TESTS)
 TESTS += $(RUNTIME_TESTS)
 
@@ -47,4 +48,7 @@ tests_engine_test_engine_failures_LDADD = $(RUNTIME_LIBS) $(CHECK_LIBS)
 tests_engine_test_checkpointing_SOURCES = tests/engine/test_checkpointing.c $(ENGINE_TEST_SOURCES)
 tests_engine_test_checkpointing_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_engine_test_checkpointing_LDADD = $(RUNTIME_LIBS) $(CHECK_LIBS)
+tests_engine_test_trace_SOURCES = tests/engine/test_trace.c $(ENGINE_TEST_SOURCES)
+tests_engine_test_trace_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_engine_test_trace_LDADD = $(RUNTIME_LIBS) $(CHECK_LIBS)
 endif

@@ -214,17 +214,29 @@ status_t __wrap_kernel_run(struct kernel *kernel, const struct kernel_call *call
     return status;
 }
 
+static bool tracing;
+static _Thread_local struct trace *rank_trace;
+
 static void count_in_the_middle(struct executor *executor, struct comm *comm, int step)
 {
-    (void)executor;
     (void)comm;
+    if (tracing && step == 3) {
+        status_t status =
+            trace_new(executor_plan(executor)->train.instruction_count, 6, &rank_trace);
+        ck_assert_ptr_null(status);
+        executor_set_trace(executor, rank_trace);
+    }
+    if (tracing && step == 9) {
+        ck_assert(trace_is_full(rank_trace));
+        trace_free(rank_trace);
+    }
     /* Steps of two ranks overlap by less than one. */
     if (step == 4) atomic_store(&counting, true);
     if (step == 8) atomic_store(&counting, false);
 }
 
-/* Once the first steps have made what they reuse, nothing is allocated: on no device, on no heap.
- */
+/* Once the first steps have made what they reuse, nothing is allocated: on no device, on no heap,
+ * and while the steps are traced neither. */
 START_TEST(test_steps_allocate_nothing)
 {
     struct engine_job job = {.model = _i == 0 ? small_net : engine_mnist(),
@@ -234,6 +246,7 @@ START_TEST(test_steps_allocate_nothing)
                              .global_batch = 4,
                              .steps = 10,
                              .before_step = count_in_the_middle};
+    tracing = _i == 2;
     engine_outcome_free(engine_train(&job, GROUP_LOCAL, 2));
     ck_assert_int_gt(atomic_load(&kernels_run), 50);
     ck_assert_int_eq(atomic_load(&allocations), 0);
@@ -252,7 +265,7 @@ int main(void)
     tcase_add_test(failures, test_killed_peer);
     tcase_add_loop_test(failures, test_poison, 0, 2);
 #ifndef FSDPD_SANITIZERS
-    tcase_add_loop_test(failures, test_steps_allocate_nothing, 0, 2);
+    tcase_add_loop_test(failures, test_steps_allocate_nothing, 0, 3);
 #endif
     suite_add_tcase(suite, failures);
     SRunner *runner = srunner_create(suite);

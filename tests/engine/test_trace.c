@@ -1,0 +1,153 @@
+/*
+ * Tracing on 1, 2 and 3 ranks: the steps are filled in with times that keep the plan's order and
+ * the lanes' own, the bits of training are the same with it and without, and bounds are refused.
+ */
+#include <check.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine.h"
+
+enum { STEPS = 5, FIRST = 1, TRACED = 3 };
+
+static const int worlds[] = {1, 2, 3};
+
+static struct engine_job job_of(void)
+{
+    return (struct engine_job){
+        .model = engine_mnist(),
+        .policy = {.kind = WRAP_SIZE, .min_num_params = 1000},
+        .strategy = STRATEGY_FULL_SHARD,
+        .prefetch = PREFETCH_PRE,
+        .optimizer = {.kind = OPTIMIZER_ADADELTA, .lr = 1, .rho = 0.9, .eps = 1e-6},
+        .global_batch = 6,
+        .steps = STEPS,
+        .dropout = true};
+}
+
+/* Ranks are threads, so each has a trace of its own. */
+static _Thread_local struct trace *trace;
+static atomic_int checked;
+
+static void check_step(const struct plan_program *program, const struct trace_step *step)
+{
+    int64_t last[LANE_COUNT] = {step->whole.begin_ns, step->whole.begin_ns, step->whole.begin_ns};
+    for (int i = 0; i < program->instruction_count; i++) {
+        const struct plan_instruction *instruction = &program->instructions[i];
+        const struct trace_stamp *stamp = &step->stamps[i];
+        ck_assert_int_ge(stamp->begin_ns, last[instruction->lane]);
+        ck_assert_int_ge(stamp->end_ns, stamp->begin_ns);
+        last[instruction->lane] = stamp->end_ns;
+        for (int w = 0; w < instruction->wait_count; w++)
+            ck_assert_int_ge(stamp->begin_ns, step->stamps[instruction->waits[w]].end_ns);
+    }
+    for (int lane = 0; lane < LANE_COUNT; lane++) ck_assert_int_le(last[lane], step->whole.end_ns);
+}
+
+static void arm_and_check(struct executor *executor, struct comm *comm, int step)
+{
+    (void)comm;
+    const struct plan_program *program = &executor_plan(executor)->train;
+    if (step == FIRST) {
+        status_t status = trace_new(program->instruction_count, TRACED, &trace);
+        ck_assert_ptr_null(status);
+        executor_set_trace(executor, trace);
+    }
+    if (step == FIRST + TRACED - 1) {
+        ck_assert(!trace_is_full(trace));
+        ck_assert_int_eq(trace->done, TRACED - 1);
+    }
+    if (step != FIRST + TRACED) return;
+    ck_assert(trace_is_full(trace));
+    for (int i = 0; i < TRACED; i++) {
+        ck_assert_uint_eq(trace->steps[i].step, (uint64_t)(FIRST + i + 1));
+        check_step(program, &trace->steps[i]);
+        if (i > 0)
+            ck_assert_int_ge(trace->steps[i].whole.begin_ns, trace->steps[i - 1].whole.end_ns);
+    }
+    trace_free(trace);
+    trace = NULL;
+    atomic_fetch_add(&checked, 1);
+}
+
+START_TEST(test_same_bits)
+{
+    struct engine_job job = job_of();
+    struct engine_outcome *plain = engine_train(&job, GROUP_LOCAL, worlds[_i]);
+    job.before_step = arm_and_check;
+    struct engine_outcome *traced = engine_train(&job, GROUP_LOCAL, worlds[_i]);
+    ck_assert_int_eq(atomic_load(&checked), worlds[_i]);
+    ck_assert_mem_eq(plain->parameters, traced->parameters,
+                     (size_t)plain->parameter_elements * sizeof(float));
+    ck_assert_mem_eq(plain->loss, traced->loss, sizeof plain->loss);
+    ck_assert_mem_eq(plain->evaluated, traced->evaluated, sizeof plain->evaluated);
+    engine_outcome_free(plain);
+    engine_outcome_free(traced);
+}
+END_TEST
+
+/* What the plan says is alive with each instruction: never more than its peak, and the peak once.
+ */
+static void check_live(struct plan *plan)
+{
+    const struct plan_program *programs[] = {&plan->train, &plan->evaluate};
+    for (int k = 0; k < 2; k++) {
+        uint64_t most = 0;
+        for (int i = 0; i < programs[k]->instruction_count; i++) {
+            ck_assert_uint_ge(programs[k]->live_bytes[i], plan->state_bytes / 2);
+            if (programs[k]->live_bytes[i] > most) most = programs[k]->live_bytes[i];
+        }
+        ck_assert_uint_eq(most, programs[k]->live_peak);
+        ck_assert_uint_eq(programs[k]->live_bytes[programs[k]->peak_instruction], most);
+    }
+    atomic_fetch_add(&checked, 1);
+}
+
+START_TEST(test_live_bytes)
+{
+    struct engine_job job = job_of();
+    job.only_plan = true;
+    job.tamper = check_live;
+    engine_outcome_free(engine_train(&job, GROUP_LOCAL, worlds[_i]));
+    ck_assert_int_eq(atomic_load(&checked), worlds[_i]);
+}
+END_TEST
+
+START_TEST(test_bounds)
+{
+    struct trace *none = NULL;
+    static const struct {
+        int instructions, steps;
+        enum status_code code;
+        const char *message;
+    } cases[] = {
+        {10, 0, STATUS_INVALID_ARGUMENT, "steps: expected 1 to 1000, found 0"},
+        {10, 1001, STATUS_INVALID_ARGUMENT, "steps: expected 1 to 1000, found 1001"},
+        {100000, 41, STATUS_RESOURCE_EXHAUSTED, "ask for at most 40"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        status_t status = trace_new(cases[i].instructions, cases[i].steps, &none);
+        ck_assert_int_eq(status_code(status), cases[i].code);
+        ck_assert_ptr_nonnull(strstr(status_message(status), cases[i].message));
+        ck_assert_ptr_null(none);
+        status_free(status);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("trace");
+    TCase *tests = tcase_create("trace");
+    tcase_set_timeout(tests, 120);
+    suite_add_tcase(suite, tests);
+    tcase_add_loop_test(tests, test_same_bits, 0, 3);
+    tcase_add_loop_test(tests, test_live_bytes, 0, 3);
+    tcase_add_test(tests, test_bounds);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
