@@ -118,7 +118,8 @@ struct plan_program {
     uint64_t live_peak; /* largest sum of buffers alive at once, state included: <= planned bytes */
     int peak_instruction; /* where */
     uint64_t class_bytes_at_peak[BUFFER_CLASS_COUNT];
-    uint64_t *live_bytes; /* by instruction: alive with it, in the order in which that peak occurs */
+    uint64_t
+        *live_bytes; /* by instruction: alive with it, in the order in which that peak occurs */
 };
 
 /* What a device says of a graph after lowering it; arrays are by op and owned by whoever made it.

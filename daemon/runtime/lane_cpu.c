@@ -20,7 +20,15 @@ enum { RING_SIZE = 1024 };
 
 #define MAX_TIMEOUT_MS ((int64_t)1000 * 86400 * 365)
 
-enum work_kind { WORK_CALL, WORK_COPY, WORK_LAUNCH, WORK_OPTIMIZE, WORK_RECORD, WORK_WAIT, WORK_STAMP };
+enum work_kind {
+    WORK_CALL,
+    WORK_COPY,
+    WORK_LAUNCH,
+    WORK_OPTIMIZE,
+    WORK_RECORD,
+    WORK_WAIT,
+    WORK_STAMP
+};
 
 enum { MAX_OPTIMIZER_SLOTS = 2 };
 
