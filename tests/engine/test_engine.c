@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "config.h"
 #include "engine.h"
 
 #define NET(INPUT, CLASSES, MODULES, FORWARD, MORE)                                                \
@@ -87,10 +88,11 @@ static void check_same_bits(const struct engine_outcome *a, const struct engine_
                             const char *what)
 {
     ck_assert_int_eq(a->parameter_elements, b->parameter_elements);
+    /* Check writes a record for every assertion: there are a million elements. */
     for (int64_t i = 0; i < a->parameter_elements; i++)
-        ck_assert_msg(memcmp(&a->parameters[i], &b->parameters[i], sizeof(float)) == 0,
-                      "%s: parameter element %lld is %a here and %a there", what, (long long)i,
-                      (double)a->parameters[i], (double)b->parameters[i]);
+        if (memcmp(&a->parameters[i], &b->parameters[i], sizeof(float)) != 0)
+            ck_abort_msg("%s: parameter element %lld is %a here and %a there", what, (long long)i,
+                         (double)a->parameters[i], (double)b->parameters[i]);
     ck_assert_msg(memcmp(a->loss, b->loss, sizeof a->loss) == 0, "%s: losses differ", what);
     ck_assert_msg(memcmp(a->evaluated, b->evaluated, sizeof a->evaluated) == 0,
                   "%s: evaluations differ", what);
@@ -117,7 +119,8 @@ static void check_close(const struct engine_outcome *a, const struct engine_outc
     double largest = 0, difference = 0;
     for (int64_t i = 0; i < a->parameter_elements; i++) {
         double d = fabs((double)a->parameters[i] - (double)b->parameters[i]);
-        ck_assert_msg(isfinite(d), "%s: parameter element %lld is not finite", what, (long long)i);
+        if (!isfinite(d))
+            ck_abort_msg("%s: parameter element %lld is not finite", what, (long long)i);
         largest = fmax(largest, fabs((double)a->parameters[i]));
         difference = fmax(difference, d);
     }
@@ -147,7 +150,7 @@ static struct engine_job job_of(const struct net *net, int optimizer)
                                .prefetch = PREFETCH_PRE,
                                .optimizer = optimizers[optimizer],
                                .global_batch = 24,
-                               .steps = net->text != NULL ? 8 : 3,
+                               .steps = net->text != NULL ? 8 : 2,
                                .ignored_rows = 5};
 }
 
@@ -156,11 +159,25 @@ struct check_case {
     int world, optimizer;
 };
 
-static struct check_case case_of(int i)
+static struct check_case cases[NET_COUNT * WORLD_COUNT * OPTIMIZER_COUNT];
+
+/* All combinations, but of the large network only a few: it takes its time, under sanitizers most.
+ */
+static int list_cases(void)
 {
-    return (struct check_case){.net = &nets[i / WORLD_COUNT / OPTIMIZER_COUNT],
+    int count = 0;
+    for (int i = 0; i < NET_COUNT * WORLD_COUNT * OPTIMIZER_COUNT; i++) {
+        struct check_case c = {.net = &nets[i / WORLD_COUNT / OPTIMIZER_COUNT],
                                .world = worlds[i / OPTIMIZER_COUNT % WORLD_COUNT],
                                .optimizer = i % OPTIMIZER_COUNT};
+        bool large = c.net->text == NULL;
+#ifdef FSDPD_SANITIZERS
+        if (large && c.world != 2) continue;
+#endif
+        if (large && (c.world == 1 || c.world == 8) && c.optimizer == 0) continue;
+        cases[count++] = c;
+    }
+    return count;
 }
 
 /*
@@ -171,7 +188,7 @@ static struct check_case case_of(int i)
  */
 START_TEST(test_same_numbers)
 {
-    struct check_case c = case_of(_i);
+    struct check_case c = cases[_i];
     struct engine_job job = job_of(c.net, c.optimizer);
     bool mean = job.optimizer.kind == OPTIMIZER_ADADELTA;
     char *text = mean ? engine_with_mean(job.model) : mem_strdup(job.model);
@@ -222,29 +239,29 @@ START_TEST(test_gloo_is_local)
     static const struct {
         int net, world;
         enum strategy strategy;
-    } cases[] = {{4, 2, STRATEGY_FULL_SHARD},
-                 {4, 2, STRATEGY_NO_SHARD},
-                 {0, 3, STRATEGY_FULL_SHARD},
-                 {2, 8, STRATEGY_FULL_SHARD},
-                 {3, 3, STRATEGY_NO_SHARD}};
-    struct engine_job job = job_of(&nets[cases[_i].net], 1);
-    job.policy = nets[cases[_i].net].policies[1];
-    job.strategy = cases[_i].strategy;
+    } runs[] = {{4, 2, STRATEGY_FULL_SHARD},
+                {4, 2, STRATEGY_NO_SHARD},
+                {0, 3, STRATEGY_FULL_SHARD},
+                {2, 8, STRATEGY_FULL_SHARD},
+                {3, 3, STRATEGY_NO_SHARD}};
+    struct engine_job job = job_of(&nets[runs[_i].net], 1);
+    job.policy = nets[runs[_i].net].policies[1];
+    job.strategy = runs[_i].strategy;
     job.dropout = true;
-    struct engine_outcome *processes = engine_train(&job, GROUP_GLOO, cases[_i].world);
-    struct engine_outcome *again = engine_train(&job, GROUP_GLOO, cases[_i].world);
-    struct engine_outcome *threads = engine_train(&job, GROUP_LOCAL, cases[_i].world);
+    struct engine_outcome *processes = engine_train(&job, GROUP_GLOO, runs[_i].world);
+    struct engine_outcome *again = engine_train(&job, GROUP_GLOO, runs[_i].world);
+    struct engine_outcome *threads = engine_train(&job, GROUP_LOCAL, runs[_i].world);
     check_same_bits(processes, again, "two runs");
     check_same_bits(processes, threads, "gloo and local");
     ck_assert_str_eq(processes->collectives, threads->collectives);
     ck_assert_str_eq(processes->collectives, processes->planned);
-    check_traffic(threads, cases[_i].world);
+    check_traffic(threads, runs[_i].world);
     /* Over TCP, a few numbers go to all at once, which is more bytes but with two ranks. */
-    if (cases[_i].world == 2) check_traffic(processes, 2);
+    if (runs[_i].world == 2) check_traffic(processes, 2);
     job.dropout = false;
-    struct engine_outcome *without = engine_train(&job, GROUP_LOCAL, cases[_i].world);
+    struct engine_outcome *without = engine_train(&job, GROUP_LOCAL, runs[_i].world);
     bool differ = memcmp(without->loss, threads->loss, sizeof without->loss) != 0;
-    ck_assert(differ == (cases[_i].net == 4)); /* only the tutorial's has dropout */
+    ck_assert(differ == (runs[_i].net == 4)); /* only the tutorial's has dropout */
     engine_outcome_free(without);
     engine_outcome_free(processes);
     engine_outcome_free(again);
@@ -314,7 +331,7 @@ int main(void)
     Suite *suite = suite_create("engine");
     TCase *numbers = tcase_create("numbers");
     tcase_set_timeout(numbers, 300);
-    tcase_add_loop_test(numbers, test_same_numbers, 0, NET_COUNT * WORLD_COUNT * OPTIMIZER_COUNT);
+    tcase_add_loop_test(numbers, test_same_numbers, 0, list_cases());
     tcase_add_loop_test(numbers, test_gloo_is_local, 0, 5);
     suite_add_tcase(suite, numbers);
     TCase *plan = tcase_create("plan");
