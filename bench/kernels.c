@@ -186,10 +186,8 @@ static void measure_adadelta(int64_t n)
     float *param = operand_new(&type), *grad = operand_new(&type);
     float *square = operand_new(&type), *delta = operand_new(&type);
     for (int64_t i = 0; i < n; i++) square[i] = delta[i] = 1e-3f;
-    struct adadelta_args args = {.lr = 1e-3f,
-                                 .rho = 0.9f,
-                                 .eps = 1e-6f,
-                                 .one_minus_rho = (float)(1 - 0.9)};
+    struct adadelta_args args = {
+        .lr = 1e-3f, .rho = 0.9f, .eps = 1e-6f, .one_minus_rho = (float)(1 - 0.9), .grad_scale = 1};
     static double times[MAX_RUNS];
     int count = 0;
     int64_t end = clock_monotonic_ns() + (int64_t)(seconds_per_op * 1e9);

@@ -57,22 +57,35 @@ void kernels_set_threads(int count);
 /*
  * Optimizers, fused over a flat shard of n elements; algebra and rounding as in PyTorch
  * (reference: PyTorch 1.13's torch/optim, fused multiply-adds written out). Bit-exact on the CPU.
+ * The gradient is multiplied with grad_scale first.
  */
 struct adadelta_args {
-    float lr, rho, eps, weight_decay;
+    float lr, rho, eps, weight_decay, grad_scale;
     float one_minus_rho; /* computed in double, then cast */
 };
 void kernel_adadelta(size_t n, float *param, const float *grad, float *square_avg, float *acc_delta,
                      const struct adadelta_args *args);
 
 struct sgd_args {
-    float lr, momentum, one_minus_dampening, weight_decay;
+    float lr, momentum, one_minus_dampening, weight_decay, grad_scale;
     bool nesterov;
     bool first_step; /* momentum buffer is set to the gradient instead of being updated */
 };
 /* `momentum_buffer` may be NULL when momentum is 0. */
 void kernel_sgd(size_t n, float *param, const float *grad, float *momentum_buffer,
                 const struct sgd_args *args);
+
+/* Adam and AdamW. In step t, from 1, computed in double and then cast: */
+struct adam_args {
+    float beta1, one_minus_beta1, beta2, one_minus_beta2, eps;
+    float weight_decay;   /* Adam's; 0 for AdamW */
+    float shrink;         /* 1 - lr * weight_decay for AdamW, else 1 */
+    float corrected_lr;   /* lr / (1 - beta1^t) */
+    float corrected_root; /* sqrt(1 - beta2^t) */
+    float grad_scale;
+};
+void kernel_adam(size_t n, float *param, const float *grad, float *average, float *square_average,
+                 const struct adam_args *args);
 
 /* Helpers of communicators, vectorised: */
 

@@ -51,6 +51,26 @@ void kernel_sgd(size_t n, float *param, const float *grad, float *momentum_buffe
     cpu_parallel(kernels_threads(), n, GRAIN, run_sgd, &job);
 }
 
+struct adam_job {
+    float *param, *average, *square_average;
+    const float *grad;
+    const struct adam_args *args;
+};
+
+static void run_adam(const void *argument, size_t begin, size_t end)
+{
+    const struct adam_job *job = argument;
+    cpu_loops_get()->adam(end - begin, job->param + begin, job->grad + begin, job->average + begin,
+                          job->square_average + begin, job->args);
+}
+
+void kernel_adam(size_t n, float *param, const float *grad, float *average, float *square_average,
+                 const struct adam_args *args)
+{
+    struct adam_job job = {param, average, square_average, grad, args};
+    cpu_parallel(kernels_threads(), n, GRAIN, run_adam, &job);
+}
+
 /* Communicators call these from their own lanes, beside a kernel that has the threads: no more. */
 
 void kernel_sum_ordered(size_t n, float *out, const float *const *parts, int part_count,

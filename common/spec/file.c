@@ -365,8 +365,9 @@ static status_t refuse_misplaced(const struct reader *reader, const struct spec_
     if (!is_override(node) && chosen != NULL && is_override(chosen)) return NULL;
     struct spec_field field =
         spec_field_find(reader->spec, &spec_keys[row_of(key->with_key)], false);
-    return yamldoc_error(node, "%s: belongs to %s %s, but here it is %s", key->key, key->with_key,
-                         key->with_value, spec_field_text(field));
+    return yamldoc_error(node, "%s: belongs to %s %s%s%s, but here it is %s", key->key,
+                         key->with_key, key->with_value, key->or_value ? " or " : "",
+                         key->or_value ? key->or_value : "", spec_field_text(field));
 }
 
 static status_t read_row(struct reader *reader, size_t row)

@@ -10,8 +10,13 @@
 #define UNIT(name) .unit = (name)
 #define FIELD(path) .field = (path)
 #define WITH(key, value) .with_key = (key), .with_value = (value)
+#define WITH_EITHER(key, value, other) WITH(key, value), .or_value = (other)
 #define ADADELTA WITH("optimizer.type", "adadelta")
 #define SGD WITH("optimizer.type", "sgd")
+#define ADAM WITH("optimizer.type", "adam")
+#define ADAMW WITH("optimizer.type", "adamw")
+#define ADAMS WITH_EITHER("optimizer.type", "adam", "adamw")
+#define ANNEALED WITH_EITHER("schedule.type", "linear", "cosine")
 #define STEP WITH("schedule.type", "step")
 #define SIZE WITH("fsdp.wrap.policy", "size")
 #define TYPE WITH("fsdp.wrap.policy", "type")
@@ -41,19 +46,31 @@ const struct spec_key spec_keys[] = {
     {"train.shuffle", SPEC_BOOLEAN, DEFAULT("true")},
     {"train.evaluate", SPEC_BOOLEAN, DEFAULT("true")},
 
-    {"optimizer.type", SPEC_CHOICE, DEFAULT("adadelta"), CHOICES("adadelta", "sgd")},
+    {"optimizer.type", SPEC_CHOICE, DEFAULT("adadelta"), CHOICES("adadelta", "sgd", "adam", "adamw")},
     {"optimizer.lr", SPEC_NUMBER, DEFAULT("1"), RANGE(0, 1e6), ADADELTA},
     {"optimizer.lr", SPEC_NUMBER, DEFAULT("0.01"), RANGE(0, 1e6), SGD},
+    {"optimizer.lr", SPEC_NUMBER, DEFAULT("0.001"), RANGE(0, 1e6), ADAMS},
     {"optimizer.rho", SPEC_NUMBER, DEFAULT("0.9"), RANGE(0, 1), ADADELTA},
     {"optimizer.eps", SPEC_NUMBER, DEFAULT("1e-06"), RANGE(0, 1), ADADELTA},
-    {"optimizer.weight_decay", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1e6)},
+    {"optimizer.beta1", SPEC_NUMBER, DEFAULT("0.9"), RANGE(0, 0.999999), ADAMS},
+    {"optimizer.beta2", SPEC_NUMBER, DEFAULT("0.999"), RANGE(0, 0.999999), ADAMS},
+    {"optimizer.eps", SPEC_NUMBER, DEFAULT("1e-08"), RANGE(0, 1), ADAMS},
+    {"optimizer.weight_decay", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1e6),
+     WITH_EITHER("optimizer.type", "adadelta", "sgd")},
+    {"optimizer.weight_decay", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1e6), ADAM},
+    {"optimizer.weight_decay", SPEC_NUMBER, DEFAULT("0.01"), RANGE(0, 1e6), ADAMW},
     {"optimizer.momentum", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1), SGD},
     {"optimizer.dampening", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1), SGD},
     {"optimizer.nesterov", SPEC_BOOLEAN, DEFAULT("false"), SGD},
 
-    {"schedule.type", SPEC_CHOICE, DEFAULT("constant"), CHOICES("constant", "step")},
+    {"schedule.type", SPEC_CHOICE, DEFAULT("constant"), 
+     CHOICES("constant", "step", "linear", "cosine")},
     {"schedule.step_size", SPEC_INTEGER, DEFAULT("1"), RANGE(1, 1e6), UNIT("epochs"), STEP},
     {"schedule.gamma", SPEC_NUMBER, DEFAULT("0.1"), RANGE(0, 10), STEP},
+    {"schedule.end_factor", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1), ANNEALED},
+    {"schedule.total_steps", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1e12), UNIT("steps"), ANNEALED},
+    {"schedule.warmup_steps", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1e12), UNIT("steps")},
+    {"schedule.warmup_start_factor", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1)},
 
     {"fsdp.strategy", SPEC_CHOICE, DEFAULT("full_shard"), CHOICES("full_shard", "no_shard")},
     {"fsdp.wrap.policy", SPEC_CHOICE, DEFAULT("none"),

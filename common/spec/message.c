@@ -102,7 +102,10 @@ bool spec_key_applies(const struct spec_key *key, const Fsdpd__V1__JobSpec *spec
 {
     if (key->with_key == NULL) return true;
     struct spec_field field = spec_field_find(spec, key_find(key->with_key), false);
-    return field.member != NULL && strcmp(spec_field_text(field), key->with_value) == 0;
+    if (field.member == NULL) return false;
+    const char *found = spec_field_text(field);
+    return strcmp(found, key->with_value) == 0 ||
+           (key->or_value != NULL && strcmp(found, key->or_value) == 0);
 }
 
 char *spec_format_number(double value, char text[static 32])
@@ -259,6 +262,13 @@ status_t spec_check_together(const Fsdpd__V1__JobSpec *spec)
             "optimizer.nesterov: expected a momentum above 0 and no dampening with it, "
             "found momentum %g and dampening %g",
             optimizer->momentum, optimizer->dampening);
+    const Fsdpd__V1__ScheduleSpec *schedule = spec->schedule;
+    if (schedule->total_steps > 0 && schedule->total_steps <= schedule->warmup_steps)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "schedule.total_steps: expected more than schedule.warmup_steps, which "
+                          "are part of them: %llu, found %llu",
+                          (unsigned long long)schedule->warmup_steps,
+                          (unsigned long long)schedule->total_steps);
     return NULL;
 }
 
@@ -302,8 +312,9 @@ static status_t check_key(const struct spec_key *key, const Fsdpd__V1__JobSpec *
     if (field.member == NULL) return status_new(STATUS_INVALID_ARGUMENT, "is missing");
     if (spec_key_applies(key, spec)) return check_field(key, spec, field);
     if (applies_otherwise(key, spec) || is_unset(field)) return NULL;
-    return status_new(STATUS_INVALID_ARGUMENT, "belongs to %s %s only", key->with_key,
-                      key->with_value);
+    return status_new(STATUS_INVALID_ARGUMENT, "belongs to %s %s%s%s only", key->with_key,
+                      key->with_value, key->or_value ? " or " : "",
+                      key->or_value ? key->or_value : "");
 }
 
 status_t spec_validate(const Fsdpd__V1__JobSpec *spec)

@@ -41,7 +41,7 @@ enum spec_type {
     SPEC_TYPES, /* a list of module types, likewise */
 };
 
-enum { SPEC_CHOICES_MAX = 5 };
+enum { SPEC_CHOICES_MAX = 6 };
 
 /*
  * One key. A key whose default depends on a type has a row for each ("optimizer.lr"). `fallback` is
@@ -56,8 +56,9 @@ struct spec_key {
     const char *unit; /* "samples"; NULL if it has none */
     double min, max;  /* SPEC_INTEGER, SPEC_NUMBER; both inclusive */
     const char *choices[SPEC_CHOICES_MAX];
-    const char *with_key,
-        *with_value; /* belongs to a spec in which with_key is with_value; or NULL */
+    /* Belongs to a spec in which with_key is with_value or, if it is not NULL, or_value; or NULL.
+     */
+    const char *with_key, *with_value, *or_value;
 };
 
 extern const struct spec_key spec_keys[];

@@ -39,7 +39,7 @@ enum lane { LANE_COMPUTE, LANE_COMM, LANE_COPY, LANE_COUNT };
 enum strategy { STRATEGY_FULL_SHARD, STRATEGY_NO_SHARD };
 enum prefetch { PREFETCH_NONE, PREFETCH_PRE, PREFETCH_POST };
 
-enum optimizer_kind { OPTIMIZER_ADADELTA, OPTIMIZER_SGD };
+enum optimizer_kind { OPTIMIZER_ADADELTA, OPTIMIZER_SGD, OPTIMIZER_ADAM, OPTIMIZER_ADAMW };
 
 enum instruction_kind {
     INSTRUCTION_COPY_BATCH, /* copy lane: host batch -> the input and target buffers */
@@ -138,7 +138,7 @@ struct plan_options {
     int gathered_limit; /* units gathered and not yet freed, the root not counted; 0: 2, the default
                          */
     enum optimizer_kind optimizer;
-    int optimizer_slots;                 /* f32 buffers per shard: Adadelta 2, SGD 0 or 1 */
+    int optimizer_slots; /* f32 buffers per shard: Adadelta and Adam 2, SGD 0 or 1 */
     uint64_t collective_workspace_bytes; /* the communicator's scratch for a reduction */
 };
 
@@ -183,5 +183,6 @@ char *plan_dump(const struct plan *plan);
 const char *plan_instruction_name(enum instruction_kind kind); /* "all_gather" */
 const char *plan_buffer_class_name(enum buffer_class class);   /* "parameters (shard)" */
 const char *plan_lane_name(enum lane lane);
+const char *plan_optimizer_name(enum optimizer_kind kind); /* "adamw" */
 
 #endif

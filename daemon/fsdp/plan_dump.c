@@ -49,6 +49,17 @@ const char *plan_lane_name(enum lane lane)
     return (unsigned)lane < LANE_COUNT ? names[lane] : "unknown";
 }
 
+const char *plan_optimizer_name(enum optimizer_kind kind)
+{
+    switch (kind) {
+    case OPTIMIZER_ADADELTA: return "adadelta";
+    case OPTIMIZER_SGD: return "sgd";
+    case OPTIMIZER_ADAM: return "adam";
+    case OPTIMIZER_ADAMW: return "adamw";
+    }
+    return "unknown";
+}
+
 static void add_count(struct buf *out, int width, uint64_t count)
 {
     char text[32];
@@ -66,9 +77,8 @@ static void dump_header(struct buf *out, const struct plan *plan)
         buf_printf(out, ", backward prefetch %s, at most %d units gathered",
                    prefetches[options->backward_prefetch], options->gathered_limit);
     buf_printf(out, "\noptimizer %s with %d value%s per parameter\nhash %016llx\n",
-               options->optimizer == OPTIMIZER_ADADELTA ? "adadelta" : "sgd",
-               options->optimizer_slots, options->optimizer_slots == 1 ? "" : "s",
-               (unsigned long long)plan->hash);
+               plan_optimizer_name(options->optimizer), options->optimizer_slots,
+               options->optimizer_slots == 1 ? "" : "s", (unsigned long long)plan->hash);
 }
 
 static void dump_units(struct buf *out, const struct plan *plan)

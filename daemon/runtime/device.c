@@ -253,6 +253,11 @@ status_t lane_launch(struct lane_queue *lane, struct device_graph *graph, int op
     return lane->device->table->launch(lane, graph, op, call);
 }
 
+int optimizer_step_slots(const struct optimizer_step *step)
+{
+    return step->kind != OPTIMIZER_SGD ? 2 : step->momentum != 0 ? 1 : 0;
+}
+
 status_t lane_optimize(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
                        float *param, const float *grad, float *const *slots)
 {

@@ -22,10 +22,13 @@ struct device_graph; /* a graph lowered by a device: layouts chosen, kernels pre
 /* Arguments of an optimizer step that change from step to step. */
 struct optimizer_step {
     enum optimizer_kind kind;
-    double lr, rho, eps, weight_decay, momentum, dampening;
+    double lr, rho, eps, weight_decay, momentum, dampening, beta1, beta2;
     bool nesterov;
-    bool first; /* no step was taken yet */
+    uint64_t taken; /* steps before this one */
 };
+
+/* f32 values that an optimizer keeps per parameter. */
+int optimizer_step_slots(const struct optimizer_step *step);
 
 /* Device `name`: "cpu", "null" ("cuda:0": UNIMPLEMENTED in this build). `threads` per cpu op; 0: 1.
  */

@@ -191,7 +191,7 @@ static status_t null_optimize(struct lane_queue *lane, const struct optimizer_st
 {
     (void)slots;
     struct null_device *device = log_begin(lane, "optimize ");
-    buf_printf(&device->log, "%s %zu ", step->kind == OPTIMIZER_SGD ? "sgd" : "adadelta", n);
+    buf_printf(&device->log, "%s %zu ", plan_optimizer_name(step->kind), n);
     log_address(device, param);
     buf_add_text(&device->log, " by ");
     log_address(device, grad);

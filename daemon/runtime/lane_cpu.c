@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -134,26 +135,56 @@ static void event_await(struct cpu_lane *lane, struct cpu_event *event, uint64_t
     pthread_mutex_unlock(&lane->lock);
 }
 
+static void optimize_adam(const struct work *work)
+{
+    const struct optimizer_step *step = &work->optimize.step;
+    double t = (double)(step->taken + 1);
+    bool decoupled = step->kind == OPTIMIZER_ADAMW;
+    struct adam_args args = {
+        .beta1 = (float)step->beta1,
+        .one_minus_beta1 = (float)(1 - step->beta1),
+        .beta2 = (float)step->beta2,
+        .one_minus_beta2 = (float)(1 - step->beta2),
+        .eps = (float)step->eps,
+        .weight_decay = decoupled ? 0 : (float)step->weight_decay,
+        .shrink = decoupled ? (float)(1 - step->lr * step->weight_decay) : 1,
+        .corrected_lr = (float)(step->lr / (1 - pow(step->beta1, t))),
+        .corrected_root = (float)sqrt(1 - pow(step->beta2, t)),
+        .grad_scale = 1,
+    };
+    kernel_adam(work->optimize.n, work->optimize.param, work->optimize.grad,
+                work->optimize.slots[0], work->optimize.slots[1], &args);
+}
+
 static void optimize(const struct work *work)
 {
     const struct optimizer_step *step = &work->optimize.step;
-    if (step->kind == OPTIMIZER_ADADELTA) {
+    switch (step->kind) {
+    case OPTIMIZER_ADADELTA: {
         struct adadelta_args args = {.lr = (float)step->lr,
                                      .rho = (float)step->rho,
                                      .eps = (float)step->eps,
                                      .weight_decay = (float)step->weight_decay,
-                                     .one_minus_rho = (float)(1.0 - step->rho)};
+                                     .one_minus_rho = (float)(1.0 - step->rho),
+                                     .grad_scale = 1};
         kernel_adadelta(work->optimize.n, work->optimize.param, work->optimize.grad,
                         work->optimize.slots[0], work->optimize.slots[1], &args);
-    } else {
+        break;
+    }
+    case OPTIMIZER_SGD: {
         struct sgd_args args = {.lr = (float)step->lr,
                                 .momentum = (float)step->momentum,
                                 .one_minus_dampening = (float)(1.0 - step->dampening),
                                 .weight_decay = (float)step->weight_decay,
+                                .grad_scale = 1,
                                 .nesterov = step->nesterov,
-                                .first_step = step->first};
+                                .first_step = step->taken == 0};
         kernel_sgd(work->optimize.n, work->optimize.param, work->optimize.grad,
                    work->optimize.slots[0], &args);
+        break;
+    }
+    case OPTIMIZER_ADAM:
+    case OPTIMIZER_ADAMW: optimize_adam(work); break;
     }
 }
 
@@ -349,7 +380,7 @@ status_t lane_cpu_optimize(struct lane_queue *lane, const struct optimizer_step 
 {
     struct work work = {.kind = WORK_OPTIMIZE,
                         .optimize = {.step = *step, .n = n, .param = param, .grad = grad}};
-    int slot_count = step->kind == OPTIMIZER_ADADELTA ? 2 : step->momentum != 0 ? 1 : 0;
+    int slot_count = optimizer_step_slots(step);
     for (int i = 0; i < slot_count; i++) work.optimize.slots[i] = slots[i];
     if (n > 0) enqueue(lane, &work);
     return STATUS_OKAY;

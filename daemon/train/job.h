@@ -8,7 +8,7 @@
 #include "fsdp/plan.h"
 #include "runtime/device.h"
 
-enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_STEP };
+enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_STEP, SCHEDULE_LINEAR, SCHEDULE_COSINE };
 
 struct train_job {
     const char *id;
@@ -27,6 +27,10 @@ struct train_job {
     enum schedule_kind schedule;
     uint32_t schedule_step_size;
     double schedule_gamma;
+    uint64_t schedule_warmup_steps;
+    double schedule_warmup_start_factor;
+    uint64_t schedule_total_steps; /* linear, cosine; 0: the job's */
+    double schedule_end_factor;    /* linear, cosine */
     enum strategy strategy;
     struct wrap_policy wrap;
     enum prefetch backward_prefetch;

@@ -25,7 +25,7 @@ TESTS += tests/unit/test_train_numbers tests/unit/test_train_data
 
 tests_unit_test_train_numbers_SOURCES = tests/unit/test_train_numbers.c
 tests_unit_test_train_numbers_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS) $(ZLIB_CFLAGS)
-tests_unit_test_train_numbers_LDADD = libtrain.a libops.a libbase.a $(ZLIB_LIBS) $(CHECK_LIBS) -lm
+tests_unit_test_train_numbers_LDADD = libtrain.a $(RUNTIME_LIBS) $(ZLIB_LIBS) $(CHECK_LIBS) -lm
 
 tests_unit_test_train_data_SOURCES = tests/unit/test_train_data.c
 tests_unit_test_train_data_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS) $(ZLIB_CFLAGS)

@@ -39,7 +39,8 @@ struct run {
     int64_t timeout_ms;
     struct executor *executor;
     struct feed train, test;
-    struct optimizer_step optimizer; /* with the current rate */
+    struct optimizer_step optimizer; /* of the current step */
+    double epoch_rate;               /* the current epoch's, before the step's factor */
     uint64_t step;                   /* training steps done */
     uint64_t orders_done;            /* sequence number */
     /* The failure in progress is known to every rank: nobody waits for this one. */
@@ -73,6 +74,8 @@ static uint64_t hash_settings(const struct train_session *session)
         job->epochs,
         job->schedule,
         job->schedule_step_size,
+        job->schedule_warmup_steps,
+        job->schedule_total_steps,
         job->shuffle,
         job->dropout,
         job->evaluate,
@@ -80,9 +83,13 @@ static uint64_t hash_settings(const struct train_session *session)
         optimizer->nesterov,
     };
     const double numbers[] = {
-        job->normalize_mean,     job->normalize_std,  job->schedule_gamma,
-        optimizer->lr,           optimizer->rho,      optimizer->eps,
-        optimizer->weight_decay, optimizer->momentum, optimizer->dampening,
+        job->normalize_mean,      job->normalize_std,
+        job->schedule_gamma,      optimizer->lr,
+        optimizer->rho,           optimizer->eps,
+        optimizer->weight_decay,  optimizer->momentum,
+        optimizer->dampening,     optimizer->beta1,
+        optimizer->beta2,         job->schedule_warmup_start_factor,
+        job->schedule_end_factor,
     };
     uint64_t hash = mix(UINT64_C(0xcbf29ce484222325), counts, sizeof counts);
     return mix(hash, numbers, sizeof numbers);
@@ -298,10 +305,11 @@ static void tell_metrics(struct run *run)
 static status_t train_step(struct run *run, const struct batch *batch, int64_t began,
                            struct tally *epoch)
 {
+    run->optimizer.lr = run->epoch_rate * schedule_factor(run->job, run->step, run->session->steps);
     const struct step_input input = make_input(run, batch);
     struct step_result result;
     TRY(executor_train_step(run->executor, &input, &result));
-    run->optimizer.first = false;
+    run->optimizer.taken++;
     run->step++;
     atomic_store(&run->session->step, run->step);
     if (!isfinite(result.stats[PLAN_STAT_LOSS])) {
@@ -346,7 +354,7 @@ static status_t run_epoch(struct run *run, uint32_t number)
         .evaluated = run->job->evaluate,
     };
     if (run->hooks->epoch != NULL) run->hooks->epoch(run->hooks->user, &epoch);
-    run->optimizer.lr = schedule_next_rate(run->job, number, run->optimizer.lr);
+    run->epoch_rate = schedule_next_rate(run->job, number, run->epoch_rate);
     return NULL;
 }
 
@@ -457,8 +465,8 @@ status_t train_session_run(struct train_session *session, struct comm *comm, int
                       .hooks = hooks,
                       .comm = session->job->world > 1 ? comm : NULL,
                       .timeout_ms = timeout_ms,
-                      .optimizer = session->job->optimizer};
-    run.optimizer.first = true;
+                      .optimizer = session->job->optimizer,
+                      .epoch_rate = session->job->optimizer.lr};
     atomic_store(&session->step, 0);
     status_t status = carry_out(&run, finish);
     if (status != NULL) {

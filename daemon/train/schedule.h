@@ -1,4 +1,4 @@
-/* Learning rates over the epochs. */
+/* Learning rates: a rate per epoch, times a factor per step. docs/job-file.md has the formulas. */
 #ifndef FSDPD_TRAIN_SCHEDULE_H
 #define FSDPD_TRAIN_SCHEDULE_H
 
@@ -10,5 +10,14 @@
  * may differ in the last bit from initial * gamma^n.
  */
 double schedule_next_rate(const struct train_job *job, uint32_t epoch, double rate);
+
+/*
+ * What the rate of step `step` (from 0) is multiplied with: warm-up, and the linear and the cosine
+ * schedule, in closed form. `steps` are those of the whole job. 1 where nothing applies.
+ */
+double schedule_factor(const struct train_job *job, uint64_t step, uint64_t steps);
+
+/* INVALID_ARGUMENT if the schedule's end is not after its warm-up. */
+status_t schedule_check(const struct train_job *job, uint64_t steps) FSDPD_MUST_USE;
 
 #endif

@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "train/idx.h"
 #include "train/run.h"
+#include "train/schedule.h"
 
 static status_t check_shape(const struct train_session *session, const struct dataset *set,
                             const char *images)
@@ -97,15 +98,6 @@ static status_t build_graphs(struct train_session *session)
     return device_lower(session->device, session->evaluate_graph, &session->evaluate_lowered);
 }
 
-static int optimizer_slots(const struct optimizer_step *optimizer)
-{
-    switch (optimizer->kind) {
-    case OPTIMIZER_ADADELTA: return 2;
-    case OPTIMIZER_SGD: return optimizer->momentum != 0 ? 1 : 0;
-    }
-    return 0;
-}
-
 static status_t build_plan(struct train_session *session)
 {
     const struct train_job *job = session->job;
@@ -118,7 +110,7 @@ static status_t build_plan(struct train_session *session)
         .backward_prefetch = job->backward_prefetch,
         .gathered_limit = 2,
         .optimizer = job->optimizer.kind,
-        .optimizer_slots = optimizer_slots(&job->optimizer),
+        .optimizer_slots = optimizer_step_slots(&job->optimizer),
         .collective_workspace_bytes = job->world > 1 ? comm_workspace_bytes(job->world) : 0,
     };
     const struct lowering *evaluate =
@@ -166,6 +158,7 @@ static status_t set_up(struct train_session *session)
                           "epochs, batch sizes, log_interval and step_size are at least 1");
     TRY(model_parse(job->model_text, job->model_length, job->model_file, &session->model));
     TRY(read_sizes(session));
+    TRY(schedule_check(job, session->steps));
     TRY(build_graphs(session));
     TRY(build_plan(session));
     return session->headers_only ? NULL : read_data(session);

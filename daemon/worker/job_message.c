@@ -67,18 +67,34 @@ static void fill_wrap(struct job_settings *settings, const Fsdpd__V1__WrapSpec *
     }
 }
 
+/* The names are those of the table of keys, which were checked against it. */
+static enum optimizer_kind optimizer_from_name(const char *name)
+{
+    enum optimizer_kind kind = OPTIMIZER_ADADELTA;
+    while (kind < OPTIMIZER_ADAMW && strcmp(plan_optimizer_name(kind), name) != 0) kind++;
+    return kind;
+}
+
+static enum schedule_kind schedule_from_name(const char *name)
+{
+    if (strcmp(name, "step") == 0) return SCHEDULE_STEP;
+    if (strcmp(name, "linear") == 0) return SCHEDULE_LINEAR;
+    return strcmp(name, "cosine") == 0 ? SCHEDULE_COSINE : SCHEDULE_CONSTANT;
+}
+
 static void fill_optimizer(struct optimizer_step *optimizer, const Fsdpd__V1__OptimizerSpec *spec)
 {
     *optimizer = (struct optimizer_step){
-        .kind = strcmp(spec->type, "sgd") == 0 ? OPTIMIZER_SGD : OPTIMIZER_ADADELTA,
+        .kind = optimizer_from_name(spec->type),
         .lr = spec->lr,
         .rho = spec->rho,
         .eps = spec->eps,
         .weight_decay = spec->weight_decay,
         .momentum = spec->momentum,
         .dampening = spec->dampening,
+        .beta1 = spec->beta1,
+        .beta2 = spec->beta2,
         .nesterov = spec->nesterov,
-        .first = true,
     };
 }
 
@@ -115,9 +131,13 @@ status_t job_settings_init(struct job_settings *settings, const Fsdpd__V1__JobSp
         .dropout = spec->train->dropout,
         .shuffle = spec->train->shuffle,
         .evaluate = spec->train->evaluate,
-        .schedule = strcmp(spec->schedule->type, "step") == 0 ? SCHEDULE_STEP : SCHEDULE_CONSTANT,
+        .schedule = schedule_from_name(spec->schedule->type),
         .schedule_step_size = spec->schedule->step_size,
         .schedule_gamma = spec->schedule->gamma,
+        .schedule_warmup_steps = spec->schedule->warmup_steps,
+        .schedule_warmup_start_factor = spec->schedule->warmup_start_factor,
+        .schedule_total_steps = spec->schedule->total_steps,
+        .schedule_end_factor = spec->schedule->end_factor,
         .strategy =
             strcmp(spec->fsdp->strategy, "no_shard") == 0 ? STRATEGY_NO_SHARD : STRATEGY_FULL_SHARD,
         .backward_prefetch = prefetch_from_name(spec->fsdp->backward_prefetch),

@@ -72,6 +72,8 @@ struct cpu_loops {
                      const struct adadelta_args *args);
     void (*sgd)(size_t n, float *param, const float *grad, float *momentum_buffer,
                 const struct sgd_args *args);
+    void (*adam)(size_t n, float *param, const float *grad, float *average, float *square_average,
+                 const struct adam_args *args);
 };
 
 /* The best that this processor can run. */

@@ -43,6 +43,7 @@ static const struct cpu_loops table = {
     .sum_ordered = loop_sum_ordered,
     .adadelta = loop_adadelta,
     .sgd = loop_sgd,
+    .adam = loop_adam,
 };
 
 const struct cpu_loops *const LOOPS_TABLE = &table;

@@ -1,14 +1,17 @@
-/* Optimizer steps; every fused multiply-add is PyTorch's. Part of loops_body.h. */
+/*
+ * Optimizer steps; every fused multiply-add is PyTorch's. A gradient is scaled when it is
+ * read; by 1 that changes no bit. Part of loops_body.h.
+ */
 
 LOOP loop_adadelta(size_t n, float *param, const float *grad, float *square_avg, float *acc_delta,
                    const struct adadelta_args *args)
 {
     float lr = args->lr, rho = args->rho, eps = args->eps, decay = args->weight_decay;
-    float rest = args->one_minus_rho;
+    float rest = args->one_minus_rho, scale = args->grad_scale;
     if (decay == 0) {
         SIMD for (size_t i = 0; i < n; i++)
         {
-            float g = grad[i], a = acc_delta[i];
+            float g = grad[i] * scale, a = acc_delta[i];
             float v = __builtin_fmaf(rest * g, g, rho * square_avg[i]);
             float d = sqrtf(a + eps) / sqrtf(v + eps) * g;
             square_avg[i] = v;
@@ -18,7 +21,7 @@ LOOP loop_adadelta(size_t n, float *param, const float *grad, float *square_avg,
     } else {
         SIMD for (size_t i = 0; i < n; i++)
         {
-            float g = __builtin_fmaf(param[i], decay, grad[i]), a = acc_delta[i];
+            float g = __builtin_fmaf(param[i], decay, grad[i] * scale), a = acc_delta[i];
             float v = __builtin_fmaf(rest * g, g, rho * square_avg[i]);
             float d = sqrtf(a + eps) / sqrtf(v + eps) * g;
             square_avg[i] = v;
@@ -33,22 +36,45 @@ LOOP loop_sgd(size_t n, float *param, const float *grad, float *momentum_buffer,
               const struct sgd_args *args)
 {
     float lr = args->lr, momentum = args->momentum, decay = args->weight_decay;
-    float rest = args->one_minus_dampening;
+    float rest = args->one_minus_dampening, scale = args->grad_scale;
     bool first = args->first_step, nesterov = args->nesterov;
     if (momentum == 0) {
         SIMD for (size_t i = 0; i < n; i++)
         {
-            float g = decay == 0 ? grad[i] : __builtin_fmaf(param[i], decay, grad[i]);
+            float scaled = grad[i] * scale;
+            float g = decay == 0 ? scaled : __builtin_fmaf(param[i], decay, scaled);
             param[i] = __builtin_fmaf(g, -lr, param[i]);
         }
         return;
     }
     SIMD for (size_t i = 0; i < n; i++)
     {
-        float g = decay == 0 ? grad[i] : __builtin_fmaf(param[i], decay, grad[i]);
+        float scaled = grad[i] * scale;
+        float g = decay == 0 ? scaled : __builtin_fmaf(param[i], decay, scaled);
         float buffer = first ? g : __builtin_fmaf(g, rest, momentum * momentum_buffer[i]);
         momentum_buffer[i] = buffer;
         float step = nesterov ? __builtin_fmaf(buffer, momentum, g) : buffer;
         param[i] = __builtin_fmaf(step, -lr, param[i]);
+    }
+}
+
+/* Adam's decay is added to the gradient, AdamW's shrinks the parameter; each is without effect in
+ * the other. */
+LOOP loop_adam(size_t n, float *param, const float *grad, float *average, float *square_average,
+               const struct adam_args *args)
+{
+    float beta1 = args->beta1, rest1 = args->one_minus_beta1, decay = args->weight_decay;
+    float beta2 = args->beta2, rest2 = args->one_minus_beta2, shrink = args->shrink;
+    float rate = args->corrected_lr, root = args->corrected_root, eps = args->eps;
+    float scale = args->grad_scale;
+    SIMD for (size_t i = 0; i < n; i++)
+    {
+        float p = param[i] * shrink, scaled = grad[i] * scale;
+        float g = decay == 0 ? scaled : __builtin_fmaf(p, decay, scaled);
+        float m = __builtin_fmaf(g, rest1, beta1 * average[i]);
+        float v = __builtin_fmaf(rest2 * g, g, beta2 * square_average[i]);
+        average[i] = m;
+        square_average[i] = v;
+        param[i] = p + -rate * m / (sqrtf(v) / root + eps);
     }
 }

@@ -73,9 +73,7 @@ static status_t set_up(struct rank *rank)
                                    .strategy = job->strategy,
                                    .backward_prefetch = job->prefetch,
                                    .optimizer = job->optimizer.kind,
-                                   .optimizer_slots = job->optimizer.kind == OPTIMIZER_ADADELTA ? 2
-                                                      : job->optimizer.momentum != 0            ? 1
-                                                                                                : 0,
+                                   .optimizer_slots = optimizer_step_slots(&job->optimizer),
                                    .collective_workspace_bytes = comm_workspace_bytes(rank->world)};
     TRY(plan_build(rank->model, rank->units, rank->train,
                    device_graph_lowering(rank->train_lowered), rank->evaluate,
@@ -175,7 +173,7 @@ static status_t train(struct rank *rank, struct engine_outcome *outcome)
                                    .signal = (float)(rank->index + 1),
                                    .step = (uint64_t)step,
                                    .optimizer = rank->job->optimizer};
-        input.optimizer.first = step == 0;
+        input.optimizer.taken = (uint64_t)step;
         if (rank->job->before_step != NULL)
             rank->job->before_step(rank->executor, rank->comm, step);
         if (step == rank->job->steps - 1) comm_log_enable(rank->comm);

@@ -61,6 +61,59 @@ def rates():
             schedule.step()
 
 
+def factors():
+    """Rates per step of the schedules that docs/job-file.md likens to PyTorch's."""
+    schedulers = torch.optim.lr_scheduler
+    for kind in ("constant", "linear", "cosine"):
+        for warmup, start in ((0, 0.5), (3, 0.25), (5, 1e-9)):
+            for total, end in ((12, 0.0), (20, 0.1)):
+                optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.5)
+                parts, at = [], []
+                if warmup:
+                    parts.append(schedulers.LinearLR(optimizer, start, 1.0, warmup))
+                    at.append(warmup)
+                if kind == "cosine":
+                    parts.append(schedulers.CosineAnnealingLR(optimizer, total - warmup, end * 0.5))
+                else:
+                    last = end if kind == "linear" else 1.0
+                    parts.append(schedulers.LinearLR(optimizer, 1.0, last, total - warmup))
+                schedule = schedulers.SequentialLR(optimizer, parts, at) if at else parts[0]
+                for step in range(total + 1):
+                    print("factor", kind, warmup, repr(start), total, repr(end), step,
+                          optimizer.param_groups[0]["lr"].hex())
+                    optimizer.step()
+                    schedule.step()
+
+
+def optimizers():
+    """Parameters after 20 steps: what was asked is the kind, lr, weight decay and two more numbers."""
+    kinds = {
+        "adadelta": lambda p, lr, decay, a, b:
+            torch.optim.Adadelta(p, lr, rho=a, eps=b, weight_decay=decay),
+        "sgd": lambda p, lr, decay, a, b:
+            torch.optim.SGD(p, lr, momentum=a, dampening=b, weight_decay=decay),
+        "nesterov": lambda p, lr, decay, a, b:
+            torch.optim.SGD(p, lr, momentum=a, nesterov=True, weight_decay=decay),
+        "adam": lambda p, lr, decay, a, b:
+            torch.optim.Adam(p, lr, betas=(a, b), weight_decay=decay),
+        "adamw": lambda p, lr, decay, a, b:
+            torch.optim.AdamW(p, lr, betas=(a, b), weight_decay=decay),
+    }
+    for words in (("adadelta", 1.0, 0.0, 0.9, 1e-6), ("adadelta", 0.3, 0.01, 0.8, 1e-4),
+                  ("sgd", 0.1, 0.0, 0.0, 0.0), ("sgd", 0.01, 0.1, 0.0, 0.0),
+                  ("sgd", 0.1, 0.0, 0.9, 0.0), ("sgd", 0.03, 0.01, 0.9, 0.3),
+                  ("nesterov", 0.1, 0.0, 0.9, 0.0), ("nesterov", 0.01, 0.1, 0.7, 0.0),
+                  ("adam", 1e-3, 0.0, 0.9, 0.999), ("adam", 0.02, 0.1, 0.8, 0.95),
+                  ("adamw", 1e-3, 0.01, 0.9, 0.999), ("adamw", 0.02, 0.0, 0.0, 0.95)):
+        values = torch.empty(1000).normal_(0, 1, generator=seeded(17))
+        parameter = torch.nn.Parameter(values)
+        optimizer = kinds[words[0]]([parameter], *words[1:])
+        for step in range(20):
+            parameter.grad = torch.empty(1000).normal_(0, 0.3, generator=seeded(100 + step))
+            optimizer.step()
+        show(["optimizer", words[0], *map(repr, words[1:])], parameter.detach().numpy())
+
+
 def pixels():
     for mean, std in ((0.1307, 0.3081), (0.0, 1.0), (0.5, 0.25)):
         values = torch.arange(256, dtype=torch.uint8).to(torch.float32).div(255)
@@ -88,5 +141,7 @@ if __name__ == "__main__":
     fills()
     samplers()
     rates()
+    factors()
+    optimizers()
     pixels()
     initial()

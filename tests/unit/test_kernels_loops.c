@@ -214,8 +214,10 @@ static void plain_adadelta(size_t n, float *p, const float *grad, float *v, floa
                            const struct adadelta_args *k)
 {
     for (size_t i = 0; i < n; i++) {
-        float g = k->weight_decay != 0 ? fmaf(p[i], k->weight_decay, grad[i]) : grad[i];
-        float scaled = k->one_minus_rho * g, decayed = k->rho * v[i];
+        float scaled = grad[i] * k->grad_scale;
+        float g = k->weight_decay != 0 ? fmaf(p[i], k->weight_decay, scaled) : scaled;
+        float decayed = k->rho * v[i];
+        scaled = k->one_minus_rho * g;
         v[i] = fmaf(scaled, g, decayed);
         float above = sqrtf(a[i] + k->eps), below = sqrtf(v[i] + k->eps);
         float d = above / below;
@@ -231,13 +233,33 @@ static void plain_sgd(size_t n, float *p, const float *grad, float *buffer,
                       const struct sgd_args *k)
 {
     for (size_t i = 0; i < n; i++) {
-        float g = k->weight_decay != 0 ? fmaf(p[i], k->weight_decay, grad[i]) : grad[i];
+        float scaled = grad[i] * k->grad_scale;
+        float g = k->weight_decay != 0 ? fmaf(p[i], k->weight_decay, scaled) : scaled;
         if (k->momentum != 0) {
             float decayed = k->momentum * buffer[i];
             buffer[i] = k->first_step ? g : fmaf(g, k->one_minus_dampening, decayed);
             g = k->nesterov ? fmaf(buffer[i], k->momentum, g) : buffer[i];
         }
         p[i] = fmaf(g, -k->lr, p[i]);
+    }
+}
+
+static void plain_adam(size_t n, float *p, const float *grad, float *m, float *v,
+                       const struct adam_args *k)
+{
+    for (size_t i = 0; i < n; i++) {
+        p[i] = p[i] * k->shrink;
+        float scaled = grad[i] * k->grad_scale;
+        float g = k->weight_decay != 0 ? fmaf(p[i], k->weight_decay, scaled) : scaled;
+        float decayed = k->beta1 * m[i];
+        m[i] = fmaf(g, k->one_minus_beta1, decayed);
+        decayed = k->beta2 * v[i];
+        scaled = k->one_minus_beta2 * g;
+        v[i] = fmaf(scaled, g, decayed);
+        float below = sqrtf(v[i]) / k->corrected_root;
+        below = below + k->eps;
+        float above = -k->corrected_lr * m[i];
+        p[i] = p[i] + above / below;
     }
 }
 
@@ -267,6 +289,7 @@ START_TEST(test_adadelta)
                                              .rho = 0.9f,
                                              .eps = 1e-6f,
                                              .weight_decay = decays[d],
+                                             .grad_scale = d == 0 ? 1 : 0.3f,
                                              .one_minus_rho = (float)(1 - 0.9)};
                 random_optimizer_state(&start);
                 found = expected = start;
@@ -298,6 +321,7 @@ START_TEST(test_sgd)
                                         .momentum = variant & 1 ? 0.9f : 0,
                                         .one_minus_dampening = variant & 2 ? 0.8f : 1,
                                         .weight_decay = variant & 4 ? 1e-3f : 0,
+                                        .grad_scale = variant & 2 ? 0.3f : 1,
                                         .nesterov = variant & 8,
                                         .first_step = s % 2};
                 random_optimizer_state(&start);
@@ -315,6 +339,41 @@ START_TEST(test_sgd)
 }
 END_TEST
 
+START_TEST(test_adam)
+{
+    static struct state start, found, expected;
+    for (int level = 0; level <= CPU_LEVEL_COUNT; level++) {
+        const struct cpu_loops *loops =
+            level < CPU_LEVEL_COUNT ? cpu_loops_at((enum cpu_level)level) : cpu_loops_get();
+        if (loops == NULL) continue;
+        for (int s = 0; s < SIZE_COUNT; s++)
+            for (int variant = 0; variant < 8; variant++) {
+                struct adam_args args = {.beta1 = 0.9f,
+                                         .one_minus_beta1 = (float)(1 - 0.9),
+                                         .beta2 = 0.999f,
+                                         .one_minus_beta2 = (float)(1 - 0.999),
+                                         .eps = 1e-8f,
+                                         .weight_decay = variant & 1 ? 0.01f : 0,
+                                         .shrink = variant & 2 ? 0.99f : 1,
+                                         .corrected_lr = 0.01f,
+                                         .corrected_root = 0.0316f,
+                                         .grad_scale = variant & 4 ? 0.3f : 1};
+                random_optimizer_state(&start);
+                found = expected = start;
+                size_t n = sizes[s];
+                plain_adam(n, expected.param, start.grad, expected.first, expected.second, &args);
+                if (level < CPU_LEVEL_COUNT)
+                    loops->adam(n, found.param, found.grad, found.first, found.second, &args);
+                else kernel_adam(n, found.param, found.grad, found.first, found.second, &args);
+                assert_same_bits(found.param, expected.param, MOST, "parameter", loops->name);
+                assert_same_bits(found.first, expected.first, MOST, "average", loops->name);
+                assert_same_bits(found.second, expected.second, MOST, "square", loops->name);
+                ck_assert(n < 64 || memcmp(found.param, start.param, n * sizeof(float)) != 0);
+            }
+    }
+}
+END_TEST
+
 /* A thread's part ends where another's begins, wherever that is. */
 START_TEST(test_optimizer_threads)
 {
@@ -327,7 +386,8 @@ START_TEST(test_optimizer_threads)
             random_state(memory[run][i], N, i >= 2);
         }
         kernels_set_threads(run == 0 ? 1 : 3);
-        struct adadelta_args args = {.lr = 1, .rho = 0.9f, .eps = 1e-6f, .one_minus_rho = 0.1f};
+        struct adadelta_args args = {
+            .lr = 1, .rho = 0.9f, .eps = 1e-6f, .one_minus_rho = 0.1f, .grad_scale = 1};
         kernel_adadelta(N, memory[run][0], memory[run][1], memory[run][2], memory[run][3], &args);
     }
     for (int i = 0; i < 4; i++) {
@@ -471,6 +531,7 @@ int main(void)
     tcase_add_test(tests, test_dropout_layouts);
     tcase_add_test(tests, test_adadelta);
     tcase_add_test(tests, test_sgd);
+    tcase_add_test(tests, test_adam);
     tcase_add_test(tests, test_optimizer_threads);
     tcase_add_test(tests, test_sum_ordered);
     tcase_add_test(tests, test_levels_agree);

@@ -118,6 +118,10 @@ static const struct {
     {"optimizer: {type: sgd}", NULL, "  lr: 0.01\n"},
     {"optimizer: {type: sgd, momentum: 0.9, nesterov: true}", NULL, "  nesterov: true\n"},
     {"optimizer: {lr: .5}", NULL, "  lr: 0.5\n"},
+    {"optimizer: {type: adam}", NULL, "  eps: 1e-08\n"},
+    {"optimizer: {type: adamw}", NULL, "  weight_decay: 0.01\n"},
+    {"optimizer: {type: adamw, beta2: 0.95}", NULL, "  lr: 0.001\n"},
+    {"schedule: {type: cosine, warmup_steps: 1e3}", NULL, "  warmup_steps: 1000\n"},
     {"optimizer: {lr: 2, rho: 0.8}", "optimizer.type=sgd", "  lr: 2\n"},
     {"schedule: {type: step}", NULL, "  step_size: 1\n  gamma: 0.1\n"},
     {"fsdp: {wrap: {policy: size, min_num_params: 1e8}}", NULL, "    min_num_params: 100000000\n"},
@@ -240,8 +244,21 @@ static const struct {
     /* words */
     {"fsdp: {strategy: hybrid_shard}", NULL,
      "job.yaml:4: fsdp.strategy: expected full_shard or no_shard, found 'hybrid_shard'"},
-    {"optimizer: {type: adam}", NULL,
-     "job.yaml:4: optimizer.type: expected adadelta or sgd, found 'adam'"},
+    {"optimizer: {type: adma}", NULL,
+     "job.yaml:4: optimizer.type: expected adadelta, sgd, adam or adamw, found 'adma'"},
+    {"optimizer: {type: adam, beta1: 1}", NULL,
+     "job.yaml:4: optimizer.beta1: expected a number from 0 to 0.999999, found 1"},
+    {"optimizer: {beta2: 0.9}", NULL,
+     "job.yaml:4: optimizer.beta2: belongs to optimizer.type adam or adamw, but here it is "
+     "adadelta"},
+    {"schedule: {type: linear, warmup_steps: 10, total_steps: 10}", NULL,
+     "job.yaml: schedule.total_steps: expected more than schedule.warmup_steps, which are part of "
+     "them: 10, found 10"},
+    {"schedule: {type: step, end_factor: 0.1}", NULL,
+     "job.yaml:4: schedule.end_factor: belongs to schedule.type linear or cosine, but here it is "
+     "step"},
+    {"schedule: {warmup_start_factor: 1.5}", NULL,
+     "job.yaml:4: schedule.warmup_start_factor: expected a number from 0 to 1, found 1.5"},
     {"fsdp: {backward_prefetch: before}", NULL,
      "job.yaml:4: fsdp.backward_prefetch: expected pre, post or none, found 'before'"},
     /* of another type */
@@ -555,7 +572,9 @@ static void describe_row(const struct spec_key *key, char *row, size_t size)
     };
     char with[64] = "", type[128] = "", fallback[64] = "required", min[32], max[32];
     bool list = key->type == SPEC_GLOBS || key->type == SPEC_TYPES;
-    if (key->with_key) snprintf(with, sizeof with, " with `%s`", key->with_value);
+    if (key->with_key)
+        snprintf(with, sizeof with, " with `%s`%s%s%s", key->with_value, key->or_value ? ", `" : "",
+                 key->or_value ? key->or_value : "", key->or_value ? "`" : "");
     if (key->type == SPEC_CHOICE)
         for (int i = 0; i < SPEC_CHOICES_MAX && key->choices[i] != NULL; i++) {
             size_t length = strlen(type);

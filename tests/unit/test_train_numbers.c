@@ -5,6 +5,7 @@
  */
 #include <check.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,6 +103,71 @@ static void check_rate(const struct line *line)
     for (uint32_t epoch = 1; epoch < count(line, 4); epoch++)
         rate = schedule_next_rate(&job, epoch, rate);
     ck_assert_msg(rate == strtod(line->words[5], NULL), "line %d: %a", line->number, rate);
+}
+
+/* In double, but PyTorch multiplies its way from step to step. */
+static void check_factor(const struct line *line)
+{
+    const char *kind = line->words[1];
+    struct train_job job = {.schedule_warmup_steps = count(line, 2),
+                            .schedule_warmup_start_factor = number(line, 3),
+                            .schedule_end_factor = number(line, 5)};
+    if (strcmp(kind, "linear") == 0) job.schedule = SCHEDULE_LINEAR;
+    if (strcmp(kind, "cosine") == 0) job.schedule = SCHEDULE_COSINE;
+    double expected = number(line, 7);
+    double found = 0.5 * schedule_factor(&job, count(line, 6), count(line, 4));
+    ck_assert_msg(fabs(found - expected) <= 1e-14, "line %d: %a", line->number, found);
+    /* The same with the end given, in a longer job. */
+    job.schedule_total_steps = count(line, 4);
+    ck_assert(found == 0.5 * schedule_factor(&job, count(line, 6), 1000));
+}
+
+static struct optimizer_step step_of_line(const struct line *line)
+{
+    const char *kind = line->words[1];
+    struct optimizer_step step = {.kind = OPTIMIZER_SGD,
+                                  .lr = number(line, 2),
+                                  .weight_decay = number(line, 3),
+                                  .eps = 1e-8};
+    if (strcmp(kind, "adadelta") == 0) {
+        step.kind = OPTIMIZER_ADADELTA;
+        step.rho = number(line, 4);
+        step.eps = number(line, 5);
+    } else if (kind[0] == 'a') {
+        step.kind = strcmp(kind, "adam") == 0 ? OPTIMIZER_ADAM : OPTIMIZER_ADAMW;
+        step.beta1 = number(line, 4);
+        step.beta2 = number(line, 5);
+    } else {
+        step.momentum = number(line, 4);
+        step.dampening = number(line, 5);
+        step.nesterov = strcmp(kind, "nesterov") == 0;
+    }
+    return step;
+}
+
+static void check_optimizer(const struct line *line)
+{
+    enum { N = 1000 };
+    static float parameter[N], gradient[N], slot[2][N];
+    float *const slots[] = {slot[0], slot[1]};
+    struct optimizer_step step = step_of_line(line);
+    struct generator generator;
+    struct device *device;
+    struct lane_queue *lane;
+    ck_assert_ptr_null(device_open("cpu", 1, &device));
+    ck_assert_ptr_null(lane_open(device, LANE_COMPUTE, &lane));
+    generator_seed(&generator, 17);
+    generator_fill_normal(&generator, N, parameter, 0, 1);
+    memset(slot, 0, sizeof slot);
+    for (step.taken = 0; step.taken < 20; step.taken++) {
+        generator_seed(&generator, 100 + step.taken);
+        generator_fill_normal(&generator, N, gradient, 0, 0.3);
+        ck_assert_ptr_null(lane_optimize(lane, &step, N, parameter, gradient, slots));
+        ck_assert_ptr_null(lane_wait(lane, 10000));
+    }
+    expect(line, 6, parameter, N);
+    lane_close(lane);
+    device_close(device);
 }
 
 static void check_pixels(const struct line *line)
@@ -209,6 +275,8 @@ static const struct {
     {"randperm", check_fill, 28},
     {"sampler", check_sampler, 80},
     {"rate", check_rate, 24},
+    {"factor", check_factor, 300},
+    {"optimizer", check_optimizer, 12},
     {"pixels", check_pixels, 3},
     {"initial", check_initial, 2},
     {"tied", check_tied, 1},
@@ -323,6 +391,31 @@ START_TEST(test_constant_rate)
 {
     const struct train_job job = {.schedule = SCHEDULE_CONSTANT};
     ck_assert(schedule_next_rate(&job, 1, 0.3) == 0.3);
+    ck_assert(schedule_factor(&job, 5, 10) == 1);
+}
+END_TEST
+
+/* After its end a schedule stays there; warm-up also belongs to those without an end. */
+START_TEST(test_schedule_ends)
+{
+    struct train_job job = {.schedule = SCHEDULE_COSINE,
+                            .schedule_total_steps = 10,
+                            .schedule_end_factor = 0.1};
+    for (uint64_t step = 10; step < 40; step++) ck_assert(schedule_factor(&job, step, 50) == 0.1);
+    job.schedule = SCHEDULE_STEP;
+    job.schedule_warmup_steps = 4;
+    ck_assert(schedule_factor(&job, 0, 50) == 0 && schedule_factor(&job, 1, 50) == 0.25);
+    ck_assert(schedule_factor(&job, 4, 50) == 1 && schedule_factor(&job, 45, 50) == 1);
+    ck_assert_ptr_null(schedule_check(&job, 4));
+    job.schedule = SCHEDULE_LINEAR;
+    ck_assert_ptr_null(schedule_check(&job, 4)); /* its own end counts */
+    job.schedule_total_steps = 0;
+    ck_assert_ptr_null(schedule_check(&job, 5));
+    status_t status = schedule_check(&job, 4);
+    ck_assert_str_eq(status_message(status),
+                     "schedule.warmup_steps: expected fewer than the 4 steps of the whole job, "
+                     "found 4");
+    status_free(status);
 }
 END_TEST
 
@@ -337,6 +430,7 @@ int main(void)
     tcase_add_test(tests, test_sampler_refuses);
     tcase_add_test(tests, test_init_stops_at_an_error);
     tcase_add_test(tests, test_constant_rate);
+    tcase_add_test(tests, test_schedule_ends);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
