@@ -87,6 +87,13 @@ struct adam_args {
 void kernel_adam(size_t n, float *param, const float *grad, float *average, float *square_average,
                  const struct adam_args *args);
 
+/* What norms are made of; not a number if a value is not. On the thread that calls. */
+double kernel_sum_squares(size_t n, const float *values);
+double kernel_max_abs(size_t n, const float *values);
+
+/* to[i] += from[i] */
+void kernel_add(size_t n, float *to, const float *from);
+
 /* Helpers of communicators, vectorised: */
 
 /* out[i] = (parts[0][i] + parts[1][i] + ... in this order) * scale; out may be parts[0]. */

@@ -71,6 +71,25 @@ void kernel_adam(size_t n, float *param, const float *grad, float *average, floa
     cpu_parallel(kernels_threads(), n, GRAIN, run_adam, &job);
 }
 
+double kernel_sum_squares(size_t n, const float *values)
+{
+    double result;
+    cpu_loops_get()->sum_squares(n, values, &result);
+    return result;
+}
+
+double kernel_max_abs(size_t n, const float *values)
+{
+    double result;
+    cpu_loops_get()->max_abs(n, values, &result);
+    return result;
+}
+
+void kernel_add(size_t n, float *to, const float *from)
+{
+    cpu_loops_get()->copy_add(n, to, from);
+}
+
 /* Communicators call these from their own lanes, beside a kernel that has the threads: no more. */
 
 void kernel_sum_ordered(size_t n, float *out, const float *const *parts, int part_count,

@@ -41,6 +41,9 @@ enum prefetch { PREFETCH_NONE, PREFETCH_PRE, PREFETCH_POST };
 
 enum optimizer_kind { OPTIMIZER_ADADELTA, OPTIMIZER_SGD, OPTIMIZER_ADAM, OPTIMIZER_ADAMW };
 
+/* Of all gradients together. */
+enum norm_kind { NORM_NONE, NORM_2, NORM_INF };
+
 enum instruction_kind {
     INSTRUCTION_COPY_BATCH, /* copy lane: host batch -> the input and target buffers */
     INSTRUCTION_ALL_GATHER, /* comm lane: the unit's shards -> its gathered buffer */
@@ -73,6 +76,10 @@ enum plan_stat {
     PLAN_STAT_CORRECT, /* written by the graph of an evaluation, else 0 */
     PLAN_STAT_SAMPLES, /* set with the batch: rows that count */
     PLAN_STAT_SIGNAL,  /* set with the batch: what the ranks tell each other at a step boundary */
+    /* Written by GATE, where there is one, the same on every rank: */
+    PLAN_STAT_NORM,    /* of the gradient, before it was clipped */
+    PLAN_STAT_SCALE,   /* what the optimizer multiplied gradients with */
+    PLAN_STAT_SKIPPED, /* 1 if nothing was updated, because loss or norm are not finite */
     PLAN_STATS_COUNT = 16
 };
 

@@ -259,9 +259,31 @@ int optimizer_step_slots(const struct optimizer_step *step)
 }
 
 status_t lane_optimize(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
-                       float *param, const float *grad, float *const *slots)
+                       float *param, const float *grad, float *const *slots, const float *gate)
 {
-    return lane->device->table->optimize(lane, step, n, param, grad, slots);
+    return lane->device->table->optimize(lane, step, n, param, grad, slots, gate);
+}
+
+status_t lane_zero(struct lane_queue *lane, void *memory, uint64_t bytes)
+{
+    return lane->device->table->zero(lane, memory, bytes);
+}
+
+status_t lane_add(struct lane_queue *lane, size_t n, float *to, const float *from)
+{
+    return lane->device->table->add(lane, n, to, from);
+}
+
+status_t lane_norm(struct lane_queue *lane, enum norm_kind kind, size_t n, const float *values,
+                   double *partial)
+{
+    return lane->device->table->norm(lane, kind, n, values, partial);
+}
+
+status_t lane_gate(struct lane_queue *lane, const struct gate_args *args, const double *partials,
+                   int count, float *stats)
+{
+    return lane->device->table->gate(lane, args, partials, count, stats);
 }
 
 status_t lane_stamp(struct lane_queue *lane, int64_t *ns)

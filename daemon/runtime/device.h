@@ -24,7 +24,8 @@ struct optimizer_step {
     enum optimizer_kind kind;
     double lr, rho, eps, weight_decay, momentum, dampening, beta1, beta2;
     bool nesterov;
-    uint64_t taken; /* steps before this one */
+    uint64_t taken;        /* steps before this one */
+    double gradient_scale; /* gradients are multiplied with it first; 0: 1 */
 };
 
 /* f32 values that an optimizer keeps per parameter. */
@@ -89,8 +90,29 @@ struct kernel_call; /* kernels/kernels.h */
 /* `call` is copied. */
 status_t lane_launch(struct lane_queue *lane, struct device_graph *graph, int op,
                      const struct kernel_call *call) FSDPD_MUST_USE;
+/* With `gate`, the statistics that lane_gate wrote, its scale is taken instead of the step's, and
+ * nothing happens where it skips. */
 status_t lane_optimize(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
-                       float *param, const float *grad, float *const *slots) FSDPD_MUST_USE;
+                       float *param, const float *grad, float *const *slots,
+                       const float *gate) FSDPD_MUST_USE;
+status_t lane_zero(struct lane_queue *lane, void *memory, uint64_t bytes) FSDPD_MUST_USE;
+/* to += from */
+status_t lane_add(struct lane_queue *lane, size_t n, float *to, const float *from) FSDPD_MUST_USE;
+
+/* Adds squares to *partial, or raises it to the largest magnitude. */
+status_t lane_norm(struct lane_queue *lane, enum norm_kind kind, size_t n, const float *values,
+                   double *partial) FSDPD_MUST_USE;
+
+struct gate_args {
+    enum norm_kind kind;
+    double max_norm;       /* gradients of a larger norm are clipped to it; 0: no clipping */
+    double gradient_scale; /* of the step; 0: 1 */
+    bool skip;             /* whatever the norm is */
+};
+/* From all ranks' partials and the loss in `stats`: the norm, what gradients are to be multiplied
+ * with, and whether the step is to be skipped, into `stats`. */
+status_t lane_gate(struct lane_queue *lane, const struct gate_args *args, const double *partials,
+                   int count, float *stats) FSDPD_MUST_USE;
 
 /* Notes in *ns (CLOCK_MONOTONIC) when everything enqueued before is done; also after an error.
  * Leaves *ns alone on a device that has no clock. */

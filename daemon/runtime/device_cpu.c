@@ -109,6 +109,10 @@ status_t device_cpu_open(int threads, struct device **device)
         .launch = lane_cpu_launch,
         .optimize = lane_cpu_optimize,
         .stamp = lane_cpu_stamp,
+        .zero = lane_cpu_zero,
+        .add = lane_cpu_add,
+        .norm = lane_cpu_norm,
+        .gate = lane_cpu_gate,
         .wait = lane_cpu_wait,
         .busy_ns = lane_cpu_busy_ns,
     };

@@ -187,7 +187,8 @@ static status_t null_launch(struct lane_queue *lane, struct device_graph *graph,
 }
 
 static status_t null_optimize(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
-                              float *param, const float *grad, float *const *slots)
+                              float *param, const float *grad, float *const *slots,
+                              const float *gate)
 {
     (void)slots;
     struct null_device *device = log_begin(lane, "optimize ");
@@ -195,6 +196,52 @@ static status_t null_optimize(struct lane_queue *lane, const struct optimizer_st
     log_address(device, param);
     buf_add_text(&device->log, " by ");
     log_address(device, grad);
+    if (gate != NULL) buf_add_text(&device->log, " if ");
+    if (gate != NULL) log_address(device, gate);
+    log_end(device);
+    return STATUS_OKAY;
+}
+
+static status_t null_zero(struct lane_queue *lane, void *memory, uint64_t bytes)
+{
+    struct null_device *device = log_begin(lane, "zero ");
+    buf_printf(&device->log, "%" PRIu64 " ", bytes);
+    log_address(device, memory);
+    log_end(device);
+    return STATUS_OKAY;
+}
+
+static status_t null_add(struct lane_queue *lane, size_t n, float *to, const float *from)
+{
+    struct null_device *device = log_begin(lane, "add ");
+    buf_printf(&device->log, "%zu ", n);
+    log_address(device, from);
+    buf_add_text(&device->log, " -> ");
+    log_address(device, to);
+    log_end(device);
+    return STATUS_OKAY;
+}
+
+static status_t null_norm(struct lane_queue *lane, enum norm_kind kind, size_t n,
+                          const float *values, double *partial)
+{
+    struct null_device *device = log_begin(lane, "norm ");
+    buf_printf(&device->log, "%s %zu ", kind == NORM_2 ? "2" : "inf", n);
+    log_address(device, values);
+    buf_add_text(&device->log, " -> ");
+    log_address(device, partial);
+    log_end(device);
+    return STATUS_OKAY;
+}
+
+static status_t null_gate(struct lane_queue *lane, const struct gate_args *args,
+                          const double *partials, int count, float *stats)
+{
+    struct null_device *device = log_begin(lane, "gate ");
+    buf_printf(&device->log, "%g %d ", args->max_norm, count);
+    log_address(device, partials);
+    buf_add_text(&device->log, " -> ");
+    log_address(device, stats);
     log_end(device);
     return STATUS_OKAY;
 }
@@ -241,6 +288,10 @@ status_t device_null_open(struct device **device)
         .copy = null_copy,
         .launch = null_launch,
         .optimize = null_optimize,
+        .zero = null_zero,
+        .add = null_add,
+        .norm = null_norm,
+        .gate = null_gate,
         .wait = null_wait,
         .busy_ns = null_busy_ns,
     };

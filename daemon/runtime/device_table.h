@@ -38,7 +38,13 @@ struct device_table {
     status_t (*launch)(struct lane_queue *lane, struct device_graph *graph, int op,
                        const struct kernel_call *call);
     status_t (*optimize)(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
-                         float *param, const float *grad, float *const *slots);
+                         float *param, const float *grad, float *const *slots, const float *gate);
+    status_t (*zero)(struct lane_queue *lane, void *memory, uint64_t bytes);
+    status_t (*add)(struct lane_queue *lane, size_t n, float *to, const float *from);
+    status_t (*norm)(struct lane_queue *lane, enum norm_kind kind, size_t n, const float *values,
+                     double *partial);
+    status_t (*gate)(struct lane_queue *lane, const struct gate_args *args, const double *partials,
+                     int count, float *stats);
     status_t (*stamp)(struct lane_queue *lane, int64_t *ns); /* NULL: has no clock */
     status_t (*wait)(struct lane_queue *lane, int64_t timeout_ms);
     int64_t (*busy_ns)(const struct lane_queue *lane);
@@ -88,6 +94,12 @@ status_t device_cpu_open(int threads, struct device **device) FSDPD_MUST_USE;
 status_t device_null_open(struct device **device) FSDPD_MUST_USE;
 char *device_null_log(const struct device *device);
 
+/* The arithmetic of optimizer, norm and gate, in host memory (step_cpu.c). */
+void step_cpu_optimize(const struct optimizer_step *step, size_t n, float *param, const float *grad,
+                       float *const *slots, const float *gate);
+void step_cpu_norm(enum norm_kind kind, size_t n, const float *values, double *partial);
+void step_cpu_gate(const struct gate_args *args, const double *partials, int count, float *stats);
+
 /* The cpu's lanes and events (lane_cpu.c). */
 status_t lane_cpu_open(struct device *device, enum lane kind,
                        struct lane_queue **lane) FSDPD_MUST_USE;
@@ -103,7 +115,15 @@ status_t lane_cpu_copy(struct lane_queue *lane, void *to, const void *from,
 status_t lane_cpu_launch(struct lane_queue *lane, struct device_graph *graph, int op,
                          const struct kernel_call *call) FSDPD_MUST_USE;
 status_t lane_cpu_optimize(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
-                           float *param, const float *grad, float *const *slots) FSDPD_MUST_USE;
+                           float *param, const float *grad, float *const *slots,
+                           const float *gate) FSDPD_MUST_USE;
+status_t lane_cpu_zero(struct lane_queue *lane, void *memory, uint64_t bytes) FSDPD_MUST_USE;
+status_t lane_cpu_add(struct lane_queue *lane, size_t n, float *to,
+                      const float *from) FSDPD_MUST_USE;
+status_t lane_cpu_norm(struct lane_queue *lane, enum norm_kind kind, size_t n, const float *values,
+                       double *partial) FSDPD_MUST_USE;
+status_t lane_cpu_gate(struct lane_queue *lane, const struct gate_args *args,
+                       const double *partials, int count, float *stats) FSDPD_MUST_USE;
 status_t lane_cpu_stamp(struct lane_queue *lane, int64_t *ns) FSDPD_MUST_USE;
 status_t lane_cpu_wait(struct lane_queue *lane, int64_t timeout_ms) FSDPD_MUST_USE;
 int64_t lane_cpu_busy_ns(const struct lane_queue *lane);

@@ -322,7 +322,7 @@ static status_t issue(struct executor *executor, struct program *program, int i,
                                action->workspace);
     case INSTRUCTION_OPTIMIZER:
         return lane_optimize(lane, &input->optimizer, action->count, (float *)action->target,
-                             (float *)action->source, action->slots);
+                             (float *)action->source, action->slots, NULL);
     }
     return status_new(STATUS_INTERNAL, "unknown kind of instruction %d", (int)instruction->kind);
 }

@@ -5,7 +5,6 @@
  */
 #include <errno.h>
 #include <inttypes.h>
-#include <math.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -26,6 +25,10 @@ enum work_kind {
     WORK_COPY,
     WORK_LAUNCH,
     WORK_OPTIMIZE,
+    WORK_ZERO,
+    WORK_ADD,
+    WORK_NORM,
+    WORK_GATE,
     WORK_RECORD,
     WORK_WAIT,
     WORK_STAMP
@@ -57,7 +60,29 @@ struct work {
             float *param;
             const float *grad;
             float *slots[MAX_OPTIMIZER_SLOTS];
+            const float *gate;
         } optimize;
+        struct {
+            void *memory;
+            uint64_t bytes;
+        } zero;
+        struct {
+            size_t n;
+            float *to;
+            const float *from;
+        } add;
+        struct {
+            enum norm_kind kind;
+            size_t n;
+            const float *values;
+            double *partial;
+        } norm;
+        struct {
+            struct gate_args args;
+            const double *partials;
+            int count;
+            float *stats;
+        } gate;
         struct {
             struct cpu_event *event;
             uint64_t recording; /* which one to fire, or to wait for */
@@ -135,59 +160,6 @@ static void event_await(struct cpu_lane *lane, struct cpu_event *event, uint64_t
     pthread_mutex_unlock(&lane->lock);
 }
 
-static void optimize_adam(const struct work *work)
-{
-    const struct optimizer_step *step = &work->optimize.step;
-    double t = (double)(step->taken + 1);
-    bool decoupled = step->kind == OPTIMIZER_ADAMW;
-    struct adam_args args = {
-        .beta1 = (float)step->beta1,
-        .one_minus_beta1 = (float)(1 - step->beta1),
-        .beta2 = (float)step->beta2,
-        .one_minus_beta2 = (float)(1 - step->beta2),
-        .eps = (float)step->eps,
-        .weight_decay = decoupled ? 0 : (float)step->weight_decay,
-        .shrink = decoupled ? (float)(1 - step->lr * step->weight_decay) : 1,
-        .corrected_lr = (float)(step->lr / (1 - pow(step->beta1, t))),
-        .corrected_root = (float)sqrt(1 - pow(step->beta2, t)),
-        .grad_scale = 1,
-    };
-    kernel_adam(work->optimize.n, work->optimize.param, work->optimize.grad,
-                work->optimize.slots[0], work->optimize.slots[1], &args);
-}
-
-static void optimize(const struct work *work)
-{
-    const struct optimizer_step *step = &work->optimize.step;
-    switch (step->kind) {
-    case OPTIMIZER_ADADELTA: {
-        struct adadelta_args args = {.lr = (float)step->lr,
-                                     .rho = (float)step->rho,
-                                     .eps = (float)step->eps,
-                                     .weight_decay = (float)step->weight_decay,
-                                     .one_minus_rho = (float)(1.0 - step->rho),
-                                     .grad_scale = 1};
-        kernel_adadelta(work->optimize.n, work->optimize.param, work->optimize.grad,
-                        work->optimize.slots[0], work->optimize.slots[1], &args);
-        break;
-    }
-    case OPTIMIZER_SGD: {
-        struct sgd_args args = {.lr = (float)step->lr,
-                                .momentum = (float)step->momentum,
-                                .one_minus_dampening = (float)(1.0 - step->dampening),
-                                .weight_decay = (float)step->weight_decay,
-                                .grad_scale = 1,
-                                .nesterov = step->nesterov,
-                                .first_step = step->taken == 0};
-        kernel_sgd(work->optimize.n, work->optimize.param, work->optimize.grad,
-                   work->optimize.slots[0], &args);
-        break;
-    }
-    case OPTIMIZER_ADAM:
-    case OPTIMIZER_ADAMW: optimize_adam(work); break;
-    }
-}
-
 static status_t work_run(struct work *work)
 {
     switch (work->kind) {
@@ -199,7 +171,18 @@ static status_t work_run(struct work *work)
         if (graph->prepared[op] == NULL) return STATUS_OKAY; /* a view */
         return kernel_run(graph->prepared[op], &work->launch.call);
     }
-    case WORK_OPTIMIZE: optimize(work); return STATUS_OKAY;
+    case WORK_OPTIMIZE:
+        step_cpu_optimize(&work->optimize.step, work->optimize.n, work->optimize.param,
+                          work->optimize.grad, work->optimize.slots, work->optimize.gate);
+        return STATUS_OKAY;
+    case WORK_ZERO: memset(work->zero.memory, 0, work->zero.bytes); return STATUS_OKAY;
+    case WORK_ADD: kernel_add(work->add.n, work->add.to, work->add.from); return STATUS_OKAY;
+    case WORK_NORM:
+        step_cpu_norm(work->norm.kind, work->norm.n, work->norm.values, work->norm.partial);
+        return STATUS_OKAY;
+    case WORK_GATE:
+        step_cpu_gate(&work->gate.args, work->gate.partials, work->gate.count, work->gate.stats);
+        return STATUS_OKAY;
     case WORK_RECORD:
     case WORK_WAIT:
     case WORK_STAMP: break;
@@ -376,10 +359,11 @@ status_t lane_cpu_launch(struct lane_queue *lane, struct device_graph *graph, in
 }
 
 status_t lane_cpu_optimize(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
-                           float *param, const float *grad, float *const *slots)
+                           float *param, const float *grad, float *const *slots, const float *gate)
 {
-    struct work work = {.kind = WORK_OPTIMIZE,
-                        .optimize = {.step = *step, .n = n, .param = param, .grad = grad}};
+    struct work work = {
+        .kind = WORK_OPTIMIZE,
+        .optimize = {.step = *step, .n = n, .param = param, .grad = grad, .gate = gate}};
     int slot_count = optimizer_step_slots(step);
     for (int i = 0; i < slot_count; i++) work.optimize.slots[i] = slots[i];
     if (n > 0) enqueue(lane, &work);
@@ -389,6 +373,36 @@ status_t lane_cpu_optimize(struct lane_queue *lane, const struct optimizer_step 
 status_t lane_cpu_stamp(struct lane_queue *lane, int64_t *ns)
 {
     struct work work = {.kind = WORK_STAMP, .stamp = ns};
+    enqueue(lane, &work);
+    return STATUS_OKAY;
+}
+
+status_t lane_cpu_zero(struct lane_queue *lane, void *memory, uint64_t bytes)
+{
+    struct work work = {.kind = WORK_ZERO, .zero = {memory, bytes}};
+    if (bytes > 0) enqueue(lane, &work);
+    return STATUS_OKAY;
+}
+
+status_t lane_cpu_add(struct lane_queue *lane, size_t n, float *to, const float *from)
+{
+    struct work work = {.kind = WORK_ADD, .add = {n, to, from}};
+    if (n > 0) enqueue(lane, &work);
+    return STATUS_OKAY;
+}
+
+status_t lane_cpu_norm(struct lane_queue *lane, enum norm_kind kind, size_t n, const float *values,
+                       double *partial)
+{
+    struct work work = {.kind = WORK_NORM, .norm = {kind, n, values, partial}};
+    if (n > 0) enqueue(lane, &work);
+    return STATUS_OKAY;
+}
+
+status_t lane_cpu_gate(struct lane_queue *lane, const struct gate_args *args,
+                       const double *partials, int count, float *stats)
+{
+    struct work work = {.kind = WORK_GATE, .gate = {*args, partials, count, stats}};
     enqueue(lane, &work);
     return STATUS_OKAY;
 }

@@ -13,6 +13,7 @@ libruntime_a_SOURCES = \
   %D%/host_memory.c \
   %D%/lane_cpu.c \
   %D%/rendezvous.h \
+  %D%/step_cpu.c \
   %D%/trace.c %D%/trace.h
 
 # What a program that uses libruntime.a links after it.

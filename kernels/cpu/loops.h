@@ -74,6 +74,8 @@ struct cpu_loops {
                 const struct sgd_args *args);
     void (*adam)(size_t n, float *param, const float *grad, float *average, float *square_average,
                  const struct adam_args *args);
+    void (*sum_squares)(size_t n, const float *values, double *result);
+    void (*max_abs)(size_t n, const float *values, double *result);
 };
 
 /* The best that this processor can run. */

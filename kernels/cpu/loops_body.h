@@ -44,6 +44,8 @@ static const struct cpu_loops table = {
     .adadelta = loop_adadelta,
     .sgd = loop_sgd,
     .adam = loop_adam,
+    .sum_squares = loop_sum_squares,
+    .max_abs = loop_max_abs,
 };
 
 const struct cpu_loops *const LOOPS_TABLE = &table;

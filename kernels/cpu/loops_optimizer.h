@@ -58,6 +58,46 @@ LOOP loop_sgd(size_t n, float *param, const float *grad, float *momentum_buffer,
     }
 }
 
+/*
+ * What a gradient's norm is made of, in lanes of fixed number, so that every level gives the same
+ * bits. Squares of floats are exact in double.
+ */
+enum { NORM_LANES = 16 };
+
+LOOP loop_sum_squares(size_t n, const float *values, double *result)
+{
+    double lanes[NORM_LANES] = {0}, sum = 0;
+    size_t i = 0;
+    for (; i + NORM_LANES <= n; i += NORM_LANES) {
+        SIMD for (size_t j = 0; j < NORM_LANES; j++) lanes[j] +=
+            (double)values[i + j] * (double)values[i + j];
+    }
+    for (size_t j = 0; i + j < n; j++) lanes[j] += (double)values[i + j] * (double)values[i + j];
+    for (size_t j = 0; j < NORM_LANES; j++) sum += lanes[j];
+    *result = sum;
+}
+
+/* The largest; not a number if one of them is not. */
+LOOP loop_max_abs(size_t n, const float *values, double *max)
+{
+    float lanes[NORM_LANES] = {0}, most = 0;
+    size_t i = 0;
+    for (; i + NORM_LANES <= n; i += NORM_LANES) {
+        SIMD for (size_t j = 0; j < NORM_LANES; j++)
+        {
+            float value = __builtin_fabsf(values[i + j]);
+            lanes[j] = ((value > lanes[j]) | (value != value)) ? value : lanes[j];
+        }
+    }
+    for (size_t j = 0; i + j < n; j++) {
+        float value = __builtin_fabsf(values[i + j]);
+        lanes[j] = ((value > lanes[j]) | (value != value)) ? value : lanes[j];
+    }
+    for (size_t j = 0; j < NORM_LANES; j++)
+        most = ((lanes[j] > most) | (lanes[j] != lanes[j])) ? lanes[j] : most;
+    *max = most;
+}
+
 /* Adam's decay is added to the gradient, AdamW's shrinks the parameter; each is without effect in
  * the other. */
 LOOP loop_adam(size_t n, float *param, const float *grad, float *average, float *square_average,

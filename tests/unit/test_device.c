@@ -3,6 +3,7 @@
 #include "runtime/device.h"
 
 #include <check.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -267,10 +268,77 @@ START_TEST(test_copy_and_optimize)
     float param[5] = {1, 2, 3, 4, 5}, grad[5] = {1, 1, 1, 1, 1}, copy[5] = {0};
     float *slots[1] = {NULL};
     struct optimizer_step step = {.kind = OPTIMIZER_SGD, .lr = 0.5};
-    ck_assert_ptr_null(lane_optimize(lane, &step, 5, param, grad, slots));
+    ck_assert_ptr_null(lane_optimize(lane, &step, 5, param, grad, slots, NULL));
     ck_assert_ptr_null(lane_copy(lane, copy, param, sizeof copy));
     ck_assert_ptr_null(lane_wait(lane, 5000));
     for (int i = 0; i < 5; i++) ck_assert_float_eq(copy[i], (float)i + 0.5f);
+    lane_close(lane);
+    device_close(device);
+}
+END_TEST
+
+/* A gradient (3, 4), over two ranks that hold one element each. */
+static void run_gate(struct lane_queue *lane, const struct gate_args *args, const float *gradient,
+                     float *stats)
+{
+    double partials[2] = {0, 0};
+    ck_assert_ptr_null(lane_norm(lane, args->kind, 1, gradient, &partials[0]));
+    ck_assert_ptr_null(lane_norm(lane, args->kind, 1, gradient + 1, &partials[1]));
+    ck_assert_ptr_null(lane_gate(lane, args, partials, 2, stats));
+    ck_assert_ptr_null(lane_wait(lane, 5000));
+}
+
+START_TEST(test_gate)
+{
+    struct device *device = open_device("cpu");
+    struct lane_queue *lane = open_lane(device, LANE_COMPUTE);
+    float gradient[2] = {3, -4}, stats[PLAN_STATS_COUNT] = {[PLAN_STAT_LOSS] = 2};
+    struct gate_args args = {.kind = NORM_2, .max_norm = 10};
+    run_gate(lane, &args, gradient, stats);
+    ck_assert_float_eq(stats[PLAN_STAT_NORM], 5);
+    ck_assert_float_eq(stats[PLAN_STAT_SCALE], 1);
+    ck_assert_float_eq(stats[PLAN_STAT_SKIPPED], 0);
+    args.max_norm = 1;
+    run_gate(lane, &args, gradient, stats);
+    ck_assert_float_eq_tol(stats[PLAN_STAT_SCALE], 1 / 5.000001, 1e-7);
+    args.gradient_scale = 0.5; /* clips what the optimizer sees */
+    run_gate(lane, &args, gradient, stats);
+    ck_assert_float_eq(stats[PLAN_STAT_NORM], 2.5f);
+    ck_assert_float_eq_tol(stats[PLAN_STAT_SCALE], 0.5 / 2.500001, 1e-7);
+    args.kind = NORM_INF;
+    run_gate(lane, &args, gradient, stats);
+    ck_assert_float_eq(stats[PLAN_STAT_NORM], 2);
+    args.skip = true;
+    run_gate(lane, &args, gradient, stats);
+    ck_assert_float_eq(stats[PLAN_STAT_SKIPPED], 1);
+    args.skip = false;
+
+    for (int kind = NORM_2; kind <= NORM_INF; kind++)
+        for (int i = 0; i < 2; i++)
+            for (int k = 0; k < 2; k++) {
+                float bad[2] = {3, -4};
+                bad[i] = k == 0 ? NAN : INFINITY;
+                args.kind = (enum norm_kind)kind;
+                run_gate(lane, &args, bad, stats);
+                ck_assert_float_eq(stats[PLAN_STAT_SKIPPED], 1);
+                ck_assert(!isfinite(stats[PLAN_STAT_NORM]));
+            }
+    stats[PLAN_STAT_LOSS] = INFINITY;
+    run_gate(lane, &args, gradient, stats);
+    ck_assert_float_eq(stats[PLAN_STAT_SKIPPED], 1);
+
+    /* The optimizer obeys. */
+    float param[2] = {1, 1};
+    struct optimizer_step step = {.kind = OPTIMIZER_SGD, .lr = 1, .gradient_scale = 7};
+    ck_assert_ptr_null(lane_optimize(lane, &step, 2, param, gradient, (float *[]){NULL}, stats));
+    ck_assert_ptr_null(lane_wait(lane, 5000));
+    ck_assert_float_eq(param[0], 1);
+    stats[PLAN_STAT_SKIPPED] = 0;
+    stats[PLAN_STAT_SCALE] = 0.25f;
+    ck_assert_ptr_null(lane_optimize(lane, &step, 2, param, gradient, (float *[]){NULL}, stats));
+    ck_assert_ptr_null(lane_wait(lane, 5000));
+    ck_assert_float_eq(param[0], 0.25f);
+    ck_assert_float_eq(param[1], 2);
     lane_close(lane);
     device_close(device);
 }
@@ -289,14 +357,25 @@ START_TEST(test_null)
     lane_record(copy, event);
     lane_wait_event(lane, event);
     float *floats = memory;
-    ck_assert_ptr_null(lane_optimize(lane, &step, 10, floats, floats + 16, NULL));
+    ck_assert_ptr_null(lane_optimize(lane, &step, 10, floats, floats + 16, NULL, NULL));
+    ck_assert_ptr_null(lane_optimize(lane, &step, 10, floats, floats + 16, NULL, floats + 32));
+    ck_assert_ptr_null(lane_zero(lane, floats, 12));
+    ck_assert_ptr_null(lane_add(lane, 3, floats, floats + 1));
+    ck_assert_ptr_null(lane_norm(lane, NORM_INF, 5, floats, memory));
+    struct gate_args gate = {.kind = NORM_INF, .max_norm = 0.5};
+    ck_assert_ptr_null(lane_gate(lane, &gate, memory, 2, floats + 4));
     check_error(lane_call(lane, append, NULL), STATUS_UNIMPLEMENTED, "null");
     ck_assert_ptr_null(lane_wait(lane, 0));
     char *log = device_log(device);
     ck_assert_str_eq(log, "copy: copy 64 host -> m0+128\n"
                           "copy: record e0\n"
                           "comm: wait e0\n"
-                          "comm: optimize adadelta 10 m0+0 by m0+64\n");
+                          "comm: optimize adadelta 10 m0+0 by m0+64\n"
+                          "comm: optimize adadelta 10 m0+0 by m0+64 if m0+128\n"
+                          "comm: zero 12 m0+0\n"
+                          "comm: add 3 m0+4 -> m0+0\n"
+                          "comm: norm inf 5 m0+0 -> m0+0\n"
+                          "comm: gate 0.5 2 m0+0 -> m0+16\n");
     free(log);
     ck_assert_uint_eq(device_peak_bytes(device), (uint64_t)1 << 40);
     lane_close(lane);
@@ -322,6 +401,7 @@ int main(void)
     tcase_add_test(lanes, test_wait_deadline);
     tcase_add_loop_test(lanes, test_close_with_work, 0, 2);
     tcase_add_test(lanes, test_copy_and_optimize);
+    tcase_add_test(lanes, test_gate);
     tcase_add_test(lanes, test_null);
     suite_add_tcase(suite, lanes);
     SRunner *runner = srunner_create(suite);

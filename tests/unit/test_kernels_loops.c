@@ -374,6 +374,39 @@ START_TEST(test_adam)
 }
 END_TEST
 
+START_TEST(test_norms)
+{
+    static float values[MOST];
+    for (int level = 0; level < CPU_LEVEL_COUNT; level++) {
+        const struct cpu_loops *loops = cpu_loops_at((enum cpu_level)level);
+        if (loops == NULL) continue;
+        for (int s = 0; s < SIZE_COUNT; s++) {
+            rng.state = (unsigned)s + 1;
+            random_state(values, MOST, false);
+            size_t n = sizes[s];
+            double sum, max, base_sum, expected = 0, most = 0;
+            for (size_t i = 0; i < n; i++) {
+                expected += (double)values[i] * values[i];
+                most = fabs((double)values[i]) > most ? fabs((double)values[i]) : most;
+            }
+            loops->sum_squares(n, values, &sum);
+            loops->max_abs(n, values, &max);
+            cpu_loops_base->sum_squares(n, values, &base_sum);
+            ck_assert(sum == base_sum && max == most);
+            ck_assert(fabs(sum - expected) <= 1e-12 * expected);
+            for (size_t i = 0; i<n; i += n> 40 ? 13 : 1) {
+                float before = values[i];
+                values[i] = NAN;
+                loops->sum_squares(n, values, &sum);
+                loops->max_abs(n, values, &max);
+                ck_assert(isnan(sum) && isnan(max));
+                values[i] = before;
+            }
+        }
+    }
+}
+END_TEST
+
 /* A thread's part ends where another's begins, wherever that is. */
 START_TEST(test_optimizer_threads)
 {
@@ -532,6 +565,7 @@ int main(void)
     tcase_add_test(tests, test_adadelta);
     tcase_add_test(tests, test_sgd);
     tcase_add_test(tests, test_adam);
+    tcase_add_test(tests, test_norms);
     tcase_add_test(tests, test_optimizer_threads);
     tcase_add_test(tests, test_sum_ordered);
     tcase_add_test(tests, test_levels_agree);

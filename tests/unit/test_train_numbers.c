@@ -162,7 +162,7 @@ static void check_optimizer(const struct line *line)
     for (step.taken = 0; step.taken < 20; step.taken++) {
         generator_seed(&generator, 100 + step.taken);
         generator_fill_normal(&generator, N, gradient, 0, 0.3);
-        ck_assert_ptr_null(lane_optimize(lane, &step, N, parameter, gradient, slots));
+        ck_assert_ptr_null(lane_optimize(lane, &step, N, parameter, gradient, slots, NULL));
         ck_assert_ptr_null(lane_wait(lane, 10000));
     }
     expect(line, 6, parameter, N);
