@@ -55,6 +55,11 @@ void snapshot_free(struct snapshot *snapshot)
     free(snapshot);
 }
 
+bool snapshot_is_sharded(const struct snapshot *snapshot)
+{
+    return snapshot->sharded;
+}
+
 uint64_t snapshot_bytes(const struct snapshot *snapshot)
 {
     uint64_t bytes = 0;

@@ -14,6 +14,8 @@ struct snapshot;
 status_t snapshot_take(struct executor *executor, uint64_t step,
                        struct snapshot **snapshot) FSDPD_MUST_USE;
 void snapshot_free(struct snapshot *snapshot); /* accepts NULL */
+/* Whether streaming it takes a communicator: its values are spread over the ranks. */
+bool snapshot_is_sharded(const struct snapshot *snapshot);
 uint64_t snapshot_bytes(const struct snapshot *snapshot);
 
 /* Takes the file's bytes in order, in pieces of at most 1 MiB; may block (backpressure). An error

@@ -15,7 +15,4 @@ void flat_parameter_init(struct flat_parameter *flat, const struct model *model,
                          int count, int world);
 void flat_parameter_deinit(struct flat_parameter *flat);
 
-/* Elements from the flat parameter's start to an owner's values; -1 if it is not in here. */
-int64_t flat_parameter_offset(const struct flat_parameter *flat, int parameter);
-
 #endif

@@ -83,6 +83,10 @@ status_t units_build(const struct model *model, const struct wrap_policy *policy
                      struct unit_set **units) FSDPD_MUST_USE;
 void units_free(struct unit_set *units); /* accepts NULL */
 
+/* Elements from the flat parameter's start to the values of a parameter that is not tied to another;
+ * -1 if it is not in here. */
+int64_t flat_parameter_offset(const struct flat_parameter *flat, int parameter);
+
 /* The module tree with its units as PyTorch prints a wrapped model, each line of a unit followed by
  * its parameter count. Ends in a newline; caller frees. */
 char *units_print_tree(const struct unit_set *units, const struct model *model);

@@ -46,6 +46,7 @@ struct executor {
     uint64_t seed;
     int64_t timeout_ms;
     char *state, *work; /* the arenas */
+    bool released;      /* the work arena was given back */
     struct lane_queue *lanes[LANE_COUNT];
     struct program train, evaluate;
     float stats_in[PLAN_STATS_COUNT], stats_out[PLAN_STATS_COUNT]; /* host side of a step */
@@ -370,6 +371,8 @@ static status_t run_program(struct executor *executor, struct program *program,
 {
     if (program->plan == NULL)
         return status_new(STATUS_FAILED_PRECONDITION, "the plan has no program for this step");
+    if (executor->released)
+        return status_new(STATUS_FAILED_PRECONDITION, "the executor's work memory was given back");
     TRY(aborted(executor));
     int64_t start = clock_monotonic_ns();
     int64_t compute = lane_busy_ns(executor->lanes[LANE_COMPUTE]);
@@ -469,6 +472,22 @@ status_t executor_read_shard(struct executor *executor, int unit, float *values)
     lane_label(lane, NULL);
     TRY(lane_copy(lane, values, shard, (size_t)count * sizeof(float)));
     return lane_wait(lane, executor->timeout_ms);
+}
+
+float *executor_unit_state(const struct executor *executor, int unit, int slot)
+{
+    const struct plan *plan = executor->plan;
+    const struct plan_program *program = plan->train.graph != NULL ? &plan->train : &plan->evaluate;
+    enum buffer_class class = slot < 0 ? BUFFER_SHARD : BUFFER_OPTIMIZER;
+    return (float *)(void *)buffer_memory(executor, program,
+                                          find_buffer(program, class, unit, slot));
+}
+
+void executor_release_work(struct executor *executor)
+{
+    device_release(executor->device, executor->work);
+    executor->work = NULL;
+    executor->released = true;
 }
 
 const struct plan *executor_plan(const struct executor *executor)

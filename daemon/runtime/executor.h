@@ -52,6 +52,13 @@ status_t executor_read_shard(struct executor *executor, int unit, float *values)
 /* Elements that executor_read_shard gives. */
 size_t executor_shard_elements(const struct executor *executor, int unit);
 
+/* Where this rank's shard of one of the unit's lasting arrays lies in device memory: the parameters
+ * (slot -1) or an optimizer slot. NULL if the unit has none. */
+float *executor_unit_state(const struct executor *executor, int unit, int slot);
+
+/* Gives the work arena back, in which nothing is between steps; there can be no more of them. */
+void executor_release_work(struct executor *executor);
+
 const struct plan *executor_plan(const struct executor *executor);
 
 /*

@@ -12,6 +12,7 @@ libruntime_a_SOURCES = \
   %D%/gloo_link.cc %D%/gloo_link.h \
   %D%/host_memory.c \
   %D%/lane_cpu.c \
+  %D%/relayout.c %D%/relayout.h \
   %D%/rendezvous.h \
   %D%/step_cpu.c \
   %D%/trace.c %D%/trace.h

@@ -7,6 +7,7 @@ libtrain_a_SOURCES = \
   %D%/init.c %D%/init.h \
   %D%/job.h \
   %D%/loader.c %D%/loader.h \
+  %D%/rewrap.c %D%/rewrap.h \
   %D%/run.c %D%/run.h \
   %D%/sampler.c %D%/sampler.h \
   %D%/schedule.c %D%/schedule.h \
@@ -40,8 +41,8 @@ TESTS += tests/parity/test_init.py
 EXTRA_DIST += tests/parity/test_init.py
 
 if HAVE_CHECK
-check_PROGRAMS += tests/engine/test_session tests/engine/test_pull
-TESTS += tests/engine/test_session tests/engine/test_pull
+check_PROGRAMS += tests/engine/test_session tests/engine/test_pull tests/engine/test_rewrap
+TESTS += tests/engine/test_session tests/engine/test_pull tests/engine/test_rewrap
 TRAIN_TEST_LIBS = libtrain.a libcheckpoint.a $(RUNTIME_LIBS) $(JANSSON_LIBS) $(ZLIB_LIBS) \
   $(CHECK_LIBS)
 
@@ -56,4 +57,10 @@ tests_engine_test_pull_SOURCES = tests/engine/test_pull.c tests/engine/session_g
 tests_engine_test_pull_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_engine_test_pull_LDADD = $(TRAIN_TEST_LIBS)
 EXTRA_tests_engine_test_pull_DEPENDENCIES = fsdpd-digits$(EXEEXT)
+
+tests_engine_test_rewrap_SOURCES = tests/engine/test_rewrap.c tests/engine/session_group.c \
+  tests/engine/session_group.h
+tests_engine_test_rewrap_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_engine_test_rewrap_LDADD = $(TRAIN_TEST_LIBS)
+EXTRA_tests_engine_test_rewrap_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 endif

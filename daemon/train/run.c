@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "train/init.h"
+#include "train/rewrap.h"
 #include "train/schedule.h"
 
 /* The samples of one split, on their way into steps. */
@@ -38,6 +39,8 @@ struct run {
     struct lane_queue *lane; /* for the collectives outside of steps, while no step runs */
     int64_t timeout_ms;
     struct executor *executor;
+    uint64_t baseline;    /* bytes that the device had handed out before the executor */
+    uint64_t memory_peak; /* of executors that are gone, and of the changes between them */
     struct feed train, test;
     struct optimizer_step optimizer; /* of the current step */
     double epoch_rate;               /* the current epoch's, before the step's factor */
@@ -159,6 +162,13 @@ static status_t compare_ranks(struct run *run)
 
 /* Orders. */
 
+/* Measured, since the run began. */
+static uint64_t memory_peak(const struct run *run)
+{
+    uint64_t peak = executor_memory_peak(run->executor);
+    return peak > run->memory_peak ? peak : run->memory_peak;
+}
+
 static float my_signal(const struct run *run)
 {
     if (run->session->rank != 0 || run->hooks->latest_order == NULL) return 0;
@@ -193,6 +203,30 @@ static status_t run_last_orders(struct run *run)
     if (status == NULL) status = run_orders(run, *signal);
     free(signal);
     return status;
+}
+
+status_t train_session_set_wrap(struct train_session *session, const struct wrap_policy *policy,
+                                struct train_wrap_change *change)
+{
+    struct run *run = session->run;
+    uint64_t before = executor_memory_peak(run->executor);
+    struct rewrap rewrapping = {.session = session,
+                                .comm = run->comm,
+                                .lane = &run->lane,
+                                .timeout_ms = run->timeout_ms,
+                                .baseline = run->baseline,
+                                .executor = run->executor};
+    status_t status = rewrap(&rewrapping, policy, change);
+    run->executor = rewrapping.executor;
+    if (before > run->memory_peak) run->memory_peak = before;
+    if (change->peak_bytes > run->memory_peak) run->memory_peak = change->peak_bytes;
+    atomic_store(&session->memory_peak, memory_peak(run));
+    return status;
+}
+
+struct executor *train_session_executor(const struct train_session *session)
+{
+    return session->run != NULL ? session->run->executor : NULL;
 }
 
 /* Steps. */
@@ -294,7 +328,7 @@ static void tell_metrics(struct run *run)
             .seconds_left = estimate_seconds_left(run),
             .train_seconds = (double)(clock_monotonic_ns() - run->began_ns) * 1e-9,
             .communicated_bytes = communicated_per_step(&run->session->plan->train),
-            .memory_peak_bytes = executor_memory_peak(run->executor),
+            .memory_peak_bytes = memory_peak(run),
         };
         run->hooks->metrics(run->hooks->user, &metrics);
     }
@@ -402,6 +436,7 @@ static status_t publish(struct run *run)
 static status_t open_executor(struct run *run)
 {
     struct train_session *session = run->session;
+    run->baseline = device_allocated_bytes(session->device);
     TRY(executor_new(session->device, run->comm, session->plan, session->train_lowered,
                      session->evaluate_lowered, run->job->seed, run->timeout_ms, &run->executor));
     atomic_store(&session->memory_peak, executor_memory_peak(run->executor));
@@ -425,7 +460,7 @@ static status_t carry_out(struct run *run, status_t (*finish)(void *, struct exe
     run->began_ns = clock_monotonic_ns();
     for (uint32_t epoch = 1; run->step < session->steps; epoch++) TRY(run_epoch(run, epoch));
     TRY(run_last_orders(run));
-    atomic_store(&session->memory_peak, executor_memory_peak(run->executor));
+    atomic_store(&session->memory_peak, memory_peak(run));
     if (finish != NULL) TRY(finish(run->hooks->user, run->executor, run->step));
     return NULL;
 }
@@ -468,6 +503,7 @@ status_t train_session_run(struct train_session *session, struct comm *comm, int
                       .optimizer = session->job->optimizer,
                       .epoch_rate = session->job->optimizer.lr};
     atomic_store(&session->step, 0);
+    session->run = &run;
     status_t status = carry_out(&run, finish);
     if (status != NULL) {
         /* Aborting makes everything fail in its own way; the reason is the one that counts. */
@@ -480,5 +516,6 @@ status_t train_session_run(struct train_session *session, struct comm *comm, int
         if (!run.agreed && run.comm != NULL) comm_abort(run.comm, status_message(status));
     }
     run_deinit(&run);
+    session->run = NULL;
     return status;
 }

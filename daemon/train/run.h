@@ -28,12 +28,20 @@ struct train_session {
     uint64_t steps;          /* training steps of the whole run */
 
     _Atomic uint64_t step, memory_peak;
+    struct run *run; /* while train_session_run runs; of its thread */
 
     pthread_mutex_t mutex; /* guards what follows: train_session_abort comes from other threads */
     char *abort_reason;    /* NULL until aborted */
     struct executor *executor;
     struct comm *comm;
 };
+
+/* Of the session's graphs, with other units. What was made before an error is the caller's too. */
+status_t session_build_plan(struct train_session *session, const struct wrap_policy *wrap,
+                            struct unit_set **units, struct plan **plan) FSDPD_MUST_USE;
+
+/* Lets train_session_abort reach another executor from now on. */
+void session_set_executor(struct train_session *session, struct executor *executor);
 
 /* ABORTED with the reason if the session was aborted. */
 status_t session_check_abort(struct train_session *session) FSDPD_MUST_USE;

@@ -98,11 +98,12 @@ static status_t build_graphs(struct train_session *session)
     return device_lower(session->device, session->evaluate_graph, &session->evaluate_lowered);
 }
 
-static status_t build_plan(struct train_session *session)
+status_t session_build_plan(struct train_session *session, const struct wrap_policy *wrap,
+                            struct unit_set **units, struct plan **plan)
 {
     const struct train_job *job = session->job;
     int shard_world = job->strategy == STRATEGY_NO_SHARD ? 1 : job->world;
-    TRY(units_build(session->model, &job->wrap, shard_world, &session->units));
+    TRY(units_build(session->model, wrap, shard_world, units));
     const struct plan_options options = {
         .rank = session->rank,
         .world = job->world,
@@ -115,10 +116,9 @@ static status_t build_plan(struct train_session *session)
     };
     const struct lowering *evaluate =
         session->evaluate_lowered ? device_graph_lowering(session->evaluate_lowered) : NULL;
-    TRY(plan_build(session->model, session->units, session->train_graph,
-                   device_graph_lowering(session->train_lowered), session->evaluate_graph, evaluate,
-                   &options, &session->plan));
-    return plan_check_fits(session->plan, device_memory_bytes(session->device));
+    return plan_build(session->model, *units, session->train_graph,
+                      device_graph_lowering(session->train_lowered), session->evaluate_graph,
+                      evaluate, &options, plan);
 }
 
 static bool same_sizes(const struct dataset *a, const struct dataset *b)
@@ -160,7 +160,8 @@ static status_t set_up(struct train_session *session)
     TRY(read_sizes(session));
     TRY(schedule_check(job, session->steps));
     TRY(build_graphs(session));
-    TRY(build_plan(session));
+    TRY(session_build_plan(session, &job->wrap, &session->units, &session->plan));
+    TRY(plan_check_fits(session->plan, device_memory_bytes(session->device)));
     return session->headers_only ? NULL : read_data(session);
 }
 
@@ -235,6 +236,15 @@ void train_session_abort(struct train_session *session, const char *why)
     if (session->abort_reason == NULL) session->abort_reason = mem_strdup(why);
     if (session->executor != NULL) executor_abort(session->executor, why);
     if (session->comm != NULL) comm_abort(session->comm, why);
+    pthread_mutex_unlock(&session->mutex);
+}
+
+void session_set_executor(struct train_session *session, struct executor *executor)
+{
+    pthread_mutex_lock(&session->mutex);
+    session->executor = executor;
+    if (executor != NULL && session->abort_reason != NULL)
+        executor_abort(executor, session->abort_reason);
     pthread_mutex_unlock(&session->mutex);
 }
 

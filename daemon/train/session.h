@@ -56,7 +56,8 @@ struct train_hooks {
     /* Rank 0 only: the highest order sequence received so far (below 2^24). */
     uint64_t (*latest_order)(void *user);
     /* Every rank, at the same step boundary: carry out orders up to and including `sequence`,
-     * waiting for them if need be. An error ends the run with it: CANCELLED for a cancel order. */
+     * waiting for them if need be. An error ends the run with it: CANCELLED for a cancel order.
+     * After train_session_set_wrap the executor is train_session_executor's. */
     status_t (*run_orders)(void *user, uint64_t sequence, struct executor *executor, uint64_t step);
     void *user;
 };
@@ -70,6 +71,25 @@ status_t train_session_run(struct train_session *session, struct comm *comm, int
                            const struct train_hooks *hooks,
                            status_t (*finish)(void *user, struct executor *executor,
                                               uint64_t step)) FSDPD_MUST_USE;
+
+struct train_wrap_change {
+    status_t refused;    /* why nothing changed, on any rank; the caller's. NULL: it did */
+    uint64_t peak_bytes; /* allocated at most while it changed */
+    double seconds;
+};
+
+/*
+ * Only from run_orders, on every rank at the same boundary with the same policy: from now on the
+ * run has the units of `policy`. Parameters and optimizer state are moved; nothing else is touched.
+ * Refused with the code of units_build or plan_build, or RESOURCE_EXHAUSTED if the change does not
+ * fit, and then also on the ranks that could; the run goes on as before. An error is to end the
+ * run: what is where is not known any more.
+ */
+status_t train_session_set_wrap(struct train_session *session, const struct wrap_policy *policy,
+                                struct train_wrap_change *change) FSDPD_MUST_USE;
+
+/* The run's, on its thread; NULL outside of a run. */
+struct executor *train_session_executor(const struct train_session *session);
 
 /* From any thread: the run fails with ABORTED soon. */
 void train_session_abort(struct train_session *session, const char *why);

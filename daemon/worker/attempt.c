@@ -291,7 +291,6 @@ static status_t join_and_train(struct attempt *attempt, struct train_session *se
     if (world > 1)
         TRY(comm_gloo_new((int)assignment->rank, world, assignment->address, "train",
                           &attempt->rendezvous, assignment->timeout_ms, &comm));
-    attempt->pull_context.sharded = plan->options.strategy != STRATEGY_NO_SHARD;
     struct puller *puller = NULL;
     status_t status = puller_new(&attempt->pull_context, &puller);
     if (status == NULL) status = publish(attempt, session, comm, puller);

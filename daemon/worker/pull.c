@@ -68,12 +68,13 @@ static status_t rendezvous_get(void *user, const char *key, int64_t timeout_ms, 
 }
 
 /* Makes the group of this pull and publishes it, so that puller_abort reaches it. */
-static status_t join_group(struct puller *puller, uint64_t pull, struct comm **comm)
+static status_t join_group(struct puller *puller, const struct pull_request *request,
+                           struct comm **comm)
 {
     const struct pull_context *context = puller->context;
     *comm = NULL;
-    if (!context->sharded || context->world == 1) return NULL;
-    char *prefix = mem_printf("pull-%llu", (unsigned long long)pull);
+    if (!snapshot_is_sharded(request->snapshot)) return NULL;
+    char *prefix = mem_printf("pull-%llu", (unsigned long long)request->pull);
     status_t status = comm_gloo_new(context->rank, context->world, context->address, prefix,
                                     &puller->rendezvous, context->timeout_ms, comm);
     free(prefix);
@@ -89,7 +90,7 @@ static status_t run_pull(struct puller *puller, const struct pull_request *reque
 {
     const struct pull_context *context = puller->context;
     struct comm *comm;
-    TRY(join_group(puller, request->pull, &comm));
+    TRY(join_group(puller, request, &comm));
     struct pull_sink sink = {.puller = puller, .pull = request->pull};
     const struct state_dict_sink callbacks = {sink_begin, sink_write, &sink};
     status_t status = state_dict_stream(request->snapshot, comm, puller->lane, context->job,

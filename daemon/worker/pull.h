@@ -14,7 +14,6 @@ struct pull_context {
     const char *job;
     uint32_t attempt;
     int rank, world;
-    bool sharded; /* units must be gathered */
     const char *store; /* the attempt's name in the rendezvous store */
     const char *address;
     int64_t timeout_ms;

@@ -142,16 +142,41 @@ static uint64_t latest_order(void *user)
     return latest;
 }
 
+static status_t set_wrap(struct member *member, int order)
+{
+    const struct wrap_policy *policy = member->group->wraps[order];
+    if (member->group->instead != NULL) TRY(member->group->instead(member, order, &policy));
+    const struct plan *old = train_session_plan(member->session);
+    member->changes[order].state_before = old->state_bytes;
+    for (int u = 0; u < old->units->unit_count; u++) {
+        uint64_t bytes = (uint64_t)old->units->units[u].flat.padded * sizeof(float);
+        if (bytes > member->changes[order].largest_unit)
+            member->changes[order].largest_unit = bytes;
+    }
+    struct train_wrap_change change;
+    TRY(train_session_set_wrap(member->session, policy, &change));
+    const struct plan *new = train_session_plan(member->session);
+    member->changes[order].refused = change.refused;
+    member->changes[order].peak_bytes = change.peak_bytes;
+    member->changes[order].state_bytes = new->state_bytes;
+    member->changes[order].work_bytes = new->work_bytes;
+    return NULL;
+}
+
 static status_t run_orders(void *user, uint64_t sequence, struct executor *executor, uint64_t step)
 {
     struct member *member = user;
+    ck_assert_ptr_eq(executor, train_session_executor(member->session));
     member->orders[member->order_count].sequence = sequence;
     member->orders[member->order_count].step = step;
     member->orders[member->order_count].progress_calls = member->progress_calls;
     struct snapshot **pulled = &member->pulled[member->order_count++];
     if (member->group->cancel != 0 && sequence >= member->group->cancel)
         return status_new(STATUS_CANCELLED, "somebody wanted it");
-    return snapshot_take(executor, step, pulled);
+    for (; member->orders_done < sequence; member->orders_done++)
+        if (member->group->wraps[member->orders_done] != NULL)
+            TRY(set_wrap(member, (int)member->orders_done));
+    return snapshot_take(train_session_executor(member->session), step, pulled);
 }
 
 static status_t finish(void *user, struct executor *executor, uint64_t step)
@@ -209,7 +234,10 @@ void group_reset(struct group *group)
     for (int rank = 0; rank < GROUP_MAX_WORLD; rank++) {
         struct member *member = &group->members[rank];
         status_free(member->status);
-        for (int i = 0; i < GROUP_MAX_ORDERS; i++) snapshot_free(member->pulled[i]);
+        for (int i = 0; i < GROUP_MAX_ORDERS; i++) {
+            snapshot_free(member->pulled[i]);
+            status_free(member->changes[i].refused);
+        }
         snapshot_free(member->final);
         *member = (struct member){0};
     }

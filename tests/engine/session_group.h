@@ -24,12 +24,17 @@ struct member {
     struct train_session *session;
 
     status_t status;
-    uint64_t plan_hash, steps, progress_calls, memory_planned, memory_peak, last_step;
+    uint64_t plan_hash, steps, progress_calls, orders_done, memory_planned, memory_peak, last_step;
     struct train_metrics metrics[GROUP_MAX_RECORDS];
     struct train_epoch epochs[GROUP_MAX_RECORDS];
     struct {
         uint64_t sequence, step, progress_calls;
     } orders[GROUP_MAX_ORDERS];
+    struct {
+        status_t refused;
+        uint64_t peak_bytes, state_before;              /* the old plan's */
+        uint64_t state_bytes, work_bytes, largest_unit; /* the new plan's; the old one's largest */
+    } changes[GROUP_MAX_ORDERS];                        /* of order i, if it set a wrap policy */
     int started, metric_count, epoch_count, order_count, finished;
     struct snapshot *pulled[GROUP_MAX_ORDERS]; /* taken when order i was carried out */
     struct snapshot *final;
@@ -42,6 +47,9 @@ struct group {
     /* Order i + 1 reaches rank 0 at its call of progress number order_at[i]; ascending. */
     uint64_t order_at[GROUP_MAX_ORDERS];
     int order_count;
+    const struct wrap_policy *wraps[GROUP_MAX_ORDERS]; /* order i sets this policy; NULL: a pull */
+    /* What a rank does instead for order i; NULL: nothing else. */
+    status_t (*instead)(struct member *member, int order, const struct wrap_policy **policy);
     uint64_t cancel; /* the order that cancels; 0: none */
     int abort_rank;  /* aborts itself at its call of progress number abort_at; 0: never */
     uint64_t abort_at;

@@ -1,0 +1,164 @@
+/*
+ * Moving a job's state from one plan's shards to another's; see relayout.h. One unit of the old
+ * plan after the other, and of each one array (parameters, then the optimizer's slots) after the
+ * other: pieces of all ranks' shards are gathered into the buffer, and each rank copies out what
+ * belongs to its new shards. Everything is enqueued on one lane, so its order is all that is
+ * needed.
+ */
+#include "runtime/relayout.h"
+
+#include "base/mem.h"
+
+/* Of the buffer; large enough for the network, small beside any model that is worth sharding. */
+enum { BUFFER_ELEMENTS = 1 << 20, PIECE_MIN = 256 };
+
+struct moving {
+    const struct executor *from;
+    struct executor *to;
+    const struct unit_set *from_units, *to_units;
+    int rank, world;
+    struct comm *comm;
+    struct lane_queue *lane;
+    int64_t timeout_ms;
+    float *buffer; /* (world, piece) */
+    int64_t piece; /* elements of every rank's shard that are gathered at a time */
+};
+
+/* Ranks that hold one copy together. */
+static int shard_count(const struct flat_parameter *flat)
+{
+    return flat->shard > 0 ? (int)(flat->padded / flat->shard) : 1;
+}
+
+static int64_t piece_elements(int world)
+{
+    int64_t piece = BUFFER_ELEMENTS / world;
+    return piece > PIECE_MIN ? piece : PIECE_MIN;
+}
+
+/* Elements of the buffer: none if no unit is spread over ranks, and no more than the largest needs.
+ */
+static int64_t buffer_elements(const struct plan *from)
+{
+    int world = from->options.world;
+    int64_t largest = 0;
+    for (int u = 0; u < from->units->unit_count; u++) {
+        const struct flat_parameter *flat = &from->units->units[u].flat;
+        if (shard_count(flat) > 1 && flat->shard > largest) largest = flat->shard;
+    }
+    int64_t piece = piece_elements(world);
+    return (largest < piece ? largest : piece) * world;
+}
+
+uint64_t relayout_peak_bytes(const struct plan *from, const struct plan *to)
+{
+    return from->state_bytes + to->state_bytes + to->work_bytes +
+           (uint64_t)buffer_elements(from) * sizeof(float);
+}
+
+/* The first of the unit's parameters that ends behind element `at`. */
+static int first_behind(const struct flat_parameter *flat, int64_t at)
+{
+    int low = 0, high = flat->parameter_count;
+    while (low < high) { /* the next one starts behind `at` */
+        int middle = low + (high - low) / 2;
+        bool before = middle + 1 < flat->parameter_count && flat->offsets[middle + 1] <= at;
+        if (before) low = middle + 1;
+        else high = middle;
+    }
+    return low;
+}
+
+/* Copies what this rank keeps of elements `begin` to `end` of an old unit's array, which are at
+ * `values`. */
+static status_t keep(const struct moving *moving, const struct flat_parameter *flat, int slot,
+                     int64_t begin, int64_t end, const float *values)
+{
+    const struct model *model = executor_plan(moving->from)->model;
+    for (int i = first_behind(flat, begin); i < flat->parameter_count; i++) {
+        int64_t start = flat->offsets[i];
+        if (start >= end) break;
+        int p = flat->parameters[i];
+        int64_t stop = start + tensor_element_count(&model->parameters[p].type);
+        int unit = moving->to_units->unit_of_parameter[p];
+        const struct flat_parameter *there = &moving->to_units->units[unit].flat;
+        int64_t moved = flat_parameter_offset(there, p) - start; /* from old places to new ones */
+        int64_t mine = there->shard * (moving->rank % shard_count(there));
+        int64_t first = start > begin ? start : begin, last = stop < end ? stop : end;
+        if (first + moved < mine) first = mine - moved;
+        if (last + moved > mine + there->shard) last = mine + there->shard - moved;
+        if (first >= last) continue;
+        float *target = executor_unit_state(moving->to, unit, slot);
+        if (target == NULL)
+            return status_new(STATUS_INTERNAL, "the new plan has no place for %s",
+                              model->parameters[p].name);
+        TRY(lane_copy(moving->lane, target + (first + moved - mine), values + (first - begin),
+                      (uint64_t)(last - first) * sizeof *values));
+    }
+    return STATUS_OKAY;
+}
+
+static status_t move_array(const struct moving *moving, const struct flat_parameter *flat, int slot,
+                           const float *shard)
+{
+    int shards = shard_count(flat);
+    if (shards == 1) {
+        TRY(keep(moving, flat, slot, 0, flat->padded, shard));
+        return lane_wait(moving->lane, moving->timeout_ms);
+    }
+    for (int64_t at = 0; at < flat->shard; at += moving->piece) {
+        int64_t count = flat->shard - at < moving->piece ? flat->shard - at : moving->piece;
+        TRY(comm_all_gather(moving->comm, moving->lane, shard + at, moving->buffer, (size_t)count));
+        for (int s = 0; s < shards; s++) {
+            int64_t begin = s * flat->shard + at;
+            TRY(keep(moving, flat, slot, begin, begin + count, moving->buffer + s * count));
+        }
+        /* The collective has a deadline of its own, which says more. */
+        TRY(lane_wait(moving->lane, 2 * moving->timeout_ms + 1000));
+    }
+    return STATUS_OKAY;
+}
+
+static status_t move_all(const struct moving *moving, int slots)
+{
+    for (int u = 0; u < moving->from_units->unit_count; u++) {
+        const struct flat_parameter *flat = &moving->from_units->units[u].flat;
+        for (int slot = -1; slot < slots; slot++) {
+            const float *shard = executor_unit_state(moving->from, u, slot);
+            if (shard != NULL)
+                TRY(status_wrap(move_array(moving, flat, slot, shard), "moving unit %s",
+                                moving->from_units->units[u].name));
+        }
+    }
+    return STATUS_OKAY;
+}
+
+status_t relayout(struct device *device, const struct executor *from, struct executor *to,
+                  struct comm *comm, struct lane_queue *lane, int64_t timeout_ms, uint64_t *peak)
+{
+    const struct plan *old = executor_plan(from), *new = executor_plan(to);
+    if (old->model != new->model || old->options.world != new->options.world ||
+        old->options.rank != new->options.rank ||
+        old->options.optimizer_slots != new->options.optimizer_slots)
+        return status_new(STATUS_INTERNAL, "the new plan is not of the same job");
+    struct moving moving = {.from = from,
+                            .to = to,
+                            .from_units = old->units,
+                            .to_units = new->units,
+                            .rank = old->options.rank,
+                            .world = old->options.world,
+                            .comm = comm,
+                            .lane = lane,
+                            .timeout_ms = timeout_ms,
+                            .piece = piece_elements(old->options.world)};
+    uint64_t bytes = (uint64_t)buffer_elements(old) * sizeof(float);
+    if (bytes > 0) TRY(device_allocate(device, bytes, (void **)&moving.buffer));
+    if (peak != NULL) *peak = device_allocated_bytes(device);
+    lane_label(lane, "re-laying out the units");
+    status_t status = move_all(&moving, old->options.optimizer_slots);
+    /* After an error the lane may still have work that uses the buffer. */
+    if (status != NULL) status_free(lane_wait(lane, timeout_ms));
+    lane_label(lane, NULL);
+    device_release(device, moving.buffer);
+    return status;
+}

@@ -1,0 +1,154 @@
+/*
+ * Another wrap policy for a run, between two steps, on the thread that trains. First every rank
+ * makes the new plan and finds out whether the change fits; the ranks tell each other, and if one
+ * of them cannot, nothing has happened. Then the state is moved (runtime/relayout.h) and the new
+ * plan takes over. What fails from there on ends the run: better no result than a wrong one.
+ */
+#include "train/rewrap.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "runtime/relayout.h"
+
+struct next { /* what takes over */
+    struct unit_set *units;
+    struct plan *plan;
+};
+
+static void next_deinit(struct next *next)
+{
+    plan_free(next->plan);
+    units_free(next->units);
+}
+
+/* The memory of both plans at once, but for the old work arena, which goes first. */
+static status_t check_fits(const struct train_session *session, const struct plan *new)
+{
+    const struct plan *old = session->plan;
+    uint64_t peak = relayout_peak_bytes(old, new);
+    uint64_t given = device_memory_bytes(session->device) + old->work_bytes + old->state_bytes;
+    if (peak <= given) return NULL;
+    char needed[32], available[32], kept[32], state[32], work[32];
+    return status_new(STATUS_RESOURCE_EXHAUSTED,
+                      "changing the units needs %s of memory per rank, but %s are available: %s of "
+                      "parameters and optimizer state as they are and %s as they will be, then "
+                      "%s to work in",
+                      text_format_bytes(peak, needed), text_format_bytes(given, available),
+                      text_format_bytes(old->state_bytes, kept),
+                      text_format_bytes(new->state_bytes, state),
+                      text_format_bytes(new->work_bytes, work));
+}
+
+static status_t make_next(struct train_session *session, const struct wrap_policy *policy,
+                          struct next *next)
+{
+    TRY(session_build_plan(session, policy, &next->units, &next->plan));
+    return check_fits(session, next->plan);
+}
+
+/* A collective of our own: after its failure the lane may still use our memory. */
+static status_t wait_lane(struct rewrap *rewrap, status_t status)
+{
+    if (status == NULL) status = lane_wait(*rewrap->lane, 2 * rewrap->timeout_ms + 1000);
+    if (status == NULL) return NULL;
+    lane_close(*rewrap->lane);
+    *rewrap->lane = NULL;
+    return status;
+}
+
+/* Whether rank 0's plan is this rank's too. `mine` is this rank's outcome so far, and its new one.
+ */
+static status_t compare_plans(struct rewrap *rewrap, const struct next *next, status_t *mine)
+{
+    uint64_t hash = *mine == NULL ? next->plan->hash : 0;
+    uint64_t *first = mem_dup(&hash, sizeof hash);
+    status_t status =
+        wait_lane(rewrap, comm_broadcast(rewrap->comm, *rewrap->lane, first, sizeof *first, 0));
+    if (status == NULL && *mine == NULL && *first != 0 && *first != hash)
+        *mine = status_new(STATUS_FAILED_PRECONDITION,
+                           "rank %d made another plan than rank 0: %016" PRIx64 ", not %016" PRIx64,
+                           rewrap->session->rank, hash, *first);
+    free(first);
+    return status;
+}
+
+/* All ranks learn whether one of them cannot: then *mine is an error on every rank. */
+static status_t agree(struct rewrap *rewrap, const struct next *next, status_t *mine)
+{
+    if (rewrap->comm == NULL) return NULL;
+    TRY(compare_plans(rewrap, next, mine));
+    int world = rewrap->session->job->world;
+    float *code = mem_alloc(sizeof *code);
+    float *codes = mem_alloc_array((size_t)world, sizeof *codes);
+    *code = (float)status_code(*mine);
+    status_t status =
+        wait_lane(rewrap, comm_all_gather(rewrap->comm, *rewrap->lane, code, codes, 1));
+    for (int rank = 0; rank < world && status == NULL && *mine == NULL; rank++)
+        if (codes[rank] != 0)
+            *mine = status_new((enum status_code)codes[rank], "rank %d cannot change its units: %s",
+                               rank, status_code_name((enum status_code)codes[rank]));
+    free(code);
+    free(codes);
+    return status;
+}
+
+/* Moves the state; the new executor is the caller's on success. */
+static status_t take_over(struct rewrap *rewrap, const struct next *next, uint64_t *peak,
+                          struct executor **executor)
+{
+    struct train_session *session = rewrap->session;
+    executor_release_work(rewrap->executor);
+    TRY(executor_new(session->device, rewrap->comm, next->plan, session->train_lowered,
+                     session->evaluate_lowered, session->job->seed, rewrap->timeout_ms, executor));
+    struct lane_queue *own = NULL; /* one rank has no lane for collectives */
+    status_t status = NULL;
+    if (*rewrap->lane == NULL) status = lane_open(session->device, LANE_COPY, &own);
+    struct lane_queue *lane = own != NULL ? own : *rewrap->lane;
+    if (status == NULL)
+        status = relayout(session->device, rewrap->executor, *executor, rewrap->comm, lane,
+                          rewrap->timeout_ms, peak);
+    lane_close(own);
+    /* Nobody trains on before everybody is done. */
+    if (status == NULL && rewrap->comm != NULL)
+        status = wait_lane(rewrap, comm_barrier(rewrap->comm, *rewrap->lane));
+    if (status != NULL) executor_free(*executor);
+    return status;
+}
+
+status_t rewrap(struct rewrap *rewrap, const struct wrap_policy *policy,
+                struct train_wrap_change *change)
+{
+    struct train_session *session = rewrap->session;
+    int64_t began = clock_monotonic_ns();
+    *change = (struct train_wrap_change){0};
+    struct next next = {0};
+    status_t mine = make_next(session, policy, &next);
+    status_t status = agree(rewrap, &next, &mine);
+    if (status != NULL || mine != NULL) {
+        next_deinit(&next);
+        if (status != NULL) status_free(mine);
+        else change->refused = mine;
+        return status;
+    }
+    struct executor *executor = NULL;
+    uint64_t peak = 0;
+    status = take_over(rewrap, &next, &peak, &executor);
+    if (status != NULL) {
+        next_deinit(&next);
+        return status_wrap(status, "the change of the wrap policy broke off");
+    }
+    struct next old = {session->units, session->plan};
+    session_set_executor(session, executor);
+    executor_free(rewrap->executor);
+    rewrap->executor = executor;
+    session->units = next.units;
+    session->plan = next.plan;
+    next_deinit(&old);
+    change->peak_bytes = peak - rewrap->baseline;
+    change->seconds = (double)(clock_monotonic_ns() - began) * 1e-9;
+    return NULL;
+}

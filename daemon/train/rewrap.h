@@ -1,0 +1,25 @@
+/* Inside train/: another wrap policy for a run, between two steps; see rewrap.c. */
+#ifndef FSDPD_TRAIN_REWRAP_H
+#define FSDPD_TRAIN_REWRAP_H
+
+#include "train/run.h"
+
+struct rewrap {
+    struct train_session *session;
+    struct comm *comm; /* NULL with one rank */
+    struct lane_queue *
+        *lane; /* with nothing on it; closed and NULL after an error of a collective */
+    int64_t timeout_ms;
+    uint64_t baseline;         /* bytes that the device had handed out before the run */
+    struct executor *executor; /* the run's; replaced when the policy is */
+};
+
+/*
+ * Every rank calls this at the same boundary with the same policy. Either all change, or all stay
+ * as they were with a reason in change->refused, or (the error) some rank could not finish and the
+ * run must end.
+ */
+status_t rewrap(struct rewrap *rewrap, const struct wrap_policy *policy,
+                struct train_wrap_change *change) FSDPD_MUST_USE;
+
+#endif

@@ -1,0 +1,300 @@
+/*
+ * Another wrap policy for a run, at a step boundary: the same bits as without, what it needs of
+ * memory, refusals after which the run goes on, and failures after which it does not.
+ */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "checkpoint/safetensors.h"
+#include "session_group.h"
+
+static const char *const conv_and_out[] = {"conv", "out"}, *const hidden[] = {"hidden"},
+                         *const nowhere[] = {"hiden"};
+static const struct wrap_unit_spec apart[] = {{conv_and_out, 2}, {hidden, 1}},
+                                   wrong[] = {{nowhere, 1}};
+static const struct wrap_policy none = {.kind = WRAP_NONE},
+                                listed = {.kind = WRAP_UNITS, .units = apart, .unit_count = 2},
+                                small = {.kind = WRAP_SIZE, .min_num_params = 50},
+                                unknown = {.kind = WRAP_UNITS, .units = wrong, .unit_count = 1};
+
+static void expect_same_run(const struct group *group, const struct group *plain)
+{
+    for (int rank = 0; rank < group->job.world; rank++) {
+        const struct member *a = &group->members[rank], *b = &plain->members[rank];
+        ck_assert_int_eq(a->metric_count, b->metric_count);
+        ck_assert_int_gt(a->metric_count, 1);
+        for (int i = 0; i < a->metric_count; i++)
+            ck_assert_msg(a->metrics[i].loss == b->metrics[i].loss, "step %llu: %.17g, not %.17g",
+                          (unsigned long long)a->metrics[i].step, a->metrics[i].loss,
+                          b->metrics[i].loss);
+        ck_assert_int_eq(a->epoch_count, b->epoch_count);
+        for (int i = 0; i < a->epoch_count; i++) {
+            ck_assert(a->epochs[i].train_loss == b->epochs[i].train_loss);
+            ck_assert(a->epochs[i].test_loss == b->epochs[i].test_loss);
+        }
+        ck_assert_uint_eq(a->last_step, b->last_step);
+    }
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct safetensors_entry *)a)->name,
+                  ((const struct safetensors_entry *)b)->name);
+}
+
+static struct safetensors_header read_header(const struct buf *file)
+{
+    struct safetensors_header header;
+    uint64_t needed;
+    ck_assert_ptr_null(
+        safetensors_read_header(file->data, file->length, file->length, &header, &needed));
+    qsort(header.entries, (size_t)header.count, sizeof *header.entries, by_name);
+    return header;
+}
+
+/* The same tensors with the same bits; their order in a file follows the units. */
+static void expect_same_file(struct buf *a, struct buf *b)
+{
+    struct safetensors_header in_a = read_header(a), in_b = read_header(b);
+    ck_assert_int_eq(in_a.count, in_b.count);
+    ck_assert_int_gt(in_a.count, 0);
+    for (int i = 0; i < in_a.count; i++) {
+        const struct safetensors_entry *x = &in_a.entries[i], *y = &in_b.entries[i];
+        ck_assert_str_eq(x->name, y->name);
+        ck_assert_uint_eq(x->end - x->begin, y->end - y->begin);
+        ck_assert_msg(memcmp((char *)a->data + in_a.data_offset + x->begin,
+                             (char *)b->data + in_b.data_offset + y->begin, x->end - x->begin) == 0,
+                      "%s differs", x->name);
+    }
+    safetensors_header_deinit(&in_a);
+    safetensors_header_deinit(&in_b);
+    buf_deinit(a);
+    buf_deinit(b);
+}
+
+static void expect_memory(const struct group *group, int order)
+{
+    for (int rank = 0; rank < group->job.world; rank++) {
+        const struct member *member = &group->members[rank];
+        uint64_t arenas = member->changes[order].state_before + member->changes[order].state_bytes +
+                          member->changes[order].work_bytes;
+        uint64_t peak = member->changes[order].peak_bytes;
+        uint64_t most = member->changes[order].largest_unit;
+        if (most > 4 << 20) most = 4 << 20;
+        if (group->job.strategy == STRATEGY_NO_SHARD || group->job.world == 1) most = 0;
+        ck_assert_msg(peak >= arenas && peak - arenas <= most, "%llu for arenas of %llu",
+                      (unsigned long long)peak, (unsigned long long)arenas);
+        ck_assert_uint_ge(member->memory_peak, peak);
+    }
+}
+
+static const struct optimizer_step optimizers[] = {
+    {.kind = OPTIMIZER_ADADELTA, .lr = 1, .rho = 0.9, .eps = 1e-6},
+    {.kind = OPTIMIZER_SGD, .lr = 0.01, .momentum = 0.9},
+    {.kind = OPTIMIZER_SGD, .lr = 0.01},
+};
+
+static void set_up(struct group *group, int number)
+{
+    const struct group_world *world = &group_worlds[number % GROUP_WORLDS];
+    group_init(group, group_sum_model, group_data, world->world);
+    group->job.strategy = world->strategy;
+    group->job.optimizer = optimizers[number / GROUP_WORLDS];
+    group->job.epochs = 2;
+    group->job.batch_size = 10;
+}
+
+/* From size to none, to units that are no neighbours, to one unit per module, with pulls. */
+START_TEST(test_three_changes)
+{
+    struct group plain, group;
+    set_up(&plain, _i);
+    plain.order_count = 4;
+    for (int i = 0; i < 4; i++) plain.order_at[i] = 2 + 3 * (uint64_t)i;
+    group = plain;
+    group.wraps[0] = &none;
+    group.wraps[1] = &listed;
+    group.wraps[2] = &small; /* order 4 only pulls */
+    group_run(&plain);
+    group_expect_success(&plain);
+    group_run(&group);
+    group_expect_success(&group);
+    expect_same_run(&group, &plain);
+    for (int i = 0; i < 4; i++) {
+        ck_assert_uint_eq(group.members[0].orders[i].step, plain.members[0].orders[i].step);
+        struct buf a = group_pull_file(&group, i), b = group_pull_file(&plain, i);
+        expect_same_file(&a, &b);
+        if (i == 3) break;
+        for (int rank = 0; rank < group.job.world; rank++)
+            ck_assert_ptr_null(group.members[rank].changes[i].refused);
+        expect_memory(&group, i);
+    }
+    struct buf a = group_pull_file(&group, -1), b = group_pull_file(&plain, -1);
+    expect_same_file(&a, &b);
+    group_reset(&plain);
+    group_reset(&group);
+}
+END_TEST
+
+/* A network whose shards do not fit the buffer; changes at every boundary, also of evaluations. */
+START_TEST(test_many_pieces)
+{
+    static const char large[] = "name: Large\n"
+                                "input: [1, 28, 28]\n"
+                                "classes: 10\n"
+                                "modules:\n"
+                                "  hidden: Linear(784, 2500)\n"
+                                "  out: Linear(2500, 10)\n"
+                                "forward:\n"
+                                "  - x = relu(hidden(flatten(x, 1)))\n"
+                                "  - output = log_softmax(out(x), 1)\n"
+                                "loss: nll_loss(output, target)\n";
+    struct group plain, group;
+    group_init(&plain, large, group_data, 3);
+    plain.job.wrap = none;
+    plain.job.batch_size = 50;
+    plain.job.epochs = 1;
+    plain.job.log_interval = 1;
+    plain.order_count = 5;
+    for (int i = 0; i < 5; i++) plain.order_at[i] = 1 + (uint64_t)i;
+    group = plain;
+    static const struct wrap_policy one = {.kind = WRAP_SIZE, .min_num_params = 1000000};
+    for (int i = 0; i < 5; i++) group.wraps[i] = i % 2 == 0 ? &one : &none;
+    group_run(&plain);
+    group_run(&group);
+    group_expect_success(&group);
+    expect_same_run(&group, &plain);
+    for (int i = 0; i < 5; i++) {
+        ck_assert_uint_gt(group.members[0].changes[i].peak_bytes, 0);
+        expect_memory(&group, i);
+    }
+    ck_assert_uint_gt(group.members[0].changes[0].largest_unit, 4 << 20);
+    struct buf a = group_pull_file(&group, -1), b = group_pull_file(&plain, -1);
+    expect_same_file(&a, &b);
+    group_reset(&plain);
+    group_reset(&group);
+}
+END_TEST
+
+static status_t other_on_rank_1(struct member *member, int order, const struct wrap_policy **policy)
+{
+    if (member->rank == 1) *policy = order == 0 ? &unknown : &none;
+    return NULL;
+}
+
+static void expect_refused(const struct group *group, int rank, int order, enum status_code code,
+                           const char *text)
+{
+    status_t refused = group->members[rank].changes[order].refused;
+    ck_assert_int_eq(status_code(refused), code);
+    ck_assert_msg(strstr(status_message(refused), text) != NULL, "'%s' does not say '%s'",
+                  status_message(refused), text);
+}
+
+START_TEST(test_refused_and_goes_on)
+{
+    struct group plain, group;
+    set_up(&plain, _i);
+    plain.order_count = 3;
+    for (int i = 0; i < 3; i++) plain.order_at[i] = 2 + 3 * (uint64_t)i;
+    group = plain;
+    group.wraps[0] = group.wraps[2] = &unknown;
+    group.wraps[1] = &listed;
+    group_run(&plain);
+    group_run(&group);
+    group_expect_success(&group);
+    expect_same_run(&group, &plain);
+    for (int rank = 0; rank < group.job.world; rank++) {
+        expect_refused(&group, rank, 0, STATUS_INVALID_ARGUMENT, "did you mean 'hidden'?");
+        ck_assert_ptr_null(group.members[rank].changes[1].refused);
+        expect_refused(&group, rank, 2, STATUS_INVALID_ARGUMENT, "did you mean 'hidden'?");
+    }
+    struct buf a = group_pull_file(&group, -1), b = group_pull_file(&plain, -1);
+    expect_same_file(&a, &b);
+    group_reset(&plain);
+    group_reset(&group);
+}
+END_TEST
+
+/* What one rank cannot, none does. */
+START_TEST(test_one_rank_refuses)
+{
+    struct group plain, group;
+    group_init(&plain, group_sum_model, group_data, 3);
+    plain.order_count = 2;
+    plain.order_at[0] = 2;
+    plain.order_at[1] = 4;
+    group = plain;
+    group.wraps[0] = group.wraps[1] = &listed;
+    group.instead = other_on_rank_1;
+    group_run(&plain);
+    group_run(&group);
+    group_expect_success(&group);
+    expect_same_run(&group, &plain);
+    for (int rank = 0; rank < 3; rank += 2) {
+        expect_refused(&group, rank, 0, STATUS_INVALID_ARGUMENT, "rank 1 cannot change its units");
+        expect_refused(&group, rank, 1, STATUS_FAILED_PRECONDITION, "rank 1 cannot");
+    }
+    expect_refused(&group, 1, 0, STATUS_INVALID_ARGUMENT, "did you mean 'hidden'?");
+    expect_refused(&group, 1, 1, STATUS_FAILED_PRECONDITION, "another plan than rank 0");
+    group_reset(&plain);
+    group_reset(&group);
+}
+END_TEST
+
+static status_t fails_on_rank_1(struct member *member, int order, const struct wrap_policy **policy)
+{
+    (void)order;
+    (void)policy;
+    return member->rank == 1 ? status_new(STATUS_INTERNAL, "rank 1 is broken") : NULL;
+}
+
+static status_t aborts_on_rank_1(struct member *member, int order,
+                                 const struct wrap_policy **policy)
+{
+    (void)order;
+    (void)policy;
+    if (member->rank == 1) train_session_abort(member->session, "pulled the plug");
+    return NULL;
+}
+
+/* Nobody waits for a rank that is gone, and nobody trains on. */
+START_TEST(test_breaks_off)
+{
+    struct group group;
+    group_init(&group, group_sum_model, group_data, 3);
+    group.order_count = 1;
+    group.order_at[0] = 2;
+    group.wraps[0] = &listed;
+    group.instead = _i == 0 ? fails_on_rank_1 : aborts_on_rank_1;
+    group_run(&group);
+    for (int rank = 0; rank < 3; rank++) {
+        ck_assert_ptr_nonnull(group.members[rank].status);
+        ck_assert_int_eq(group.members[rank].finished, 0);
+        ck_assert_uint_eq(group.members[rank].last_step, group.members[rank].orders[0].step);
+    }
+    ck_assert_str_eq(status_message(group.members[1].status),
+                     _i == 0 ? "rank 1 is broken" : "pulled the plug");
+    group_reset(&group);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("rewrap");
+    TCase *tests = tcase_create("rewrap");
+    tcase_set_timeout(tests, 120);
+    tcase_add_unchecked_fixture(tests, group_draw_digits, group_remove_digits);
+    tcase_add_loop_test(tests, test_three_changes, 0, 3 * GROUP_WORLDS);
+    tcase_add_test(tests, test_many_pieces);
+    tcase_add_loop_test(tests, test_refused_and_goes_on, 0, GROUP_WORLDS);
+    tcase_add_test(tests, test_one_rank_refuses);
+    tcase_add_loop_test(tests, test_breaks_off, 0, 2);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
