@@ -18,6 +18,7 @@
 #define ADAMS WITH_EITHER("optimizer.type", "adam", "adamw")
 #define ANNEALED WITH_EITHER("schedule.type", "linear", "cosine")
 #define STEP WITH("schedule.type", "step")
+#define HYBRID WITH("fsdp.strategy", "hybrid_shard")
 #define SIZE WITH("fsdp.wrap.policy", "size")
 #define TYPE WITH("fsdp.wrap.policy", "type")
 #define MATCH WITH("fsdp.wrap.policy", "match")
@@ -72,7 +73,11 @@ const struct spec_key spec_keys[] = {
     {"schedule.warmup_steps", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1e12), UNIT("steps")},
     {"schedule.warmup_start_factor", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1)},
 
-    {"fsdp.strategy", SPEC_CHOICE, DEFAULT("full_shard"), CHOICES("full_shard", "no_shard")},
+    {"fsdp.strategy", SPEC_CHOICE, DEFAULT("full_shard"),
+     CHOICES("full_shard", "shard_grad_op", "hybrid_shard", "no_shard")},
+    {"fsdp.shard_size", SPEC_INTEGER, REQUIRED, RANGE(1, SPEC_WORKERS_MAX), UNIT("ranks"), HYBRID},
+    {"fsdp.reshard_after_forward", SPEC_CHOICE, DEFAULT(""), CHOICES("true", "false")},
+    {"fsdp.bucket_bytes", SPEC_INTEGER, DEFAULT("26214400"), RANGE(0, 1e15), UNIT("bytes")},
     {"fsdp.wrap.policy", SPEC_CHOICE, DEFAULT("none"),
      CHOICES("none", "size", "type", "match", "units")},
     {"fsdp.wrap.min_num_params", SPEC_INTEGER, DEFAULT("100000000"), RANGE(1, 1e15),
@@ -83,6 +88,8 @@ const struct spec_key spec_keys[] = {
     {"fsdp.wrap.modules", SPEC_GLOBS, REQUIRED, MATCH},
     {"fsdp.wrap.units", SPEC_UNITS, REQUIRED, UNITS},
     {"fsdp.backward_prefetch", SPEC_CHOICE, DEFAULT("pre"), CHOICES("pre", "post", "none")},
+    {"fsdp.forward_prefetch", SPEC_BOOLEAN, DEFAULT("false")},
+    {"fsdp.gathered_limit", SPEC_INTEGER, DEFAULT("2"), RANGE(0, 1e6), UNIT("units")},
     {"fsdp.activation_checkpointing", SPEC_GLOBS, DEFAULT("")},
 
     {"workers", SPEC_INTEGER, DEFAULT("1"), RANGE(1, SPEC_WORKERS_MAX), UNIT("workers")},

@@ -186,6 +186,18 @@ static bool is_plain(const char *text)
     return true;
 }
 
+/* PyTorch also takes a number of ranks to reshard to. */
+static status_t check_resharding(const struct spec_key *key, const char *text)
+{
+    double ranks;
+    if (strcmp(key->key, "fsdp.reshard_after_forward") != 0 || !text_parse_f64(text, &ranks))
+        return NULL;
+    return status_new(STATUS_UNIMPLEMENTED,
+                      "resharding to a smaller group (%s) is not implemented; expected true or "
+                      "false",
+                      text);
+}
+
 status_t spec_check_text(const struct spec_key *key, const char *text)
 {
     size_t length = strlen(text);
@@ -201,6 +213,7 @@ status_t spec_check_text(const struct spec_key *key, const char *text)
         if (length == 0 && key->fallback != NULL && key->fallback[0] == '\0') return NULL;
         for (int i = 0; i < SPEC_CHOICES_MAX && key->choices[i] != NULL; i++)
             if (strcmp(text, key->choices[i]) == 0) return NULL;
+        TRY(check_resharding(key, text));
         return unexpected(key, "'%s'", text);
     default: return length == 0 ? unexpected(key, "nothing") : NULL;
     }
@@ -269,6 +282,10 @@ status_t spec_check_together(const Fsdpd__V1__JobSpec *spec)
                           "are part of them: %llu, found %llu",
                           (unsigned long long)schedule->warmup_steps,
                           (unsigned long long)schedule->total_steps);
+    if (spec->fsdp->shard_size > 0 && spec->workers % spec->fsdp->shard_size != 0)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "fsdp.shard_size: expected a divisor of workers (%u), found %u",
+                          spec->workers, spec->fsdp->shard_size);
     return NULL;
 }
 

@@ -24,6 +24,14 @@
  * GRADIENT -> GRADIENT_SHARD ALL_REDUCE      GRADIENT -> the same REDUCE_STATS    STATS -> the same
  *   OPTIMIZER       GRADIENT_SHARD (no_shard: GRADIENT) -> SHARD, with the unit's OPTIMIZER buffers
  *
+ * A unit whose shard world is the group is sharded over all ranks (full_shard, shard_grad_op); one
+ * whose shard world is 1 is whole on every rank (no_shard), its gradient reduced in buckets, each
+ * an ALL_REDUCE of a range; one in between (hybrid_shard) is sharded over neighbouring ranks, rank
+ * r in group r / shard world, and the sums of the groups' gradient shards are added up by an
+ * ALL_REDUCE GRADIENT_SHARD -> the same among the ranks that hold the same shard. So who wants to
+ * count every parameter once over the ranks counts a unit's shard on ranks below its shard world
+ * only.
+ *
  * With one rank there are no collectives at all: parameters are used where they lie, in SHARD, and
  * gradients are written straight into GRADIENT_SHARD (no_shard: GRADIENT). Bytes between and after
  * the parameters of a flat parameter have no meaning, in gradients and shards alike.
@@ -36,7 +44,13 @@
 
 enum lane { LANE_COMPUTE, LANE_COMM, LANE_COPY, LANE_COUNT };
 
-enum strategy { STRATEGY_FULL_SHARD, STRATEGY_NO_SHARD };
+enum strategy {
+    STRATEGY_FULL_SHARD,
+    STRATEGY_NO_SHARD,
+    STRATEGY_SHARD_GRAD_OP, /* gathered once per step, from forward to backward */
+    STRATEGY_HYBRID_SHARD,  /* full_shard in each group of units->shard_world ranks */
+    STRATEGY_COUNT
+};
 enum prefetch { PREFETCH_NONE, PREFETCH_PRE, PREFETCH_POST };
 
 enum optimizer_kind { OPTIMIZER_ADADELTA, OPTIMIZER_SGD, OPTIMIZER_ADAM, OPTIMIZER_ADAMW };
@@ -44,13 +58,21 @@ enum optimizer_kind { OPTIMIZER_ADADELTA, OPTIMIZER_SGD, OPTIMIZER_ADAM, OPTIMIZ
 /* Of all gradients together. */
 enum norm_kind { NORM_NONE, NORM_2, NORM_INF };
 
+/* Who takes part in a collective. */
+enum plan_group {
+    GROUP_WORLD,
+    GROUP_SHARD,   /* the ranks that hold one copy of the unit together */
+    GROUP_REPLICA, /* the ranks that hold the same shard of it */
+};
+
 enum instruction_kind {
     INSTRUCTION_COPY_BATCH, /* copy lane: host batch -> the input and target buffers */
     INSTRUCTION_ALL_GATHER, /* comm lane: the unit's shards -> its gathered buffer */
     INSTRUCTION_COMPUTE,    /* compute lane: one graph op */
     INSTRUCTION_FREE,       /* compute lane, takes no time: the unit's gathered buffer is dead */
     INSTRUCTION_REDUCE_SCATTER, /* comm lane: the unit's gradient -> mean -> its gradient shard */
-    INSTRUCTION_ALL_REDUCE,     /* comm lane: mean of the unit's gradient in place (no_shard) */
+    INSTRUCTION_ALL_REDUCE,     /* comm lane: mean of the unit's gradient in place: a bucket of it
+                                   (no_shard), its shard (hybrid_shard) */
     INSTRUCTION_REDUCE_STATS,   /* comm lane: sum over ranks of the statistics buffer, in place */
     INSTRUCTION_OPTIMIZER, /* compute lane: the unit's shard from its gradient shard and state */
 };
@@ -99,11 +121,14 @@ struct plan_buffer {
 struct plan_instruction {
     enum instruction_kind kind;
     enum lane lane;
+    enum plan_group group; /* of a collective */
     int unit;              /* -1 if of none */
     int op;                /* graph op of COMPUTE, else -1 */
     int source, target;    /* buffers, -1 if none; see above */
     int workspace;         /* buffer, -1 if none */
     bool backward;         /* belongs to the backward pass */
+    int64_t from, count;   /* a collective's elements: of each rank's part; ALL_REDUCE: `count`
+                              elements of the buffer from `from` on */
     uint64_t communicated; /* bytes that this rank sends */
     int *waits;            /* instructions on other lanes, ascending */
     int wait_count;
@@ -139,11 +164,14 @@ struct lowering {
 
 struct plan_options {
     int rank, world;
-    enum strategy strategy;
+    enum strategy strategy; /* of units that say nothing else */
+    enum reshard reshard;   /* whether units are freed after forward; RESHARD_DEFAULT: as the
+                               strategy has it */
+    uint64_t bucket_bytes;  /* no_shard: gradients reduced at a time, at least; 0: 25 MiB */
     enum prefetch backward_prefetch;
     bool forward_prefetch;
-    int gathered_limit; /* units gathered and not yet freed, the root not counted; 0: 2, the default
-                         */
+    int gathered_limit; /* units gathered and not yet freed, not counted the root and those that
+                           stay gathered until backward; 0: 2, the default */
     enum optimizer_kind optimizer;
     int optimizer_slots; /* f32 buffers per shard: Adadelta and Adam 2, SGD 0 or 1 */
     uint64_t collective_workspace_bytes; /* the communicator's scratch for a reduction */
@@ -183,6 +211,11 @@ status_t plan_check_fits(const struct plan *plan, uint64_t memory_bytes) FSDPD_M
 
 /* Whether instruction `a` is done before `b` starts, by lane order and waits. */
 bool plan_happens_before(const struct plan_program *program, int a, int b);
+
+const char *plan_strategy_name(enum strategy strategy); /* "full_shard" */
+
+/* Whether some unit's parameters are spread over ranks, so that they must be gathered. */
+bool plan_is_sharded(const struct plan *plan);
 
 /* The text that a person reads and golden tests compare; see docs/plan.md. Caller frees. */
 char *plan_dump(const struct plan *plan);

@@ -11,17 +11,37 @@
 
 enum { OPTIMIZER_SLOTS_MAX = 8 };
 
+/* Groups of equal size, or some ranks would have no part in one. */
+static status_t check_shard_world(const char *what, int shard_world, int world)
+{
+    if (shard_world >= 1 && shard_world <= world && world % shard_world == 0) return STATUS_OKAY;
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "%s sharded over %d ranks, but %d rank%s cannot be divided into groups of %d",
+                      what, shard_world, world, world == 1 ? "" : "s", shard_world);
+}
+
 static status_t check_options(const struct plan_options *options, const struct unit_set *units)
 {
     if (options->world < 1 || options->rank < 0 || options->rank >= options->world)
         return status_new(STATUS_INVALID_ARGUMENT, "rank %d of %d ranks does not exist",
                           options->rank, options->world);
-    if (options->strategy != STRATEGY_FULL_SHARD && options->strategy != STRATEGY_NO_SHARD)
+    if ((unsigned)options->strategy >= STRATEGY_COUNT)
         return status_new(STATUS_INVALID_ARGUMENT, "strategy %d is unknown", options->strategy);
-    if (options->strategy == STRATEGY_FULL_SHARD && units->shard_world != options->world)
+    bool hybrid = options->strategy == STRATEGY_HYBRID_SHARD;
+    int expected = options->strategy == STRATEGY_NO_SHARD ? 1 : options->world;
+    if (!hybrid && units->shard_world != expected)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "the units are cut for %d ranks, but the plan is for %d",
-                          units->shard_world, options->world);
+                          units->shard_world, expected);
+    TRY(check_shard_world("the units are", units->shard_world, options->world));
+    for (int u = 0; u < units->unit_count; u++) {
+        const struct unit *unit = &units->units[u];
+        if (unit->shard_world == units->shard_world) continue;
+        char *what = mem_printf("unit %s is", unit->name);
+        status_t status = check_shard_world(what, unit->shard_world, options->world);
+        free(what);
+        TRY(status);
+    }
     if (options->gathered_limit < 0)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "the limit of gathered units is %d; expected at least 1",
@@ -30,6 +50,13 @@ static status_t check_options(const struct plan_options *options, const struct u
         return status_new(STATUS_INVALID_ARGUMENT, "%d optimizer slots; expected 0 to %d",
                           options->optimizer_slots, OPTIMIZER_SLOTS_MAX);
     return STATUS_OKAY;
+}
+
+bool plan_is_sharded(const struct plan *plan)
+{
+    for (int u = 0; u < plan->units->unit_count; u++)
+        if (plan_gathers(plan, u)) return true;
+    return false;
 }
 
 static status_t check_graph(const struct model *model, const struct graph *graph)
@@ -99,7 +126,7 @@ static status_t build_evaluate(const struct building *building, struct graph *gr
 {
     struct plan *plan = building->plan;
     TRY(build_program(building, graph, lowering, false, false, &plan->evaluate));
-    if (!plan_gathers(plan) || plan->evaluate.work_bytes <= plan->train.work_bytes)
+    if (!plan_is_sharded(plan) || plan->evaluate.work_bytes <= plan->train.work_bytes)
         return STATUS_OKAY;
     struct plan_program thrifty;
     TRY(build_program(building, graph, lowering, false, true, &thrifty));
@@ -123,6 +150,7 @@ status_t plan_build(const struct model *model, const struct unit_set *units,
     struct plan *built = mem_alloc(sizeof *built);
     built->options = *options;
     if (built->options.gathered_limit == 0) built->options.gathered_limit = PLAN_GATHERED_LIMIT;
+    if (built->options.bucket_bytes == 0) built->options.bucket_bytes = PLAN_BUCKET_BYTES;
     built->model = model;
     built->units = units;
     struct building building = {.plan = built};

@@ -2,6 +2,7 @@
  * The plan as text: what a person reads and golden tests compare (docs/plan.md). Pure functions;
  * any thread.
  */
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,6 +24,17 @@ const char *plan_instruction_name(enum instruction_kind kind)
     case INSTRUCTION_OPTIMIZER: return "optimizer";
     }
     return "unknown";
+}
+
+const char *plan_strategy_name(enum strategy strategy)
+{
+    static const char *const names[STRATEGY_COUNT] = {
+        [STRATEGY_FULL_SHARD] = "full_shard",
+        [STRATEGY_NO_SHARD] = "no_shard",
+        [STRATEGY_SHARD_GRAD_OP] = "shard_grad_op",
+        [STRATEGY_HYBRID_SHARD] = "hybrid_shard",
+    };
+    return (unsigned)strategy < STRATEGY_COUNT ? names[strategy] : "unknown";
 }
 
 const char *plan_buffer_class_name(enum buffer_class class)
@@ -71,11 +83,15 @@ static void dump_header(struct buf *out, const struct plan *plan)
     static const char *const prefetches[] = {"none", "pre", "post"};
     const struct plan_options *options = &plan->options;
     buf_printf(out, "plan of %s: %s over %d rank%s", plan->model->modules[0].type,
-               options->strategy == STRATEGY_FULL_SHARD ? "full_shard" : "no_shard", options->world,
+               plan_strategy_name(options->strategy), options->world,
                options->world == 1 ? "" : "s");
-    if (plan_gathers(plan))
-        buf_printf(out, ", backward prefetch %s, at most %d units gathered",
-                   prefetches[options->backward_prefetch], options->gathered_limit);
+    if (options->strategy == STRATEGY_HYBRID_SHARD)
+        buf_printf(out, ", in groups of %d", plan->units->shard_world);
+    if (plan_is_sharded(plan))
+        buf_printf(out, ", backward prefetch %s", prefetches[options->backward_prefetch]);
+    if (plan_is_sharded(plan) && options->forward_prefetch) buf_add_text(out, ", forward prefetch");
+    if (plan_is_sharded(plan) && options->gathered_limit < INT_MAX)
+        buf_printf(out, ", at most %d units gathered", options->gathered_limit);
     buf_printf(out, "\noptimizer %s with %d value%s per parameter\nhash %016llx\n",
                plan_optimizer_name(options->optimizer), options->optimizer_slots,
                options->optimizer_slots == 1 ? "" : "s", (unsigned long long)plan->hash);
@@ -95,6 +111,11 @@ static void dump_units(struct buf *out, const struct plan *plan)
         add_count(out, 17, (uint64_t)unit->flat.parameter_elements);
         add_count(out, 17, (uint64_t)unit->flat.padded);
         add_count(out, 17, (uint64_t)plan_kept_elements(plan, u));
+        if (unit->shard_world != plan->units->shard_world)
+            buf_printf(out, ", over %d rank%s", unit->shard_world,
+                       unit->shard_world == 1 ? "" : "s");
+        if (plan_gathers(plan, u) && plan_keeps(plan, u))
+            buf_add_text(out, ", kept until backward");
         buf_add_char(out, '\n');
     }
 }
@@ -176,6 +197,12 @@ static void dump_instruction(struct buf *out, const struct plan *plan,
         if (it->source >= 0) add_place(out, program, it->source, 0);
         if (it->target >= 0) buf_add_text(out, " ->");
         if (it->target >= 0) add_place(out, program, it->target, 0);
+        if (it->kind == INSTRUCTION_ALL_REDUCE &&
+            (uint64_t)it->count * sizeof(float) < program->buffers[it->target].bytes)
+            buf_printf(out, " (elements %lld to %lld)", (long long)it->from,
+                       (long long)(it->from + it->count - 1));
+        if (it->group != GROUP_WORLD)
+            buf_printf(out, ", %d ranks", plan_group_ranks(plan, it->group, it->unit));
     }
     if (it->workspace >= 0) {
         buf_add_text(out, ", scratch");

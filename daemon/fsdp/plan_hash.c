@@ -79,6 +79,9 @@ static void hash_program(uint64_t *hash, const struct plan_program *program)
         if (instruction->lane != LANE_COMM) continue;
         hash_u64(hash, instruction->kind);
         hash_u64(hash, (uint64_t)instruction->unit);
+        hash_u64(hash, instruction->group);
+        hash_u64(hash, (uint64_t)instruction->from);
+        hash_u64(hash, (uint64_t)instruction->count);
     }
     if (graph == NULL) return;
     for (int o = 0; o < graph->op_count; o++) {
@@ -100,6 +103,8 @@ uint64_t plan_compute_hash(const struct plan *plan)
     const struct plan_options *options = &plan->options;
     hash_u64(&hash, (uint64_t)options->world);
     hash_u64(&hash, options->strategy);
+    hash_u64(&hash, options->reshard);
+    hash_u64(&hash, options->bucket_bytes);
     hash_u64(&hash, options->backward_prefetch);
     hash_u64(&hash, options->forward_prefetch);
     hash_u64(&hash, (uint64_t)options->gathered_limit);
@@ -116,6 +121,8 @@ uint64_t plan_compute_hash(const struct plan *plan)
     for (int u = 0; u < plan->units->unit_count; u++) {
         const struct unit *unit = &plan->units->units[u];
         hash_text(&hash, unit->name);
+        hash_u64(&hash, (uint64_t)unit->shard_world);
+        hash_u64(&hash, unit->reshard);
         hash_u64(&hash, (uint64_t)unit->flat.padded);
         hash_u64(&hash, (uint64_t)unit->flat.shard);
         for (int i = 0; i < unit->flat.parameter_count; i++) {
@@ -140,14 +147,15 @@ static uint64_t all_reduce_bytes(uint64_t elements, uint64_t world, uint64_t ran
 
 uint64_t plan_communicated(const struct plan *plan, const struct plan_instruction *instruction)
 {
-    uint64_t world = (uint64_t)plan->options.world, rank = (uint64_t)plan->options.rank;
-    const struct flat_parameter *flat =
-        instruction->unit >= 0 ? &plan->units->units[instruction->unit].flat : NULL;
+    uint64_t world = (uint64_t)plan_group_ranks(plan, instruction->group, instruction->unit);
+    uint64_t rank = (uint64_t)plan->options.rank, elements = (uint64_t)instruction->count;
+    if (instruction->group == GROUP_SHARD) rank %= world;
+    if (instruction->group == GROUP_REPLICA) rank /= (uint64_t)plan->options.world / world;
     switch (instruction->kind) {
     case INSTRUCTION_ALL_GATHER:
-    case INSTRUCTION_REDUCE_SCATTER: return (uint64_t)flat->shard * sizeof(float) * (world - 1);
-    case INSTRUCTION_ALL_REDUCE: return all_reduce_bytes((uint64_t)flat->padded, world, rank);
-    case INSTRUCTION_REDUCE_STATS: return all_reduce_bytes(PLAN_STATS_COUNT, world, rank);
+    case INSTRUCTION_REDUCE_SCATTER: return elements * sizeof(float) * (world - 1);
+    case INSTRUCTION_ALL_REDUCE:
+    case INSTRUCTION_REDUCE_STATS: return all_reduce_bytes(elements, world, rank);
     default: return 0;
     }
 }

@@ -11,15 +11,42 @@
 
 enum { PLAN_ALIGN = 64, PLAN_GATHERED_LIMIT = 2 };
 
+/* As PyTorch's DDP: buckets of 25 MiB, the first one small so that communication starts early. */
+enum { PLAN_BUCKET_BYTES = 25 << 20, PLAN_FIRST_BUCKET_BYTES = 1 << 20 };
+
 static inline uint64_t plan_align(uint64_t bytes)
 {
     return (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
 }
 
-/* What follows from the options. */
-static inline bool plan_gathers(const struct plan *plan)
+/* What follows from the options and the units. */
+static inline bool plan_gathers(const struct plan *plan, int unit)
 {
-    return plan->options.strategy == STRATEGY_FULL_SHARD && plan->options.world > 1;
+    return plan->units->units[unit].shard_world > 1;
+}
+
+/* Whether every rank keeps the whole unit, with its whole gradient in the state arena. */
+static inline bool plan_replicates(const struct plan *plan, int unit)
+{
+    return plan->units->units[unit].shard_world == 1 &&
+           (plan->options.world > 1 || plan->options.strategy == STRATEGY_NO_SHARD);
+}
+
+/* Whether the unit stays gathered from forward to backward. */
+static inline bool plan_keeps(const struct plan *plan, int unit)
+{
+    enum reshard reshard = plan->units->units[unit].reshard;
+    if (reshard == RESHARD_DEFAULT) reshard = plan->options.reshard;
+    if (reshard == RESHARD_DEFAULT) return plan->options.strategy == STRATEGY_SHARD_GRAD_OP;
+    return reshard == RESHARD_NO;
+}
+
+static inline int plan_group_ranks(const struct plan *plan, enum plan_group group, int unit)
+{
+    int world = plan->options.world;
+    if (group == GROUP_WORLD) return world;
+    int shard = plan->units->units[unit].shard_world;
+    return group == GROUP_SHARD ? shard : world / shard;
 }
 
 static inline bool plan_reduces(const struct plan *plan)
@@ -41,8 +68,7 @@ static inline int plan_unit_of_value(const struct plan *plan, const struct graph
 /* Elements of the unit's flat parameter that one rank keeps. */
 static inline int64_t plan_kept_elements(const struct plan *plan, int unit)
 {
-    const struct flat_parameter *flat = &plan->units->units[unit].flat;
-    return plan_gathers(plan) ? flat->shard : flat->padded;
+    return plan->units->units[unit].flat.shard;
 }
 
 /* --- plan_order.c --- */

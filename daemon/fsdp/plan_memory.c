@@ -41,7 +41,6 @@ struct plan_buffer *plan_state_buffers(const struct plan *plan, const struct gra
                                        const struct graph *evaluate, int *count, uint64_t *bytes)
 {
     int unit_count = plan->units->unit_count, slots = plan->options.optimizer_slots;
-    bool gradients = plan->options.strategy == STRATEGY_NO_SHARD;
     struct plan_buffer *buffers =
         mem_alloc_array((size_t)unit_count * (2 + slots) + 3, sizeof *buffers);
     *count = 0;
@@ -53,7 +52,7 @@ struct plan_buffer *plan_state_buffers(const struct plan *plan, const struct gra
             if (kept == 0) continue;
             if (kind == 0) add_state(buffers, count, bytes, BUFFER_SHARD, u, 0, kept);
             if (unit->frozen) continue;
-            if (kind == 1 && gradients)
+            if (kind == 1 && plan_replicates(plan, u))
                 add_state(buffers, count, bytes, BUFFER_GRADIENT, u, 0, kept);
             for (int slot = 0; kind == 2 && slot < slots; slot++)
                 add_state(buffers, count, bytes, BUFFER_OPTIMIZER, u, slot, kept);
@@ -153,7 +152,8 @@ static void map_instructions(struct mapper *mapper)
             workspace = plan->options.collective_workspace_bytes;
             break;
         case INSTRUCTION_ALL_REDUCE:
-            instruction->source = instruction->target = mapper->gradient[u];
+            instruction->source = instruction->target =
+                plan_replicates(plan, u) ? mapper->gradient[u] : mapper->gradient_shard[u];
             workspace = plan->options.collective_workspace_bytes;
             break;
         case INSTRUCTION_REDUCE_STATS:
@@ -161,7 +161,7 @@ static void map_instructions(struct mapper *mapper)
             workspace = plan->options.collective_workspace_bytes;
             break;
         case INSTRUCTION_OPTIMIZER:
-            if (plan->options.strategy == STRATEGY_NO_SHARD) {
+            if (plan_replicates(plan, u)) {
                 instruction->source = mapper->gradient[u];
             } else {
                 if (mapper->gradient_shard[u] < 0)
@@ -203,7 +203,7 @@ static void map_parameters(struct mapper *mapper)
             program->buffer_of_value[v] = mapper->gradient[u];
         else
             program->buffer_of_value[v] =
-                plan_gathers(plan) ? mapper->gathered[u] : mapper->shard[u];
+                plan_gathers(plan, u) ? mapper->gathered[u] : mapper->shard[u];
     }
 }
 

@@ -15,9 +15,13 @@
  *
  * A unit is freed after its last use in forward and gathered again in backward, from the first to
  * the last op there that reads its parameters (a unit that backward does not read is not gathered
- * again). Two exceptions: the root, gathered once and freed after its last use; and the unit that
- * is the last to be freed in forward and the first to be gathered in backward, which is not freed
- * in between: nothing could have used its memory.
+ * again). Exceptions: the root, and units that are to stay gathered until backward, are gathered
+ * once and freed after their last use; and the unit that is the last to be freed in forward and the
+ * first to be gathered in backward is not freed in between: nothing could have used its memory.
+ *
+ * A unit's gradient is reduced when it is complete. Where every rank has the whole of it, it is cut
+ * into buckets from its end to its start, as backward comes upon the parameters in about the
+ * reverse of the order of their registration, and each bucket is reduced when it is complete.
  */
 #include <stdlib.h>
 
@@ -41,14 +45,21 @@ struct pass {
 
 struct unit_state {
     bool gathered;
-    int gather, free, reduce; /* latest instructions, -1 */
-    int last_gradient_op;     /* -1 */
-    int reduce_op;            /* the op after which the gradient is reduced, -1 */
+    int gather, free, reduce;     /* latest instructions, -1 */
+    int last_gradient_op;         /* -1 */
+    int bucket_begin, bucket_end; /* of the scheduler's buckets */
+    int reduce_op;                /* the op after which the gradient is reduced, -1 */
 };
 
 struct in_flight {
     int unit;
     int freed; /* its FREE, -1 while gathered */
+};
+
+/* A piece of a unit's gradient that is reduced at a time. */
+struct bucket {
+    int64_t from, count;
+    int ready_op; /* the last to write into it */
 };
 
 struct scheduler {
@@ -65,6 +76,9 @@ struct scheduler {
     struct pass passes[2]; /* forward, backward */
     int kept;              /* the unit that stays gathered from forward to backward, -1 */
     int copy, last_compute, stats_op;
+    int *gradient_op;       /* by owning parameter: the last op that writes its gradient, -1 */
+    struct bucket *buckets; /* by unit */
+    int bucket_count, bucket_capacity;
     int *completed; /* units in the order of their last gradients */
     int completed_count;
 };
@@ -76,21 +90,44 @@ static bool is_root(const struct scheduler *s, int unit)
     return s->plan->units->units[unit].modules[0] == 0;
 }
 
+static int append_instruction(struct scheduler *s, struct plan_instruction instruction, int *after,
+                              int after_count)
+{
+    instruction.source = instruction.target = instruction.workspace = -1;
+    instruction.backward = s->backward;
+    instruction.communicated = plan_communicated(s->plan, &instruction);
+    int number = plan_append(s->program, &s->capacity, &instruction, after, after_count);
+    if (instruction.lane == LANE_COMPUTE) s->last_compute = number;
+    return number;
+}
+
 static int append(struct scheduler *s, enum instruction_kind kind, enum lane lane, int unit, int op,
                   int *after, int after_count)
 {
+    struct plan_instruction instruction = {.kind = kind, .lane = lane, .unit = unit, .op = op};
+    return append_instruction(s, instruction, after, after_count);
+}
+
+/* A collective over `group` on `count` elements from `from` on, after instruction `after`. */
+static int append_collective(struct scheduler *s, enum instruction_kind kind, int unit,
+                             enum plan_group group, int64_t from, int64_t count, int *after,
+                             int after_count)
+{
     struct plan_instruction instruction = {.kind = kind,
-                                           .lane = lane,
+                                           .lane = LANE_COMM,
+                                           .group = group,
                                            .unit = unit,
-                                           .op = op,
-                                           .source = -1,
-                                           .target = -1,
-                                           .workspace = -1,
-                                           .backward = s->backward};
-    instruction.communicated = plan_communicated(s->plan, &instruction);
-    int number = plan_append(s->program, &s->capacity, &instruction, after, after_count);
-    if (lane == LANE_COMPUTE) s->last_compute = number;
-    return number;
+                                           .op = -1,
+                                           .from = from,
+                                           .count = count};
+    return append_instruction(s, instruction, after, after_count);
+}
+
+/* The group of the ranks that the unit is sharded over. */
+static enum plan_group shard_group(const struct scheduler *s, int unit)
+{
+    return s->plan->units->units[unit].shard_world == s->plan->options.world ? GROUP_WORLD
+                                                                             : GROUP_SHARD;
 }
 
 /* --- Looking at the graph --- */
@@ -166,6 +203,7 @@ static void find_uses(struct scheduler *s, struct pass *pass, int from, int to)
         int read = units_of_op(s, op, false, units);
         for (int i = 0; i < read; i++) {
             int u = units[i];
+            if (!plan_gathers(s->plan, u)) continue;
             if (pass->of_unit[u] < 0) {
                 pass->of_unit[u] = pass->count;
                 pass->uses[pass->count++] = (struct use){.unit = u, .first = o};
@@ -179,8 +217,9 @@ static void find_uses(struct scheduler *s, struct pass *pass, int from, int to)
         }
         for (int i = 0; i < OP_MAX_OUTPUTS; i++) {
             int v = op->outputs[i];
-            if (v >= 0 && s->graph->values[v].kind == VALUE_PARAMETER_GRADIENT)
-                s->units[plan_unit_of_value(s->plan, s->graph, v)].last_gradient_op = o;
+            if (v < 0 || s->graph->values[v].kind != VALUE_PARAMETER_GRADIENT) continue;
+            s->units[plan_unit_of_value(s->plan, s->graph, v)].last_gradient_op = o;
+            s->gradient_op[flat_parameter_owner(s->plan->model, s->graph->values[v].parameter)] = o;
         }
     }
     for (int i = 0; i < pass->count; i++) {
@@ -194,6 +233,18 @@ static void find_uses(struct scheduler *s, struct pass *pass, int from, int to)
 }
 
 /* --- Gathering and freeing --- */
+
+/* Whether the unit is gathered in forward and stays so until backward is done with it. */
+static bool stays(const struct scheduler *s, int unit)
+{
+    return s->passes[1].of_unit[unit] >= 0 && (is_root(s, unit) || plan_keeps(s->plan, unit));
+}
+
+/* Whether the unit counts for the limiter. */
+static bool is_limited(const struct scheduler *s, int unit)
+{
+    return !is_root(s, unit) && !stays(s, unit);
+}
 
 /* Drops freed units from the window until there is room, remembering the last FREE that this took.
  * False if there is no room before another unit is freed. */
@@ -220,14 +271,15 @@ static bool make_room(struct scheduler *s)
 static bool gather(struct scheduler *s, int unit, bool needed)
 {
     struct unit_state *state = &s->units[unit];
-    bool limited = !is_root(s, unit);
+    bool limited = is_limited(s, unit);
     if (limited) {
         if (!make_room(s) && !needed) return false;
         s->window[s->window_count++] = (struct in_flight){.unit = unit, .freed = -1};
     }
     bool late = s->backward ? s->plan->options.backward_prefetch != PREFETCH_PRE : s->thrifty;
     int after[] = {limited ? s->room : -1, state->free, late ? s->last_compute : -1};
-    state->gather = append(s, INSTRUCTION_ALL_GATHER, LANE_COMM, unit, -1, after, 3);
+    state->gather = append_collective(s, INSTRUCTION_ALL_GATHER, unit, shard_group(s, unit), 0,
+                                      s->plan->units->units[unit].flat.shard, after, 3);
     state->gathered = true;
     return true;
 }
@@ -256,19 +308,17 @@ static void release(struct scheduler *s, int unit)
 /* Whether `unit`, whose last use in this pass is over, is needed no more before its next gather. */
 static bool may_release(const struct scheduler *s, int unit)
 {
-    if (s->backward) return true;
-    if (is_root(s, unit)) return s->passes[1].of_unit[unit] < 0;
-    return unit != s->kept;
+    return s->backward || (!stays(s, unit) && unit != s->kept);
 }
 
 /* --- One op after the other --- */
 
-/* Allows the pass to gather what it uses next after `use`. In backward the root is passed over: it
- * was gathered in forward. */
+/* Allows the pass to gather what it uses next after `use`. In backward those are passed over that
+ * stayed gathered from forward on. */
 static void want_next(const struct scheduler *s, struct pass *pass, int use)
 {
     int next = use + 1;
-    while (s->backward && next < pass->count && is_root(s, pass->uses[next].unit)) next++;
+    while (s->backward && next < pass->count && stays(s, pass->uses[next].unit)) next++;
     if (next + 1 > pass->wanted) pass->wanted = next + 1;
 }
 
@@ -302,29 +352,45 @@ static void compute(struct scheduler *s, int o)
     append(s, INSTRUCTION_COMPUTE, LANE_COMPUTE, -1, o, after, after_count);
 }
 
+/* Reduces what `o` has completed of the unit's gradient. */
+static void reduce(struct scheduler *s, int unit, int o, int computed)
+{
+    struct unit_state *state = &s->units[unit];
+    for (int b = state->bucket_begin; b < state->bucket_end; b++) {
+        const struct bucket *bucket = &s->buckets[b];
+        if (bucket->ready_op != o) continue;
+        state->reduce = append_collective(s, INSTRUCTION_ALL_REDUCE, unit, GROUP_WORLD,
+                                          bucket->from, bucket->count, &computed, 1);
+    }
+    if (!plan_gathers(s->plan, unit) || state->reduce_op != o) return;
+    int64_t shard = s->plan->units->units[unit].flat.shard;
+    enum plan_group group = shard_group(s, unit);
+    state->reduce =
+        append_collective(s, INSTRUCTION_REDUCE_SCATTER, unit, group, 0, shard, &computed, 1);
+    if (group == GROUP_SHARD)
+        state->reduce =
+            append_collective(s, INSTRUCTION_ALL_REDUCE, unit, GROUP_REPLICA, 0, shard, NULL, 0);
+}
+
 static void after_op(struct scheduler *s, struct pass *pass, int o)
 {
     int computed = s->last_compute, units[OP_UNITS_MAX];
     int count = units_of_op(s, &s->graph->ops[o], true, units);
     bool post = s->backward && s->plan->options.backward_prefetch == PREFETCH_POST;
-    for (int i = 0; i < count && plan_gathers(s->plan); i++) {
+    for (int i = 0; i < count; i++) {
         int use = pass->of_unit[units[i]];
         if (use < 0) continue;
         if (pass->uses[use].last == o && may_release(s, units[i])) release(s, units[i]);
-        if (post && pass->uses[use].end == o && !is_root(s, units[i])) want_next(s, pass, use);
+        if (post && pass->uses[use].end == o && !stays(s, units[i])) want_next(s, pass, use);
     }
     gather_until(s, pass, o);
     for (int i = 0; i < count && s->train; i++) {
-        struct unit_state *state = &s->units[units[i]];
-        if (state->reduce_op != o) continue;
-        s->completed[s->completed_count++] = units[i];
-        if (!plan_reduces(s->plan)) continue;
-        enum instruction_kind kind =
-            plan_gathers(s->plan) ? INSTRUCTION_REDUCE_SCATTER : INSTRUCTION_ALL_REDUCE;
-        state->reduce = append(s, kind, LANE_COMM, units[i], -1, &computed, 1);
+        if (plan_reduces(s->plan)) reduce(s, units[i], o, computed);
+        if (s->units[units[i]].reduce_op == o) s->completed[s->completed_count++] = units[i];
     }
     if (o == s->stats_op && plan_reduces(s->plan))
-        append(s, INSTRUCTION_REDUCE_STATS, LANE_COMM, -1, -1, &computed, 1);
+        append_collective(s, INSTRUCTION_REDUCE_STATS, -1, GROUP_WORLD, 0, PLAN_STATS_COUNT,
+                          &computed, 1);
 }
 
 static void start_backward(struct scheduler *s)
@@ -355,7 +421,7 @@ static void list_instructions(struct scheduler *s)
  * gathered first, when all of the unit's backward is done. */
 static void find_reductions(struct scheduler *s)
 {
-    bool post = plan_gathers(s->plan) && s->plan->options.backward_prefetch == PREFETCH_POST;
+    bool post = s->plan->options.backward_prefetch == PREFETCH_POST;
     for (int u = 0; u < s->plan->units->unit_count; u++) {
         struct unit_state *state = &s->units[u];
         int use = s->passes[1].of_unit[u];
@@ -365,19 +431,61 @@ static void find_reductions(struct scheduler *s)
     }
 }
 
+/* Cuts the gradient of a unit that every rank has as a whole, from its end to its start, at a
+ * parameter's start as soon as there is enough of it. */
+static void cut_buckets(struct scheduler *s, int unit, bool first)
+{
+    const struct flat_parameter *flat = &s->plan->units->units[unit].flat;
+    struct unit_state *state = &s->units[unit];
+    uint64_t bytes = s->plan->options.bucket_bytes;
+    if (first && bytes > PLAN_FIRST_BUCKET_BYTES) bytes = PLAN_FIRST_BUCKET_BYTES;
+    int64_t end = flat->padded;
+    int ready = -1;
+    state->bucket_begin = s->bucket_count;
+    for (int i = flat->parameter_count - 1; i >= 0; i--) {
+        int op = s->gradient_op[flat->parameters[i]];
+        if (op > ready) ready = op;
+        uint64_t size = (uint64_t)(end - flat->offsets[i]) * sizeof(float);
+        if (i > 0 && size < bytes) continue;
+        MEM_GROW(s->buckets, s->bucket_count, s->bucket_capacity);
+        s->buckets[s->bucket_count++] = (struct bucket){.from = flat->offsets[i],
+                                                        .count = end - flat->offsets[i],
+                                                        .ready_op = ready};
+        end = flat->offsets[i];
+        ready = -1;
+        bytes = s->plan->options.bucket_bytes;
+    }
+    state->bucket_end = s->bucket_count;
+}
+
+static void find_buckets(struct scheduler *s)
+{
+    const struct unit_set *units = s->plan->units;
+    int first = -1; /* the unit whose gradients come first */
+    for (int o = s->graph->forward_op_count; o < s->graph->op_count && first < 0; o++)
+        for (int i = 0; i < OP_MAX_OUTPUTS; i++) {
+            int v = s->graph->ops[o].outputs[i];
+            if (v >= 0 && s->graph->values[v].kind == VALUE_PARAMETER_GRADIENT)
+                first = plan_unit_of_value(s->plan, s->graph, v);
+        }
+    for (int u = 0; u < units->unit_count; u++)
+        if (units->units[u].shard_world == 1 && !units->units[u].frozen)
+            cut_buckets(s, u, u == first);
+}
+
 /* The unit freed last in forward, if backward gathers it first. */
 static int find_kept(const struct scheduler *s)
 {
     int last = -1, kept = -1;
     for (int i = 0; i < s->passes[0].count; i++) {
         const struct use *use = &s->passes[0].uses[i];
-        if (is_root(s, use->unit) || use->last < last) continue;
+        if (!is_limited(s, use->unit) || use->last < last) continue;
         last = use->last;
         kept = use->unit;
     }
     for (int i = 0; i < s->passes[1].count; i++) {
         int unit = s->passes[1].uses[i].unit;
-        if (!is_root(s, unit)) return unit == kept ? kept : -1;
+        if (is_limited(s, unit)) return unit == kept ? kept : -1;
     }
     return -1;
 }
@@ -405,11 +513,13 @@ status_t plan_schedule(const struct plan *plan, struct graph *graph, bool train,
     s.window =
         mem_alloc_array(2 * (size_t)unit_count, sizeof *s.window); /* twice gathered at most */
     s.completed = mem_alloc_array(unit_count, sizeof *s.completed);
+    s.gradient_op = mem_alloc_array(plan->model->parameter_count, sizeof *s.gradient_op);
+    for (int p = 0; p < plan->model->parameter_count; p++) s.gradient_op[p] = -1;
     find_uses(&s, &s.passes[0], 0, graph->forward_op_count);
     find_uses(&s, &s.passes[1], graph->forward_op_count, graph->op_count);
     find_reductions(&s);
-    if (plan_gathers(plan)) s.kept = find_kept(&s);
-    else s.passes[0].count = s.passes[1].count = 0;
+    if (train && plan_reduces(plan)) find_buckets(&s);
+    s.kept = find_kept(&s);
     if (graph->loss >= 0) s.stats_op = graph->values[graph->loss].producer;
     if (graph->correct >= 0 && graph->values[graph->correct].producer > s.stats_op)
         s.stats_op = graph->values[graph->correct].producer;
@@ -418,6 +528,8 @@ status_t plan_schedule(const struct plan *plan, struct graph *graph, bool train,
         free(s.passes[i].uses);
         free(s.passes[i].of_unit);
     }
+    free(s.buckets);
+    free(s.gradient_op);
     free(s.completed);
     free(s.window);
     free(s.units);

@@ -39,21 +39,100 @@ int validate_owner(const struct validator *v, int value)
     return p;
 }
 
+/* --- What units are to be like --- */
+
+static const struct unit *unit_of(const struct validator *v, int unit)
+{
+    return &v->plan->units->units[unit];
+}
+
+bool validate_gathers(const struct validator *v, int unit)
+{
+    return unit_of(v, unit)->shard_world > 1;
+}
+
+bool validate_replicates(const struct validator *v, int unit)
+{
+    if (validate_gathers(v, unit)) return false;
+    return v->reduces || v->plan->options.strategy == STRATEGY_NO_SHARD;
+}
+
+bool validate_stays(const struct validator *v, int unit)
+{
+    enum reshard reshard = unit_of(v, unit)->reshard;
+    if (reshard == RESHARD_DEFAULT) reshard = v->plan->options.reshard;
+    bool stays = reshard == RESHARD_DEFAULT ? v->plan->options.strategy == STRATEGY_SHARD_GRAD_OP
+                                            : reshard == RESHARD_NO;
+    return stays || unit_of(v, unit)->modules[0] == 0;
+}
+
+/* Ranks that share a copy of the unit, and ranks that share a shard, are as many as there are. */
+static status_t check_groups(const struct validator *v)
+{
+    int world = v->plan->options.world;
+    for (int u = 0; u < v->plan->units->unit_count; u++) {
+        const struct unit *unit = unit_of(v, u);
+        if (unit->shard_world < 1 || world % unit->shard_world != 0 ||
+            unit->flat.padded != unit->flat.shard * unit->shard_world)
+            return validate_fail(v, -1, "unit %s is cut for %d of %d ranks", unit->name,
+                                 unit->shard_world, world);
+    }
+    return STATUS_OKAY;
+}
+
 /* --- Form --- */
 
-static bool kind_allowed(const struct validator *v, enum instruction_kind kind)
+static bool kind_allowed(const struct validator *v, const struct plan_instruction *in)
 {
-    switch (kind) {
+    switch (in->kind) {
     case INSTRUCTION_COPY_BATCH:
     case INSTRUCTION_COMPUTE: return true;
     case INSTRUCTION_ALL_GATHER:
-    case INSTRUCTION_FREE: return v->gathers;
-    case INSTRUCTION_REDUCE_SCATTER: return v->train && v->gathers;
-    case INSTRUCTION_ALL_REDUCE: return v->train && v->reduces && !v->gathers;
+    case INSTRUCTION_FREE: return validate_gathers(v, in->unit);
+    case INSTRUCTION_REDUCE_SCATTER: return v->train && validate_gathers(v, in->unit);
+    case INSTRUCTION_ALL_REDUCE:
+        return v->train && unit_of(v, in->unit)->shard_world < v->plan->options.world;
     case INSTRUCTION_REDUCE_STATS: return v->reduces;
     case INSTRUCTION_OPTIMIZER: return v->train;
     }
     return false;
+}
+
+/* Who takes part, and with how many elements. */
+static status_t check_collective(const struct validator *v, int i)
+{
+    const struct plan_instruction *in = &v->program->instructions[i];
+    enum plan_group group = GROUP_WORLD;
+    int64_t from = 0, count = 0;
+    bool sharded = in->unit >= 0 && unit_of(v, in->unit)->shard_world > 1;
+    bool parted = sharded && unit_of(v, in->unit)->shard_world < v->plan->options.world;
+    switch (in->kind) {
+    case INSTRUCTION_ALL_GATHER:
+    case INSTRUCTION_REDUCE_SCATTER:
+        group = parted ? GROUP_SHARD : GROUP_WORLD;
+        count = unit_of(v, in->unit)->flat.shard;
+        break;
+    case INSTRUCTION_ALL_REDUCE:
+        group = parted ? GROUP_REPLICA : GROUP_WORLD;
+        count = unit_of(v, in->unit)->flat.shard;
+        if (sharded) break;
+        /* A bucket: any part of the whole. */
+        if (in->from < 0 || in->count < 1 || in->from > count || in->count > count - in->from)
+            return validate_fail(v, i, "reduces elements %lld and %lld more of %lld",
+                                 (long long)in->from, (long long)in->count, (long long)count);
+        from = in->from;
+        count = in->count;
+        break;
+    case INSTRUCTION_REDUCE_STATS: count = PLAN_STATS_COUNT; break;
+    default: break;
+    }
+    if (in->group != group || in->from != from || in->count != count)
+        return validate_fail(v, i,
+                             "is for %lld elements from %lld on in group %d; expected %lld from "
+                             "%lld on in group %d",
+                             (long long)in->count, (long long)in->from, in->group, (long long)count,
+                             (long long)from, group);
+    return STATUS_OKAY;
 }
 
 static enum lane lane_of_kind(enum instruction_kind kind)
@@ -80,13 +159,17 @@ static uint64_t expected_traffic(const struct validator *v,
                                  const struct plan_instruction *instruction)
 {
     uint64_t world = (uint64_t)v->plan->options.world, rank = (uint64_t)v->plan->options.rank;
-    uint64_t elements = PLAN_STATS_COUNT;
-    if (kind_has_unit(instruction->kind))
-        elements = (uint64_t)v->plan->units->units[instruction->unit].flat.padded;
+    uint64_t elements = (uint64_t)instruction->count;
+    if (instruction->group != GROUP_WORLD) {
+        /* Rank r is number r % S of the r / S'th group of S ranks. */
+        uint64_t each = (uint64_t)unit_of(v, instruction->unit)->shard_world;
+        rank = instruction->group == GROUP_SHARD ? rank % each : rank / each;
+        world = instruction->group == GROUP_SHARD ? each : world / each;
+    }
     uint64_t part = (elements + world - 1) / world, sent = 0;
     switch (instruction->kind) {
     case INSTRUCTION_ALL_GATHER:
-    case INSTRUCTION_REDUCE_SCATTER: return 4 * part * (world - 1);
+    case INSTRUCTION_REDUCE_SCATTER: return 4 * elements * (world - 1);
     case INSTRUCTION_ALL_REDUCE:
     case INSTRUCTION_REDUCE_STATS:
         /* Each other rank gets its own part to sum, and the sum of ours. */
@@ -109,8 +192,6 @@ static status_t check_form(const struct validator *v)
     int last_op = -1;
     for (int i = 0; i < program->instruction_count; i++) {
         const struct plan_instruction *in = &program->instructions[i];
-        if (!kind_allowed(v, in->kind))
-            return validate_fail(v, i, "does not belong in this kind of program");
         if (in->lane != lane_of_kind(in->kind))
             return validate_fail(v, i, "is on lane %d", in->lane);
         bool unit_fits = kind_has_unit(in->kind)
@@ -119,6 +200,9 @@ static status_t check_form(const struct validator *v)
         if (!unit_fits) return validate_fail(v, i, "has unit %d", in->unit);
         if (kind_has_unit(in->kind) && v->plan->units->units[in->unit].flat.padded == 0)
             return validate_fail(v, i, "is for a unit without parameters");
+        if (!kind_allowed(v, in))
+            return validate_fail(v, i, "does not belong in this kind of program");
+        TRY(check_collective(v, i));
         if (in->kind == INSTRUCTION_COMPUTE) {
             if (in->op != last_op + 1 || in->op >= v->graph->op_count)
                 return validate_fail(v, i, "runs op %d after op %d", in->op, last_op);
@@ -231,55 +315,164 @@ static status_t check_batch_and_stats(const struct validator *v)
     return STATUS_OKAY;
 }
 
-/* Every trainable unit: gradients written, reduced once after the last of them, optimized once
- * after that; nothing of the kind for frozen ones. */
-static status_t check_gradients(const struct validator *v)
+/* How far a unit's gradient is. */
+struct reduction {
+    int *written;  /* by parameter of the unit: the last to write its gradient, -1 */
+    bool *reduced; /* by parameter of the unit: some of it */
+    int scatter;   /* -1 */
+    int last;      /* the last ALL_REDUCE, -1 */
+    int64_t done;  /* elements that ALL_REDUCEs were for */
+    int optimize;  /* -1 */
+};
+
+/* The parameters of the unit that `from` to `from` + `count` - 1 hold some of are written, and from
+ * now on may not be. */
+static status_t reduce_range(const struct validator *v, struct reduction *of, int i, int64_t from,
+                             int64_t count)
 {
-    int unit_count = v->plan->units->unit_count, units[OP_UNITS_MAX];
-    struct {
-        int write, reduce, optimize;
-    } *of = mem_alloc_array(unit_count, sizeof *of);
-    for (int u = 0; u < unit_count; u++) of[u].write = of[u].reduce = of[u].optimize = -1;
-    status_t status = STATUS_OKAY;
-    for (int i = 0; i < v->program->instruction_count && status == STATUS_OKAY; i++) {
+    const struct flat_parameter *flat = &unit_of(v, v->program->instructions[i].unit)->flat;
+    for (int k = 0; k < flat->parameter_count; k++) {
+        int64_t end = flat->offsets[k] +
+                      tensor_element_count(&v->plan->model->parameters[flat->parameters[k]].type);
+        if (end <= from || flat->offsets[k] >= from + count) continue;
+        if (of->written[k] < 0 || !validate_before(v, of->written[k], i))
+            return validate_fail(v, i, "does not wait for the gradient of %s",
+                                 v->plan->model->parameters[flat->parameters[k]].name);
+        of->reduced[k] = true;
+    }
+    return STATUS_OKAY;
+}
+
+static status_t check_reduction(const struct validator *v, struct reduction *of, int i,
+                                const int *earlier)
+{
+    const struct plan_instruction *in = &v->program->instructions[i];
+    const struct flat_parameter *flat = &unit_of(v, in->unit)->flat;
+    if (in->kind == INSTRUCTION_REDUCE_SCATTER) {
+        if (of->scatter >= 0) return validate_fail(v, i, "reduces a second time");
+        of->scatter = i;
+        return reduce_range(v, of, i, 0, flat->padded);
+    }
+    if (validate_gathers(v, in->unit)) {
+        if (of->last >= 0) return validate_fail(v, i, "reduces a second time");
+        if (of->scatter < 0) return validate_fail(v, i, "adds up what is not reduced yet");
+        of->last = i;
+        of->done = in->count;
+        return STATUS_OKAY;
+    }
+    for (int k = of->last; k >= 0; k = earlier[k]) {
+        const struct plan_instruction *other = &v->program->instructions[k];
+        if (other->from < in->from + in->count && in->from < other->from + other->count)
+            return validate_fail(v, i, "reduces a second time what instruction %d does", k);
+    }
+    of->last = i;
+    of->done += in->count;
+    return reduce_range(v, of, i, in->from, in->count);
+}
+
+/* The last of the unit's gradient to be waited for, -1 while it is not all there. */
+static int gradient_ready(const struct validator *v, const struct reduction *of, int unit)
+{
+    const struct flat_parameter *flat = &unit_of(v, unit)->flat;
+    if (!v->reduces) {
+        int last = -1;
+        for (int k = 0; k < flat->parameter_count; k++) {
+            if (of->written[k] < 0) return -1;
+            if (of->written[k] > last) last = of->written[k];
+        }
+        return last; /* all on one lane */
+    }
+    if (unit_of(v, unit)->shard_world == v->plan->options.world) return of->scatter;
+    return of->done == flat->shard ? of->last : -1; /* all on one lane */
+}
+
+static int place_in_unit(const struct flat_parameter *flat, int parameter)
+{
+    int low = 0, high = flat->parameter_count - 1;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (flat->parameters[middle] < parameter) low = middle + 1;
+        else high = middle;
+    }
+    return flat->parameter_count > 0 && flat->parameters[low] == parameter ? low : -1;
+}
+
+static status_t check_gradient_writes(const struct validator *v, struct reduction *of, int i)
+{
+    const struct graph_op *op = &v->graph->ops[v->program->instructions[i].op];
+    for (int k = 0; k < OP_MAX_OUTPUTS; k++) {
+        int value = op->outputs[k];
+        if (value < 0 || v->graph->values[value].kind != VALUE_PARAMETER_GRADIENT) continue;
+        int owner = validate_owner(v, value), unit = v->plan->units->unit_of_parameter[owner];
+        if (!v->train || unit_of(v, unit)->frozen)
+            return validate_fail(v, i, "writes a gradient that nobody uses");
+        int at = place_in_unit(&unit_of(v, unit)->flat, owner);
+        if (at < 0)
+            return validate_fail(v, i, "writes a gradient that is not in unit %s",
+                                 unit_of(v, unit)->name);
+        if (of[unit].reduced[at])
+            return validate_fail(v, i, "writes a gradient that was reduced before");
+        of[unit].written[at] = i;
+    }
+    return STATUS_OKAY;
+}
+
+/* Every trainable unit: gradients written, all of it reduced once, each part after the last write
+ * into it, optimized once after that; nothing of the kind for frozen ones. */
+static status_t walk_gradients(const struct validator *v, struct reduction *of, int *earlier)
+{
+    int unit_count = v->plan->units->unit_count;
+    for (int i = 0; i < v->program->instruction_count; i++) {
         const struct plan_instruction *in = &v->program->instructions[i];
-        int u = in->unit;
         switch (in->kind) {
-        case INSTRUCTION_COMPUTE:
-            for (int k = op_units(v, in->op, true, units) - 1; k >= 0; k--) {
-                of[units[k]].write = i;
-                if (of[units[k]].reduce >= 0)
-                    status = validate_fail(v, i, "writes a gradient that was reduced before");
-                if (!v->train || v->plan->units->units[units[k]].frozen)
-                    status = validate_fail(v, i, "writes a gradient that nobody uses");
-            }
-            break;
+        case INSTRUCTION_COMPUTE: TRY(check_gradient_writes(v, of, i)); break;
         case INSTRUCTION_REDUCE_SCATTER:
         case INSTRUCTION_ALL_REDUCE:
-            if (of[u].reduce >= 0) status = validate_fail(v, i, "reduces a second time");
-            else if (of[u].write < 0 || !validate_before(v, of[u].write, i))
-                status = validate_fail(v, i, "does not wait for the gradient");
-            of[u].reduce = i;
+            earlier[i] = of[in->unit].last;
+            TRY(check_reduction(v, &of[in->unit], i, earlier));
             break;
         case INSTRUCTION_OPTIMIZER: {
-            int ready = v->reduces ? of[u].reduce : of[u].write;
-            if (of[u].optimize >= 0) status = validate_fail(v, i, "is the unit's second");
-            else if (ready < 0 || !validate_before(v, ready, i))
-                status = validate_fail(v, i, "does not wait for the reduced gradient");
-            of[u].optimize = i;
+            int ready = gradient_ready(v, &of[in->unit], in->unit);
+            if (of[in->unit].optimize >= 0) return validate_fail(v, i, "is the unit's second");
+            if (ready < 0 || !validate_before(v, ready, i))
+                return validate_fail(v, i, "does not wait for the reduced gradient");
+            of[in->unit].optimize = i;
             break;
         }
         default: break;
         }
     }
-    for (int u = 0; u < unit_count && v->train && status == STATUS_OKAY; u++) {
-        const struct unit *unit = &v->plan->units->units[u];
+    for (int u = 0; u < unit_count && v->train; u++) {
+        const struct unit *unit = unit_of(v, u);
         if (unit->frozen || unit->flat.parameter_count == 0) continue;
-        if (v->reduces && of[u].reduce < 0)
-            status = validate_fail(v, -1, "the gradient of unit %s is never reduced", unit->name);
-        else if (of[u].optimize < 0)
-            status = validate_fail(v, -1, "unit %s is never optimized", unit->name);
+        if (gradient_ready(v, &of[u], u) < 0)
+            return validate_fail(v, -1, "the gradient of unit %s is never reduced", unit->name);
+        if (of[u].optimize < 0)
+            return validate_fail(v, -1, "unit %s is never optimized", unit->name);
     }
+    return STATUS_OKAY;
+}
+
+static status_t check_gradients(const struct validator *v)
+{
+    int unit_count = v->plan->units->unit_count;
+    struct reduction *of = mem_alloc_array(unit_count, sizeof *of);
+    int *earlier = mem_alloc_array(v->program->instruction_count, sizeof *earlier);
+    for (int u = 0; u < unit_count; u++) {
+        int count = unit_of(v, u)->flat.parameter_count;
+        of[u] = (struct reduction){.written = mem_alloc_array(count, sizeof(int)),
+                                   .reduced = mem_alloc_array(count, sizeof(bool)),
+                                   .scatter = -1,
+                                   .last = -1,
+                                   .optimize = -1};
+        for (int k = 0; k < count; k++) of[u].written[k] = -1;
+    }
+    status_t status = walk_gradients(v, of, earlier);
+    for (int u = 0; u < unit_count; u++) {
+        free(of[u].written);
+        free(of[u].reduced);
+    }
+    free(earlier);
     free(of);
     return status;
 }
@@ -342,7 +535,8 @@ static status_t check_gathers(const struct validator *v)
     struct gathering *of = mem_alloc_array(unit_count, sizeof *of);
     for (int u = 0; u < unit_count; u++) of[u] = (struct gathering){.gather = -1, .free = -1};
     struct interval *intervals = mem_alloc_array(count, sizeof *intervals);
-    int interval_count = 0;
+    int interval_count = 0, turn = 0; /* the first instruction that computes in backward */
+    while (turn < count && v->program->instructions[turn].op < v->graph->forward_op_count) turn++;
     status_t status = STATUS_OKAY;
     for (int i = 0; i < count && status == STATUS_OKAY; i++) {
         const struct plan_instruction *in = &v->program->instructions[i];
@@ -354,11 +548,14 @@ static status_t check_gathers(const struct validator *v)
                 status = validate_fail(v, i, "may overwrite what is not freed yet");
             unit->gather = i;
             unit->used = false;
-            if (v->plan->units->units[in->unit].modules[0] != 0) {
-                struct interval *interval = &intervals[interval_count++];
-                interval->gather = i;
-                find_end(v, i, &interval->first_use, &interval->freed);
-            }
+            struct interval interval = {.gather = i};
+            find_end(v, i, &interval.first_use, &interval.freed);
+            /* One that stays until backward does not count. */
+            bool root = unit_of(v, in->unit)->modules[0] == 0;
+            bool kept = validate_stays(v, in->unit) && i < turn && interval.freed > turn;
+            if (kept && unit->free >= 0)
+                status = validate_fail(v, i, "gathers again what was to stay gathered");
+            if (!root && !kept) intervals[interval_count++] = interval;
             break;
         case INSTRUCTION_FREE:
             if (unit->gather < 0) status = validate_fail(v, i, "frees what is not gathered");
@@ -369,6 +566,7 @@ static status_t check_gathers(const struct validator *v)
         case INSTRUCTION_COMPUTE:
             for (int k = op_units(v, in->op, false, units) - 1; k >= 0; k--) {
                 struct gathering *used = &of[units[k]];
+                if (!validate_gathers(v, units[k])) continue;
                 used->used = true;
                 if (used->gather < 0 || !validate_before(v, used->gather, i))
                     status = validate_fail(v, i, "uses unit %s, which is not gathered then",
@@ -389,11 +587,12 @@ static status_t check_gathers(const struct validator *v)
 
 static status_t validate_program(struct validator *v)
 {
+    TRY(check_groups(v));
     TRY(check_form(v));
     TRY(check_clocks(v));
     TRY(check_batch_and_stats(v));
     TRY(check_gradients(v));
-    if (v->gathers) TRY(check_gathers(v));
+    TRY(check_gathers(v));
     return validate_memory(v);
 }
 
@@ -403,13 +602,11 @@ status_t plan_validate(const struct plan *plan)
     uint64_t work_bytes = 0;
     for (int i = 0; i < 2; i++) {
         if (programs[i]->graph == NULL) continue;
-        bool shards = plan->options.strategy == STRATEGY_FULL_SHARD;
         struct validator v = {.plan = plan,
                               .program = programs[i],
                               .graph = programs[i]->graph,
                               .name = i == 0 ? "train" : "evaluate",
                               .train = i == 0,
-                              .gathers = shards && plan->options.world > 1,
                               .reduces = plan->options.world > 1};
         status_t status = validate_program(&v);
         free(v.clocks);

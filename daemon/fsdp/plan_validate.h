@@ -9,9 +9,8 @@ struct validator {
     const struct plan_program *program;
     const struct graph *graph;
     const char *name; /* of the program */
-    bool train;
-    bool gathers, reduces; /* what strategy and world ask for */
-    int *clocks;           /* own ones, from the waits */
+    bool train, reduces;
+    int *clocks; /* own ones, from the waits */
 };
 
 /* An INTERNAL error that names the program and instruction `i` (-1: none). */
@@ -23,6 +22,11 @@ static inline bool validate_before(const struct validator *v, int a, int b)
 {
     return a != b && v->clocks[b * LANE_COUNT + v->program->instructions[a].lane] >= a;
 }
+
+/* What the plan's strategy and the unit ask for, told by its shard world alone. */
+bool validate_gathers(const struct validator *v, int unit);
+bool validate_replicates(const struct validator *v, int unit); /* whole on every rank */
+bool validate_stays(const struct validator *v, int unit); /* gathered from forward to backward */
 
 /* The parameter that owns the memory of the parameter of a value. */
 int validate_owner(const struct validator *v, int value);

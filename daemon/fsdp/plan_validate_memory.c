@@ -30,7 +30,8 @@ struct storages {
     struct storage *items;
     int count, capacity;
     int *of_value;  /* activations and gradients, -1 before they are written */
-    int *of_buffer; /* everything else; of a gathered buffer, the latest gather's */
+    int *of_buffer; /* everything else; of a gathered buffer, the latest gather's; of a gradient
+                       that is reduced in buckets, the first of theirs, which follow each other */
 };
 
 static const char *storage_name(const struct validator *v, const struct storage *storage)
@@ -59,10 +60,12 @@ static status_t check_buffers(const struct validator *v)
         if (buffer->class == BUFFER_STATS && buffer->bytes != 4 * PLAN_STATS_COUNT)
             return validate_fail(v, -1, "buffer %d (statistics) has %llu bytes", b,
                                  (unsigned long long)buffer->bytes);
-        bool no_shard = v->plan->options.strategy == STRATEGY_NO_SHARD;
+        if (buffer->unit >= v->plan->units->unit_count)
+            return validate_fail(v, -1, "buffer %d is of unit %d", b, buffer->unit);
+        bool whole = buffer->unit >= 0 && validate_replicates(v, buffer->unit);
         bool state = buffer->class == BUFFER_SHARD || buffer->class == BUFFER_OPTIMIZER ||
                      buffer->class == BUFFER_BATCH || buffer->class == BUFFER_STATS ||
-                     (buffer->class == BUFFER_GRADIENT && no_shard);
+                     (buffer->class == BUFFER_GRADIENT && whole);
         if (buffer->state != state)
             return validate_fail(v, -1, "buffer %d (%s) is in the wrong arena", b,
                                  plan_buffer_class_name(buffer->class));
@@ -73,8 +76,7 @@ static status_t check_buffers(const struct validator *v)
 static uint64_t bytes_of_class(const struct validator *v, enum buffer_class class, int unit)
 {
     const struct flat_parameter *flat = &v->plan->units->units[unit].flat;
-    bool whole = v->plan->options.strategy == STRATEGY_NO_SHARD || class == BUFFER_GATHERED ||
-                 class == BUFFER_GRADIENT;
+    bool whole = class == BUFFER_GATHERED || class == BUFFER_GRADIENT;
     return (uint64_t)(whole ? flat->padded : flat->shard) * 4;
 }
 
@@ -98,8 +100,8 @@ static status_t check_unit_buffer(const struct validator *v, int i, int buffer,
 static status_t check_operands(const struct validator *v, int i)
 {
     const struct plan_instruction *in = &v->program->instructions[i];
-    enum buffer_class gradient =
-        v->plan->options.strategy == STRATEGY_NO_SHARD ? BUFFER_GRADIENT : BUFFER_GRADIENT_SHARD;
+    bool whole = in->unit >= 0 && validate_replicates(v, in->unit);
+    enum buffer_class gradient = whole ? BUFFER_GRADIENT : BUFFER_GRADIENT_SHARD;
     if (in->workspace >= v->program->buffer_count ||
         (in->workspace >= 0 && v->program->buffers[in->workspace].class != BUFFER_WORKSPACE))
         return validate_fail(v, i, "has buffer %d for its scratch memory", in->workspace);
@@ -119,8 +121,8 @@ static status_t check_operands(const struct validator *v, int i)
         TRY(check_unit_buffer(v, i, in->source, BUFFER_GRADIENT, in->unit));
         return check_unit_buffer(v, i, in->target, BUFFER_GRADIENT_SHARD, in->unit);
     case INSTRUCTION_ALL_REDUCE:
-        TRY(check_unit_buffer(v, i, in->source, BUFFER_GRADIENT, in->unit));
-        return check_unit_buffer(v, i, in->target, BUFFER_GRADIENT, in->unit);
+        TRY(check_unit_buffer(v, i, in->source, gradient, in->unit));
+        return check_unit_buffer(v, i, in->target, gradient, in->unit);
     case INSTRUCTION_REDUCE_STATS:
         TRY(check_unit_buffer(v, i, in->source, BUFFER_STATS, -1));
         return check_unit_buffer(v, i, in->target, BUFFER_STATS, -1);
@@ -144,7 +146,6 @@ static status_t check_value(const struct validator *v, int i, int value)
         return validate_fail(v, i, "touches %s, which leaves its buffer %d", it->name, buffer);
     int unit = -1, expected = -1;
     uint64_t place = 0;
-    bool no_shard = v->plan->options.strategy == STRATEGY_NO_SHARD;
     switch (it->kind) {
     case VALUE_INPUT:
     case VALUE_TARGET: expected = BUFFER_BATCH; break;
@@ -163,8 +164,9 @@ static status_t check_value(const struct validator *v, int i, int value)
         if (at == flat->parameter_count)
             return validate_fail(v, i, "uses %s, which its unit does not hold", it->name);
         place = (uint64_t)flat->offsets[at] * 4;
-        if (it->kind == VALUE_PARAMETER) expected = v->gathers ? BUFFER_GATHERED : BUFFER_SHARD;
-        else expected = v->gathers || no_shard ? BUFFER_GRADIENT : BUFFER_GRADIENT_SHARD;
+        bool gathers = validate_gathers(v, unit), whole = validate_replicates(v, unit);
+        if (it->kind == VALUE_PARAMETER) expected = gathers ? BUFFER_GATHERED : BUFFER_SHARD;
+        else expected = gathers || whole ? BUFFER_GRADIENT : BUFFER_GRADIENT_SHARD;
         break;
     }
     case VALUE_ACTIVATION:
@@ -234,6 +236,21 @@ static status_t write_storage(const struct validator *v, struct storage *storage
     storage->written = true;
     storage->write = i;
     note_touch(v, storage, i);
+    return STATUS_OKAY;
+}
+
+/* Reads or writes those storages of a buffer that hold some of its bytes from `from` to `to` - 1.
+ */
+static status_t touch_buffer(const struct validator *v, struct storages *all, int i, int buffer,
+                             uint64_t from, uint64_t to, bool write)
+{
+    uint64_t start = v->program->buffers[buffer].offset;
+    for (int s = all->of_buffer[buffer]; s < all->count && all->items[s].buffer == buffer; s++) {
+        struct storage *storage = &all->items[s];
+        bool whole = from == 0 && to == v->program->buffers[buffer].bytes;
+        if (!whole && (storage->end <= start + from || storage->begin >= start + to)) continue;
+        TRY(write ? write_storage(v, storage, i) : read_storage(v, storage, i));
+    }
     return STATUS_OKAY;
 }
 
@@ -317,6 +334,12 @@ static status_t walk_op(const struct validator *v, struct storages *all, int i, 
                 add_storage(v, all, v->program->buffer_of_value[value],
                             v->program->offset_of_value[value], tensor_bytes(&it->type));
         }
+        if (!own_storage(it)) {
+            uint64_t from = v->program->offset_of_value[value];
+            TRY(touch_buffer(v, all, i, v->program->buffer_of_value[value], from,
+                             from + tensor_bytes(&it->type), true));
+            continue;
+        }
         struct storage *storage = storage_of_value(v, all, value);
         if (storage->viewed)
             return validate_fail(v, i, "writes %s, whose bytes are another value too", it->name);
@@ -365,9 +388,31 @@ static status_t walk_instruction(const struct validator *v, struct storages *all
     }
     default: break;
     }
-    if (in->source >= 0) TRY(read_storage(v, &all->items[all->of_buffer[in->source]], i));
-    if (in->target >= 0) TRY(write_storage(v, &all->items[all->of_buffer[in->target]], i));
+    for (int write = 0; write < 2; write++) {
+        int buffer = write ? in->target : in->source;
+        if (buffer < 0) continue;
+        uint64_t from = 0, to = v->program->buffers[buffer].bytes;
+        if (in->kind == INSTRUCTION_ALL_REDUCE) {
+            from = 4 * (uint64_t)in->from;
+            to = from + 4 * (uint64_t)in->count;
+        }
+        TRY(touch_buffer(v, all, i, buffer, from, to, write));
+    }
     return STATUS_OKAY;
+}
+
+/* A gradient of which buckets are reduced is a storage per bucket; they are known to make it up. */
+static bool add_buckets(const struct validator *v, struct storages *all, int b)
+{
+    bool found = false;
+    for (int i = 0; i < v->program->instruction_count; i++) {
+        const struct plan_instruction *in = &v->program->instructions[i];
+        if (in->kind != INSTRUCTION_ALL_REDUCE || in->unit != v->program->buffers[b].unit) continue;
+        int s = add_storage(v, all, b, 4 * (uint64_t)in->from, 4 * (uint64_t)in->count);
+        if (!found) all->of_buffer[b] = s;
+        found = true;
+    }
+    return found;
 }
 
 /* Every buffer that is one storage as it stands: all but gathered units, values and scratch. */
@@ -376,6 +421,9 @@ static void add_fixed_storages(const struct validator *v, struct storages *all)
     for (int b = 0; b < v->program->buffer_count; b++) {
         const struct plan_buffer *buffer = &v->program->buffers[b];
         all->of_buffer[b] = -1;
+        bool bucketed = buffer->class == BUFFER_GRADIENT && buffer->unit >= 0 &&
+                        validate_replicates(v, buffer->unit);
+        if (bucketed && add_buckets(v, all, b)) continue;
         if (buffer->state || buffer->class == BUFFER_GRADIENT ||
             buffer->class == BUFFER_GRADIENT_SHARD || buffer->class == BUFFER_GATHERED)
             all->of_buffer[b] = add_storage(v, all, b, 0, buffer->bytes);

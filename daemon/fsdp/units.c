@@ -21,6 +21,10 @@ struct choice {
     int *group_of_module; /* of the modules that a group wraps: its number; others -1 */
     int *nearest;         /* by module: the group of itself or the nearest ancestor that has one */
     int group_count;      /* root included */
+    struct group_sharding {
+        int shard_world; /* 0: as the set */
+        enum reshard reshard;
+    } * shardings; /* by group */
 };
 
 /* Modules by path, for looking up many. */
@@ -95,6 +99,10 @@ static status_t choose_listed(struct choice *choice, const struct wrap_policy *p
             choice->group_of_module[m] = u;
             elements += subtree[m];
         }
+        if (spec->shard_world < 0)
+            return status_new(STATUS_INVALID_ARGUMENT,
+                              "wrap unit %d is sharded over %d ranks; expected at least 1", u + 1,
+                              spec->shard_world);
         if (elements == 0)
             return status_new(STATUS_INVALID_ARGUMENT,
                               "wrap unit %d ('%s') has no parameters to shard", u + 1,
@@ -195,6 +203,10 @@ static void choice_number(struct choice *choice)
         if (number[group] < 0) number[group] = next++;
         choice->group_of_module[m] = number[group];
     }
+    struct group_sharding *sorted = mem_alloc_array(choice->group_count, sizeof *sorted);
+    for (int g = 0; g < choice->group_count - 1; g++) sorted[number[g]] = choice->shardings[g];
+    free(choice->shardings);
+    choice->shardings = sorted;
     free(number);
     choice->group_of_module[0] = choice->group_count - 1;
     for (int m = 0; m < model->module_count; m++)
@@ -299,6 +311,9 @@ static void add_unit(struct laying *laying, int group, const char *name, bool fr
     struct unit *unit = &set->units[set->unit_count];
     unit->name = mem_strdup(name);
     unit->frozen = frozen;
+    const struct group_sharding *sharding = &laying->choice->shardings[group];
+    unit->shard_world = sharding->shard_world > 0 ? sharding->shard_world : set->shard_world;
+    unit->reshard = sharding->reshard;
     const int *modules = laying->modules.items + laying->modules.begin[group];
     unit->module_count = laying->modules.begin[group + 1] - laying->modules.begin[group];
     unit->modules = mem_dup(modules, unit->module_count * sizeof *modules);
@@ -311,7 +326,7 @@ static void add_unit(struct laying *laying, int group, const char *name, bool fr
         parameters[count++] = p;
         set->unit_of_parameter[p] = set->unit_count;
     }
-    flat_parameter_init(&unit->flat, model, parameters, count, set->shard_world);
+    flat_parameter_init(&unit->flat, model, parameters, count, unit->shard_world);
     set->unit_count++;
 }
 
@@ -390,10 +405,16 @@ status_t units_build(const struct model *model, const struct wrap_policy *policy
     status_t status = choose(&choice, policy, subtree, wrapped, &notes);
     free(wrapped);
     if (status == STATUS_OKAY) {
+        choice.shardings = mem_alloc_array(choice.group_count, sizeof *choice.shardings);
+        for (int u = 0; policy->kind == WRAP_UNITS && u < policy->unit_count; u++)
+            choice.shardings[u] =
+                (struct group_sharding){.shard_world = policy->units[u].shard_world,
+                                        .reshard = policy->units[u].reshard};
         choice_number(&choice);
         *units = lay_out(&choice, shard_world, &notes);
     }
     buf_deinit(&notes);
+    free(choice.shardings);
     free(subtree);
     free(choice.nearest);
     free(choice.group_of_module);

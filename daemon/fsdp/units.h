@@ -18,9 +18,14 @@
 
 enum wrap_kind { WRAP_NONE, WRAP_SIZE, WRAP_UNITS, WRAP_TYPE, WRAP_MATCH };
 
+/* Whether a unit's gathered parameters are freed between forward and backward. */
+enum reshard { RESHARD_DEFAULT, RESHARD_YES, RESHARD_NO };
+
 struct wrap_unit_spec {
     const char *const *modules; /* paths */
     int module_count;
+    int shard_world;      /* over how many ranks this unit is sharded; 0: as many as the others */
+    enum reshard reshard; /* RESHARD_DEFAULT: what the plan's options say */
 };
 
 /* A list of module types or of patterns. */
@@ -52,22 +57,24 @@ struct flat_parameter {
     int64_t *offsets; /* where each starts */
     int parameter_count;
     int64_t parameter_elements; /* sum of the parameters' own sizes */
-    int64_t padded; /* the whole length: a multiple of the shard world (and 4 per shard) */
-    int64_t shard;  /* padded / shard world */
+    int64_t padded; /* the whole length: a multiple of the unit's shard world (and 4 per shard) */
+    int64_t shard;  /* padded / shard world: what one rank keeps */
 };
 
 struct unit {
     char *name;   /* path of its (first) module; "(root)" for the root */
     int *modules; /* wrapped modules; the root's is module 0 */
     int module_count;
-    bool frozen; /* its parameters get no gradients: gathered, never reduced or optimized */
+    bool frozen;     /* its parameters get no gradients: gathered, never reduced or optimized */
+    int shard_world; /* ranks that hold one copy together; 1: every rank has the whole */
+    enum reshard reshard;
     struct flat_parameter flat;
 };
 
 struct unit_set {
     struct unit *units;
-    int unit_count; /* the root is units[unit_count - 1] */
-    int shard_world;
+    int unit_count;         /* the root is units[unit_count - 1] */
+    int shard_world;        /* of units for which the policy says nothing else */
     int *unit_of_parameter; /* by model parameter number; a tied one has its owner's */
     int *unit_of_module; /* the unit whose wrapped module is the nearest ancestor or itself; where
                             that is two units, the trainable one */

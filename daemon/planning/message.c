@@ -47,8 +47,7 @@ void plan_message_add_advice(Fsdpd__V1__Plan *plan, const char *format, ...)
 
 /* --- Units --- */
 
-static Fsdpd__V1__Unit *unit_message_new(const struct unit *unit, const struct plan *plan,
-                                         const struct model *model)
+static Fsdpd__V1__Unit *unit_message_new(const struct unit *unit, const struct model *model)
 {
     Fsdpd__V1__Unit *message = mem_alloc(sizeof *message);
     fsdpd__v1__unit__init(message);
@@ -59,8 +58,7 @@ static Fsdpd__V1__Unit *unit_message_new(const struct unit *unit, const struct p
         message->modules[i] = mem_strdup(model->modules[unit->modules[i]].path);
     message->parameters = (uint64_t)unit->flat.parameter_elements;
     message->padded = (uint64_t)unit->flat.padded;
-    bool whole = plan->options.strategy == STRATEGY_NO_SHARD;
-    message->shard_bytes = (uint64_t)(whole ? unit->flat.padded : unit->flat.shard) * 4;
+    message->shard_bytes = (uint64_t)unit->flat.shard * sizeof(float);
     return message;
 }
 
@@ -281,12 +279,11 @@ Fsdpd__V1__Plan *plan_message_new(const struct train_session *session,
     Fsdpd__V1__Plan *message = mem_alloc(sizeof *message);
     fsdpd__v1__plan__init(message);
     message->world = (uint32_t)plan->options.world;
-    message->strategy =
-        mem_strdup(plan->options.strategy == STRATEGY_NO_SHARD ? "no_shard" : "full_shard");
+    message->strategy = mem_strdup(plan_strategy_name(plan->options.strategy));
     message->n_units = (size_t)units->unit_count;
     message->units = mem_alloc_array(message->n_units, sizeof *message->units);
     for (int i = 0; i < units->unit_count; i++)
-        message->units[i] = unit_message_new(&units->units[i], plan, model);
+        message->units[i] = unit_message_new(&units->units[i], model);
     message->peak_bytes = plan->peak_bytes;
     message->state_bytes = plan->state_bytes;
     message->parameters = (uint64_t)model_parameter_elements(model);

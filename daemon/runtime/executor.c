@@ -119,8 +119,6 @@ static void prepare_action(const struct executor *executor, const struct program
     const struct plan_instruction *instruction = &plan->instructions[i];
     const struct plan_options *options = &executor->plan->options;
     struct action *action = &program->actions[i];
-    const struct flat_parameter *flat =
-        instruction->unit >= 0 ? &executor->plan->units->units[instruction->unit].flat : NULL;
     action->label = label_of(executor, program, i);
     action->source = buffer_memory(executor, plan, instruction->source);
     action->target = buffer_memory(executor, plan, instruction->target);
@@ -128,9 +126,12 @@ static void prepare_action(const struct executor *executor, const struct program
     switch (instruction->kind) {
     case INSTRUCTION_COMPUTE: prepare_compute(executor, program, instruction, action); break;
     case INSTRUCTION_ALL_GATHER:
-    case INSTRUCTION_REDUCE_SCATTER: action->count = (size_t)flat->shard; break;
-    case INSTRUCTION_ALL_REDUCE: action->count = (size_t)flat->padded; break;
-    case INSTRUCTION_REDUCE_STATS: action->count = PLAN_STATS_COUNT; break;
+    case INSTRUCTION_REDUCE_SCATTER:
+    case INSTRUCTION_ALL_REDUCE:
+    case INSTRUCTION_REDUCE_STATS:
+        action->target += (size_t)instruction->from * sizeof(float);
+        action->count = (size_t)instruction->count;
+        break;
     case INSTRUCTION_OPTIMIZER:
         action->count = plan->buffers[instruction->target].bytes / sizeof(float);
         for (int slot = 0; slot < options->optimizer_slots && slot < MAX_SLOTS; slot++)
@@ -176,6 +177,9 @@ static status_t check_arguments(const struct plan *plan, const struct comm *comm
     if (world != plan->options.world || rank != plan->options.rank)
         return status_new(STATUS_INTERNAL, "the plan is for rank %d of %d, the group's is %d of %d",
                           plan->options.rank, plan->options.world, rank, world);
+    for (int u = 0; u < plan->units->unit_count; u++)
+        if (plan->units->units[u].shard_world != 1 && plan->units->units[u].shard_world != world)
+            return status_new(STATUS_UNIMPLEMENTED, "hybrid_shard is not implemented yet");
     if (plan->options.optimizer_slots > MAX_SLOTS)
         return status_new(STATUS_INTERNAL, "the plan has %d optimizer slots; at most %d are known",
                           plan->options.optimizer_slots, MAX_SLOTS);
@@ -424,9 +428,8 @@ static char *shard_memory(const struct executor *executor, int unit, int64_t *st
     const struct plan *plan = executor->plan;
     const struct flat_parameter *flat = &plan->units->units[unit].flat;
     const struct plan_program *program = plan->train.graph != NULL ? &plan->train : &plan->evaluate;
-    bool sharded = plan->options.strategy == STRATEGY_FULL_SHARD;
-    *start = sharded ? flat->shard * plan->options.rank : 0;
-    *count = sharded ? flat->shard : flat->padded;
+    *start = flat->shard * (plan->options.rank % plan->units->units[unit].shard_world);
+    *count = flat->shard;
     return buffer_memory(executor, program, find_buffer(program, BUFFER_SHARD, unit, 0));
 }
 

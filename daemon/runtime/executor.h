@@ -46,7 +46,7 @@ status_t executor_train_step(struct executor *executor, const struct step_input 
 status_t executor_evaluate_step(struct executor *executor, const struct step_input *input,
                                 struct step_result *result) FSDPD_MUST_USE;
 
-/* Copies this rank's parameter shard of `unit` (flat.shard elements; no_shard: all padded ones) to
+/* Copies this rank's parameter shard of `unit` (flat.shard elements) to
  * host memory, between steps. */
 status_t executor_read_shard(struct executor *executor, int unit, float *values) FSDPD_MUST_USE;
 /* Elements that executor_read_shard gives. */

@@ -33,7 +33,12 @@ struct train_job {
     double schedule_end_factor;    /* linear, cosine */
     enum strategy strategy;
     struct wrap_policy wrap;
+    int shard_size;                     /* hybrid_shard: ranks that hold one copy together */
+    enum reshard reshard_after_forward; /* RESHARD_DEFAULT: as the strategy has it */
+    uint64_t bucket_bytes;              /* no_shard; 0: the default */
     enum prefetch backward_prefetch;
+    bool forward_prefetch;
+    int gathered_limit;            /* 0: none */
     const char *const *checkpoint; /* patterns of modules: activation checkpointing */
     int checkpoint_count;
     int world;

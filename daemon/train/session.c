@@ -6,6 +6,7 @@
 #include "train/session.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -102,14 +103,19 @@ status_t session_build_plan(struct train_session *session, const struct wrap_pol
                             struct unit_set **units, struct plan **plan)
 {
     const struct train_job *job = session->job;
-    int shard_world = job->strategy == STRATEGY_NO_SHARD ? 1 : job->world;
+    int shard_world = job->strategy == STRATEGY_NO_SHARD       ? 1
+                      : job->strategy == STRATEGY_HYBRID_SHARD ? job->shard_size
+                                                               : job->world;
     TRY(units_build(session->model, wrap, shard_world, units));
     const struct plan_options options = {
         .rank = session->rank,
         .world = job->world,
         .strategy = job->strategy,
+        .reshard = job->reshard_after_forward,
+        .bucket_bytes = job->bucket_bytes,
         .backward_prefetch = job->backward_prefetch,
-        .gathered_limit = 2,
+        .forward_prefetch = job->forward_prefetch,
+        .gathered_limit = job->gathered_limit > 0 ? job->gathered_limit : INT_MAX,
         .optimizer = job->optimizer.kind,
         .optimizer_slots = optimizer_step_slots(&job->optimizer),
         .collective_workspace_bytes = job->world > 1 ? comm_workspace_bytes(job->world) : 0,

@@ -98,6 +98,20 @@ static void fill_optimizer(struct optimizer_step *optimizer, const Fsdpd__V1__Op
     };
 }
 
+static enum strategy strategy_from_name(const char *name)
+{
+    enum strategy strategy = STRATEGY_FULL_SHARD;
+    for (int s = 0; s < STRATEGY_COUNT; s++)
+        if (strcmp(name, plan_strategy_name((enum strategy)s)) == 0) strategy = (enum strategy)s;
+    return strategy;
+}
+
+static enum reshard reshard_from_name(const char *name)
+{
+    if (strcmp(name, "true") == 0) return RESHARD_YES;
+    return strcmp(name, "false") == 0 ? RESHARD_NO : RESHARD_DEFAULT;
+}
+
 static enum prefetch prefetch_from_name(const char *name)
 {
     if (strcmp(name, "none") == 0) return PREFETCH_NONE;
@@ -138,9 +152,13 @@ status_t job_settings_init(struct job_settings *settings, const Fsdpd__V1__JobSp
         .schedule_warmup_start_factor = spec->schedule->warmup_start_factor,
         .schedule_total_steps = spec->schedule->total_steps,
         .schedule_end_factor = spec->schedule->end_factor,
-        .strategy =
-            strcmp(spec->fsdp->strategy, "no_shard") == 0 ? STRATEGY_NO_SHARD : STRATEGY_FULL_SHARD,
+        .strategy = strategy_from_name(spec->fsdp->strategy),
+        .shard_size = (int)spec->fsdp->shard_size,
+        .reshard_after_forward = reshard_from_name(spec->fsdp->reshard_after_forward),
+        .bucket_bytes = spec->fsdp->bucket_bytes,
         .backward_prefetch = prefetch_from_name(spec->fsdp->backward_prefetch),
+        .forward_prefetch = spec->fsdp->forward_prefetch,
+        .gathered_limit = (int)spec->fsdp->gathered_limit,
         .checkpoint = (const char *const *)spec->fsdp->activation_checkpointing,
         .checkpoint_count = (int)spec->fsdp->n_activation_checkpointing,
         .world = (int)spec->workers,

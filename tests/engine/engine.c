@@ -66,12 +66,18 @@ static status_t set_up(struct rank *rank)
     TRY(device_open("cpu", 1, &rank->device));
     TRY(build_graph(rank, true, &rank->train, &rank->train_lowered));
     TRY(build_graph(rank, false, &rank->evaluate, &rank->evaluate_lowered));
-    bool sharded = job->strategy == STRATEGY_FULL_SHARD;
-    TRY(units_build(rank->model, &job->policy, sharded ? rank->world : 1, &rank->units));
+    int shard_world = job->strategy == STRATEGY_NO_SHARD       ? 1
+                      : job->strategy == STRATEGY_HYBRID_SHARD ? job->shard_size
+                                                               : rank->world;
+    TRY(units_build(rank->model, &job->policy, shard_world, &rank->units));
     struct plan_options options = {.rank = rank->index,
                                    .world = rank->world,
                                    .strategy = job->strategy,
+                                   .reshard = job->reshard,
+                                   .bucket_bytes = job->bucket_bytes,
                                    .backward_prefetch = job->prefetch,
+                                   .forward_prefetch = job->forward_prefetch,
+                                   .gathered_limit = job->gathered_limit,
                                    .optimizer = job->optimizer.kind,
                                    .optimizer_slots = optimizer_step_slots(&job->optimizer),
                                    .collective_workspace_bytes = comm_workspace_bytes(rank->world)};
@@ -147,16 +153,10 @@ static void write_planned(const struct rank *rank, struct engine_outcome *outcom
         const struct plan_instruction *instruction = &program->instructions[i];
         outcome->planned_bytes[rank->index] += instruction->communicated;
         if (instruction->lane != LANE_COMM || rank->index != 0) continue;
-        const struct flat_parameter *flat =
-            instruction->unit >= 0 ? &rank->units->units[instruction->unit].flat : NULL;
-        const char *separator = text.length > 0 ? " " : "";
-        if (instruction->kind == INSTRUCTION_REDUCE_STATS)
-            buf_printf(&text, "%sall_reduce(%d)", separator, PLAN_STATS_COUNT);
-        else if (instruction->kind == INSTRUCTION_ALL_REDUCE)
-            buf_printf(&text, "%sall_reduce(%lld)", separator, (long long)flat->padded);
-        else
-            buf_printf(&text, "%s%s(%lld)", separator, plan_instruction_name(instruction->kind),
-                       (long long)flat->shard);
+        bool stats = instruction->kind == INSTRUCTION_REDUCE_STATS;
+        buf_printf(&text, "%s%s(%lld)", text.length > 0 ? " " : "",
+                   stats ? "all_reduce" : plan_instruction_name(instruction->kind),
+                   (long long)instruction->count);
     }
     if (rank->index == 0)
         snprintf(outcome->planned, sizeof outcome->planned, "%s", buf_text(&text));
@@ -226,7 +226,8 @@ static status_t read_parameters(struct rank *rank, float *parameters)
     for (int u = 0; u < rank->units->unit_count; u++) {
         const struct flat_parameter *flat = &rank->units->units[u].flat;
         int64_t count = (int64_t)executor_shard_elements(rank->executor, u);
-        int64_t first = rank->job->strategy == STRATEGY_FULL_SHARD ? count * rank->index : 0;
+        int shard_world = rank->units->units[u].shard_world;
+        int64_t first = count * (rank->index % shard_world);
         float *shard = mem_alloc_array((size_t)count + 1, sizeof *shard);
         TRY(executor_read_shard(rank->executor, u, shard));
         for (int i = 0; i < flat->parameter_count; i++) {
@@ -234,8 +235,8 @@ static status_t read_parameters(struct rank *rank, float *parameters)
             int64_t elements = tensor_element_count(&rank->model->parameters[p].type);
             for (int64_t e = 0; e < elements; e++) {
                 int64_t place = flat->offsets[i] + e - first;
-                /* no_shard: all ranks have all; rank 0 writes */
-                bool mine = rank->job->strategy == STRATEGY_FULL_SHARD || rank->index == 0;
+                /* the first ranks together have all; the others have the same once more */
+                bool mine = rank->index < shard_world;
                 if (mine && place >= 0 && place < count) parameters[starts[p] + e] = shard[place];
             }
         }

@@ -15,7 +15,12 @@ struct engine_job {
     const char *model; /* the model file's text */
     struct wrap_policy policy;
     enum strategy strategy;
+    int shard_size; /* hybrid_shard */
+    enum reshard reshard;
+    uint64_t bucket_bytes;
     enum prefetch prefetch;
+    bool forward_prefetch;
+    int gathered_limit;
     struct optimizer_step optimizer;
     int64_t global_batch; /* divisible by the world */
     int steps;

@@ -39,7 +39,7 @@ static void plan_mnist(struct planned *planned, uint64_t min_num_params,
     *planned = (struct planned){.model = fixture_mnist()};
     struct wrap_policy policy = {.kind = min_num_params > 0 ? WRAP_SIZE : WRAP_NONE,
                                  .min_num_params = min_num_params};
-    int shard_world = options.strategy == STRATEGY_FULL_SHARD ? options.world : 1;
+    int shard_world = options.strategy == STRATEGY_NO_SHARD ? 1 : options.world;
     status_t status = units_build(planned->model, &policy, shard_world, &planned->units);
     ck_assert_msg(status == STATUS_OKAY, "%s", status_message(status));
     planned->train = fixture_mnist_graph(planned->model, batch, true);

@@ -29,11 +29,37 @@ static const struct {
     enum strategy strategy;
     int world;
     enum prefetch prefetch;
+    int shard_size; /* hybrid_shard */
+    uint64_t bucket_bytes;
 } subjects[] = {
-    {100, STRATEGY_FULL_SHARD, 2, PREFETCH_PRE},  {20000, STRATEGY_FULL_SHARD, 2, PREFETCH_PRE},
-    {0, STRATEGY_FULL_SHARD, 3, PREFETCH_PRE},    {1000, STRATEGY_FULL_SHARD, 8, PREFETCH_POST},
-    {100, STRATEGY_FULL_SHARD, 2, PREFETCH_NONE}, {1000, STRATEGY_NO_SHARD, 2, PREFETCH_PRE},
-    {1000, STRATEGY_FULL_SHARD, 1, PREFETCH_PRE}, {1000, STRATEGY_NO_SHARD, 1, PREFETCH_PRE},
+    {.min_num_params = 100, .strategy = STRATEGY_FULL_SHARD, .world = 2, .prefetch = PREFETCH_PRE},
+    {.min_num_params = 20000,
+     .strategy = STRATEGY_FULL_SHARD,
+     .world = 2,
+     .prefetch = PREFETCH_PRE},
+    {.min_num_params = 0, .strategy = STRATEGY_FULL_SHARD, .world = 3, .prefetch = PREFETCH_PRE},
+    {.min_num_params = 1000,
+     .strategy = STRATEGY_FULL_SHARD,
+     .world = 8,
+     .prefetch = PREFETCH_POST},
+    {.min_num_params = 100, .strategy = STRATEGY_FULL_SHARD, .world = 2, .prefetch = PREFETCH_NONE},
+    {.min_num_params = 1000, .strategy = STRATEGY_NO_SHARD, .world = 2, .prefetch = PREFETCH_PRE},
+    {.min_num_params = 1000, .strategy = STRATEGY_FULL_SHARD, .world = 1, .prefetch = PREFETCH_PRE},
+    {.min_num_params = 1000, .strategy = STRATEGY_NO_SHARD, .world = 1, .prefetch = PREFETCH_PRE},
+    {.min_num_params = 100,
+     .strategy = STRATEGY_SHARD_GRAD_OP,
+     .world = 2,
+     .prefetch = PREFETCH_PRE},
+    {.min_num_params = 100,
+     .strategy = STRATEGY_HYBRID_SHARD,
+     .world = 4,
+     .prefetch = PREFETCH_PRE,
+     .shard_size = 2},
+    {.min_num_params = 0,
+     .strategy = STRATEGY_NO_SHARD,
+     .world = 3,
+     .prefetch = PREFETCH_PRE,
+     .bucket_bytes = 1000},
 };
 enum { SUBJECT_COUNT = sizeof subjects / sizeof subjects[0] };
 
@@ -42,12 +68,17 @@ static void subject_init(struct subject *subject, int which)
     *subject = (struct subject){.model = fixture_mnist()};
     subject->options = (struct plan_options){.world = subjects[which].world,
                                              .strategy = subjects[which].strategy,
+                                             .bucket_bytes = subjects[which].bucket_bytes,
                                              .backward_prefetch = subjects[which].prefetch,
                                              .optimizer_slots = 2,
                                              .collective_workspace_bytes = 256};
     uint64_t min = subjects[which].min_num_params;
     struct wrap_policy policy = {.kind = min ? WRAP_SIZE : WRAP_NONE, .min_num_params = min};
-    status_t status = units_build(subject->model, &policy, subject->options.world, &subject->units);
+    enum strategy strategy = subjects[which].strategy;
+    int shard_world = strategy == STRATEGY_NO_SHARD       ? 1
+                      : strategy == STRATEGY_HYBRID_SHARD ? subjects[which].shard_size
+                                                          : subject->options.world;
+    status_t status = units_build(subject->model, &policy, shard_world, &subject->units);
     ck_assert_ptr_null(status);
     subject->train = fixture_mnist_graph(subject->model, 2, true);
     subject->evaluate = fixture_mnist_graph(subject->model, 2, false);
@@ -273,7 +304,7 @@ START_TEST(damaged_instructions)
     int count = plan->train.instruction_count;
     plan_free(plan);
     for (int i = 0; i < count; i++) {
-        for (int field = 0; field < 11; field++) {
+        for (int field = 0; field < 15; field++) {
             plan = fresh(&subject, programs);
             struct plan_program *train = programs[0];
             struct plan_instruction *it = &train->instructions[i];
@@ -304,6 +335,16 @@ START_TEST(damaged_instructions)
                 it->waits = mem_resize_array(it->waits, it->wait_count + 1, sizeof *it->waits);
                 it->waits[it->wait_count++] = i + 1;
                 break;
+            case 10: it->group = (it->group + 1) % 3; break;
+            case 11:
+                skip = it->lane != LANE_COMM;
+                it->count += 4;
+                break;
+            case 12:
+                skip = it->lane != LANE_COMM;
+                it->count -= 4;
+                break;
+            case 13: it->from += 4; break;
             default: it->kind = (it->kind + 1) % (INSTRUCTION_OPTIMIZER + 1); break;
             }
             if (skip) {

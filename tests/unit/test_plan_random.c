@@ -22,7 +22,9 @@ enum mark { /* + value, unit or slot */
             MARK_OPTIMIZER = 4 << 20,
             MARK_STATS = 5 << 20,
             MARK_FREED = 6 << 20,
-            MARK_BUSY = 7 << 20, /* + instruction: being written */
+            MARK_REDUCED = 8 << 20,
+            MARK_GROUPS_SHARD = 9 << 20, /* the sum of one group of several */
+            MARK_BUSY = 7 << 20,         /* + instruction: being written */
 };
 
 /* Words that an instruction reads or writes. */
@@ -64,14 +66,28 @@ static void add_value(struct simulation *sim, int value, int expected, int mark)
                tensor_bytes(&sim->program->graph->values[value].type), expected, mark);
 }
 
-/* The unit's gradients, each in its place; what lies between them has no meaning. */
-static void add_gradients(struct simulation *sim, int unit, int mark)
+/* The unit's gradients from element `from` to `to` - 1, each in its place; what lies between them
+ * has no meaning. */
+static void add_gradients(struct simulation *sim, int unit, int64_t from, int64_t to, int mark)
+{
+    const struct graph *graph = sim->program->graph;
+    for (int v = 0; v < graph->value_count; v++)
+        if (graph->values[v].kind == VALUE_PARAMETER_GRADIENT &&
+            sim->plan->units->unit_of_parameter[graph->values[v].parameter] == unit &&
+            sim->program->offset_of_value[v] >= 4 * (uint64_t)from &&
+            sim->program->offset_of_value[v] < 4 * (uint64_t)to)
+            add_value(sim, v, MARK_VALUE + v, mark);
+}
+
+/* All of the unit's gradients, reduced if that is to be done. */
+static void add_reduced(struct simulation *sim, int unit)
 {
     const struct graph *graph = sim->program->graph;
     for (int v = 0; v < graph->value_count; v++)
         if (graph->values[v].kind == VALUE_PARAMETER_GRADIENT &&
             sim->plan->units->unit_of_parameter[graph->values[v].parameter] == unit)
-            add_value(sim, v, MARK_VALUE + v, mark ? MARK_VALUE + v : MARK_NOTHING);
+            add_value(sim, v, sim->plan->options.world > 1 ? MARK_REDUCED + unit : MARK_VALUE + v,
+                      MARK_NOTHING);
 }
 
 static void add_whole(struct simulation *sim, int buffer, int expected, int mark)
@@ -83,15 +99,15 @@ static void list_op(struct simulation *sim, int o)
 {
     const struct plan_program *program = sim->program;
     const struct graph_op *op = &program->graph->ops[o];
-    bool gathers =
-        sim->plan->options.strategy == STRATEGY_FULL_SHARD && sim->plan->options.world > 1;
     for (int k = 0; k < OP_MAX_INPUTS; k++) {
         int v = op->inputs[k];
         if (v < 0) continue;
         int mark = sim->mark_of_value[v];
-        if (program->graph->values[v].kind == VALUE_PARAMETER)
-            mark = (gathers ? MARK_GATHERED : MARK_SHARD) +
-                   sim->plan->units->unit_of_parameter[program->graph->values[v].parameter];
+        if (program->graph->values[v].kind == VALUE_PARAMETER) {
+            int u = sim->plan->units->unit_of_parameter[program->graph->values[v].parameter];
+            bool gathers = sim->plan->units->units[u].shard_world > 1;
+            mark = (gathers ? MARK_GATHERED : MARK_SHARD) + u;
+        }
         add_value(sim, v, mark, MARK_NOTHING);
     }
     for (int k = 0; k < OP_MAX_OUTPUTS; k++) {
@@ -111,9 +127,10 @@ static void list_accesses(struct simulation *sim, int i)
     const struct plan_program *program = sim->program;
     const struct plan_instruction *it = &program->instructions[i];
     const struct graph *graph = program->graph;
-    bool shards =
-        sim->plan->options.strategy == STRATEGY_FULL_SHARD && sim->plan->options.world > 1;
     int u = it->unit;
+    bool shards = u >= 0 && sim->plan->units->units[u].shard_world > 1;
+    bool parted = shards && sim->plan->units->units[u].shard_world < sim->plan->options.world;
+    int64_t whole = u >= 0 ? sim->plan->units->units[u].flat.padded : 0;
     sim->access_count = 0;
     if (it->workspace >= 0) add_whole(sim, it->workspace, MARK_NOTHING, MARK_FREED);
     switch (it->kind) {
@@ -128,10 +145,14 @@ static void list_accesses(struct simulation *sim, int i)
     case INSTRUCTION_COMPUTE: list_op(sim, it->op); break;
     case INSTRUCTION_FREE: add_whole(sim, it->source, MARK_GATHERED + u, MARK_FREED); break;
     case INSTRUCTION_REDUCE_SCATTER:
-        add_gradients(sim, u, MARK_NOTHING);
-        add_whole(sim, it->target, MARK_NOTHING, MARK_GRADIENT_SHARD + u);
+        add_gradients(sim, u, 0, whole, MARK_NOTHING);
+        add_whole(sim, it->target, MARK_NOTHING,
+                  (parted ? MARK_GROUPS_SHARD : MARK_GRADIENT_SHARD) + u);
         break;
-    case INSTRUCTION_ALL_REDUCE: add_gradients(sim, u, 1); break;
+    case INSTRUCTION_ALL_REDUCE:
+        if (parted) add_whole(sim, it->target, MARK_GROUPS_SHARD + u, MARK_GRADIENT_SHARD + u);
+        else add_gradients(sim, u, it->from, it->from + it->count, MARK_REDUCED + u);
+        break;
     case INSTRUCTION_REDUCE_STATS:
         add_value(sim, graph->loss, MARK_VALUE + graph->loss, MARK_STATS);
         if (graph->correct >= 0)
@@ -139,7 +160,7 @@ static void list_accesses(struct simulation *sim, int i)
         break;
     case INSTRUCTION_OPTIMIZER:
         if (shards) add_whole(sim, it->source, MARK_GRADIENT_SHARD + u, MARK_NOTHING);
-        else add_gradients(sim, u, MARK_NOTHING);
+        else add_reduced(sim, u);
         add_whole(sim, it->target, MARK_SHARD + u, MARK_SHARD + u);
         for (int b = 0; b < program->buffer_count; b++)
             if (program->buffers[b].class == BUFFER_OPTIMIZER && program->buffers[b].unit == u)
@@ -287,9 +308,13 @@ static struct wrap_policy random_policy(struct fixture_random *random, const str
 static struct plan_options random_options(struct fixture_random *random)
 {
     static const int worlds[] = {1, 2, 3, 8};
+    static const enum strategy strategies[] = {STRATEGY_FULL_SHARD, STRATEGY_FULL_SHARD,
+                                               STRATEGY_SHARD_GRAD_OP, STRATEGY_HYBRID_SHARD,
+                                               STRATEGY_NO_SHARD};
     struct plan_options options = {.world = worlds[fixture_draw(random, 4)],
-                                   .strategy = fixture_draw(random, 4) == 0 ? STRATEGY_NO_SHARD
-                                                                            : STRATEGY_FULL_SHARD,
+                                   .strategy = strategies[fixture_draw(random, 5)],
+                                   .reshard = (enum reshard)fixture_draw(random, 3),
+                                   .bucket_bytes = fixture_draw(random, 3) * 100,
                                    .backward_prefetch = (enum prefetch)fixture_draw(random, 3),
                                    .forward_prefetch = fixture_draw(random, 3) == 0,
                                    .gathered_limit = (int)fixture_draw(random, 5),
@@ -297,6 +322,14 @@ static struct plan_options random_options(struct fixture_random *random)
                                    .collective_workspace_bytes = fixture_draw(random, 2) * 200};
     options.rank = (int)fixture_draw(random, (uint64_t)options.world);
     return options;
+}
+
+/* Any of the ways in which the world's ranks can be divided into groups of one size. */
+static int random_divisor(struct fixture_random *random, int world)
+{
+    int divisor = 1 + (int)fixture_draw(random, (uint64_t)world);
+    while (world % divisor != 0) divisor--;
+    return divisor;
 }
 
 START_TEST(plans_are_valid_and_run)
@@ -310,7 +343,16 @@ START_TEST(plans_are_valid_and_run)
         struct wrap_policy policy = random_policy(&random, model, specs, paths);
         struct plan_options options = random_options(&random);
         struct unit_set *units = NULL;
-        status_t status = units_build(model, &policy, options.world, &units);
+        int shard_world = options.strategy == STRATEGY_NO_SHARD ? 1
+                          : options.strategy == STRATEGY_HYBRID_SHARD
+                              ? random_divisor(&random, options.world)
+                              : options.world;
+        for (int u = 0; policy.kind == WRAP_UNITS && u < policy.unit_count; u++) {
+            if (fixture_draw(&random, 3) > 0) continue;
+            specs[u].shard_world = random_divisor(&random, options.world);
+            specs[u].reshard = (enum reshard)fixture_draw(&random, 3);
+        }
+        status_t status = units_build(model, &policy, shard_world, &units);
         ck_assert_msg(status == STATUS_OKAY, "seed %llu: %s", (unsigned long long)seed,
                       status_message(status));
         int64_t batch = 1 + (int64_t)fixture_draw(&random, 3);

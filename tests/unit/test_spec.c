@@ -242,8 +242,29 @@ static const struct {
     {"", "name=My Job", "--set name=My Job: name: " NAME_EXPECTED "'My Job'"},
     {"", "name=-a", "--set name=-a: name: " NAME_EXPECTED "'-a'"},
     /* words */
+    {"fsdp: {strategy: zero}", NULL,
+     "job.yaml:4: fsdp.strategy: expected full_shard, shard_grad_op, hybrid_shard or no_shard, "
+     "found 'zero'"},
     {"fsdp: {strategy: hybrid_shard}", NULL,
-     "job.yaml:4: fsdp.strategy: expected full_shard or no_shard, found 'hybrid_shard'"},
+     "job.yaml: fsdp.shard_size: is missing; expected an integer from 1 to 4096"},
+    {"fsdp: {shard_size: 2}", NULL,
+     "job.yaml:4: fsdp.shard_size: belongs to fsdp.strategy hybrid_shard, but here it is "
+     "full_shard"},
+    {"workers: 4\nfsdp: {strategy: hybrid_shard, shard_size: 3}", NULL,
+     "job.yaml: fsdp.shard_size: expected a divisor of workers (4), found 3"},
+    {"fsdp: {reshard_after_forward: maybe}", NULL,
+     "job.yaml:4: fsdp.reshard_after_forward: expected true or false, found 'maybe'"},
+    {"fsdp: {reshard_after_forward: 4}", NULL,
+     "job.yaml:4: fsdp.reshard_after_forward: resharding to a smaller group (4) is not "
+     "implemented; expected true or false"},
+    {"fsdp: {gathered_limit: -1}", NULL,
+     "job.yaml:4: fsdp.gathered_limit: expected an integer from 0 to 1000000, found -1"},
+    {"fsdp: {limit_all_gathers: true}", NULL, "job.yaml:4: fsdp.limit_all_gathers: unknown key"},
+    {"fsdp: {forward_prefetch: 2}", NULL,
+     "job.yaml:4: fsdp.forward_prefetch: expected true or false, found '2'"},
+    {"fsdp: {bucket_bytes: 25MB}", NULL,
+     "job.yaml:4: fsdp.bucket_bytes: expected an integer from 0 to 1000000000000000, found "
+     "'25MB'"},
     {"optimizer: {type: adma}", NULL,
      "job.yaml:4: optimizer.type: expected adadelta, sgd, adam or adamw, found 'adma'"},
     {"optimizer: {type: adam, beta1: 1}", NULL,

@@ -421,7 +421,8 @@ START_TEST(listed_units)
 {
     struct model *model = fixture_mnist();
     const char *first[] = {"fc2", "conv1"}, *second[] = {"conv2"};
-    struct wrap_unit_spec specs[] = {{second, 1}, {first, 2}};
+    struct wrap_unit_spec specs[] = {{.modules = second, .module_count = 1},
+                                     {.modules = first, .module_count = 2}};
     struct wrap_policy policy = {.kind = WRAP_UNITS, .units = specs, .unit_count = 2};
     struct unit_set *units = build(model, policy, 2);
     expect_units(units, "conv1:1610 conv2:18496 (root):1179776");
@@ -463,19 +464,19 @@ START_TEST(listed_units_refused)
     const char *far[] = {"zzzzzzzzzzzz"};
     struct wrap_unit_spec specs[2];
     struct wrap_policy policy = {.kind = WRAP_UNITS, .units = specs, .unit_count = 1};
-    specs[0] = (struct wrap_unit_spec){unknown, 1};
+    specs[0] = (struct wrap_unit_spec){.modules = unknown, .module_count = 1};
     expect_error(model, policy, "did you mean 'lm_head'?");
-    specs[0] = (struct wrap_unit_spec){far, 1};
+    specs[0] = (struct wrap_unit_spec){.modules = far, .module_count = 1};
     expect_error(model, policy, "'zzzzzzzzzzzz', which GPT does not have");
-    specs[0] = (struct wrap_unit_spec){root, 1};
+    specs[0] = (struct wrap_unit_spec){.modules = root, .module_count = 1};
     expect_error(model, policy, "always is the root");
-    specs[0] = (struct wrap_unit_spec){head, 0};
+    specs[0] = (struct wrap_unit_spec){.modules = head, .module_count = 0};
     expect_error(model, policy, "lists no modules");
     policy.unit_count = 2;
-    specs[0] = specs[1] = (struct wrap_unit_spec){head, 1};
+    specs[0] = specs[1] = (struct wrap_unit_spec){.modules = head, .module_count = 1};
     expect_error(model, policy, "named twice, in wrap units 1 and 2");
-    specs[0] = (struct wrap_unit_spec){mlp, 1};
-    specs[1] = (struct wrap_unit_spec){block, 1};
+    specs[0] = (struct wrap_unit_spec){.modules = mlp, .module_count = 1};
+    specs[1] = (struct wrap_unit_spec){.modules = block, .module_count = 1};
     expect_error(model, policy,
                  "wrap unit 1 names 'transformer.h.3.mlp', which is inside 'transformer.h.3'");
     policy.unit_count = 0;
@@ -485,7 +486,7 @@ START_TEST(listed_units_refused)
     model = fixture_mnist();
     const char *dropout[] = {"dropout1"};
     policy.unit_count = 1;
-    specs[0] = (struct wrap_unit_spec){dropout, 1};
+    specs[0] = (struct wrap_unit_spec){.modules = dropout, .module_count = 1};
     expect_error(model, policy, "('dropout1') has no parameters");
     policy = (struct wrap_policy){.kind = WRAP_SIZE, .min_num_params = 0};
     expect_error(model, policy, "at least 1");
@@ -511,14 +512,15 @@ START_TEST(ties_stay_in_one_unit)
     /* a and b in one unit of two modules: the tie stays there. */
     const char *together[] = {"outer.a", "outer.b"}, *apart_a[] = {"outer.a"},
                *apart_b[] = {"outer.b"};
-    struct wrap_unit_spec specs[] = {{together, 2}, {apart_b, 1}};
+    struct wrap_unit_spec specs[] = {{.modules = together, .module_count = 2},
+                                     {.modules = apart_b, .module_count = 1}};
     struct wrap_policy policy = {.kind = WRAP_UNITS, .units = specs, .unit_count = 1};
     struct unit_set *units = build(model, policy, 2);
     expect_units(units, "outer.a:120 (root):110");
     ck_assert_str_eq(units->notes, "");
     check_set(model, units);
     units_free(units);
-    specs[0] = (struct wrap_unit_spec){apart_a, 1};
+    specs[0] = (struct wrap_unit_spec){.modules = apart_a, .module_count = 1};
     policy.unit_count = 2;
     units = build(model, policy, 2);
     expect_units(units, "outer.a:10 outer.b:10 (root):210");
