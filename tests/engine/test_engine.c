@@ -202,14 +202,17 @@ START_TEST(test_same_numbers)
     struct engine_outcome *first = NULL;
     job.poison = true;
     for (int policy = 0; policy < POLICY_COUNT; policy++) {
-        for (int variant = 0; variant < 4; variant++) {
+        for (int variant = 0; variant < 5; variant++) {
             /* The large network takes each policy and each variant once. */
-            if (c.net->text == NULL && policy != variant) continue;
+            if (c.net->text == NULL && policy != variant % POLICY_COUNT) continue;
             static const enum prefetch prefetches[] = {PREFETCH_PRE, PREFETCH_POST, PREFETCH_NONE,
-                                                       PREFETCH_NONE};
+                                                       PREFETCH_NONE, PREFETCH_PRE};
             job.policy = c.net->policies[policy];
             job.prefetch = prefetches[variant];
-            job.strategy = variant == 3 ? STRATEGY_NO_SHARD : STRATEGY_FULL_SHARD;
+            job.strategy = variant == 3   ? STRATEGY_NO_SHARD
+                           : variant == 4 ? STRATEGY_SHARD_GRAD_OP
+                                          : STRATEGY_FULL_SHARD;
+            job.bucket_bytes = variant == 3 ? 200 : 0;
             struct engine_outcome *outcome = engine_train(&job, GROUP_LOCAL, c.world);
             ck_assert_str_eq(outcome->collectives, c.world > 1 ? outcome->planned : "");
             check_traffic(outcome, c.world);
