@@ -11,8 +11,9 @@
 
 static const char *const conv_and_out[] = {"conv", "out"}, *const hidden[] = {"hidden"},
                          *const nowhere[] = {"hiden"};
-static const struct wrap_unit_spec apart[] = {{conv_and_out, 2}, {hidden, 1}},
-                                   wrong[] = {{nowhere, 1}};
+static const struct wrap_unit_spec apart[] = {{.modules = conv_and_out, .module_count = 2},
+                                              {.modules = hidden, .module_count = 1}},
+                                   wrong[] = {{.modules = nowhere, .module_count = 1}};
 static const struct wrap_policy none = {.kind = WRAP_NONE},
                                 listed = {.kind = WRAP_UNITS, .units = apart, .unit_count = 2},
                                 small = {.kind = WRAP_SIZE, .min_num_params = 50},
