@@ -1,1 +1,1 @@
-EXTRA_DIST += %D%/mnist.py %D%/mnist.sh
+EXTRA_DIST += %D%/measure.py %D%/mnist.py %D%/mnist.sh %D%/run.sh %D%/strategies.py %D%/strategies.sh

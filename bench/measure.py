@@ -1,0 +1,92 @@
+"""What the benchmarks share: runs of fsdpd and of PyTorch DDP over Gloo on the MNIST network, one
+thread per process. PyTorch's batches lie ready in memory; ours come through the loader. The first
+tenth of each run's steps is warm-up and not counted."""
+
+import json
+import os
+import sys
+import tempfile
+import time
+
+os.environ["OMP_NUM_THREADS"] = "1"
+here = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(here, "../tests/system"), os.path.join(here, "../tests/parity")]
+import harness
+import reference
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as multiprocessing
+import torch.nn.functional as F
+
+BATCH = 64
+
+
+def resident_peak():
+    with open("/proc/self/status") as status:
+        for line in status:
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def _torch_process(rank, world, directory, steps, port, results):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank,
+                            world_size=world)
+    torch.manual_seed(1)
+    images, labels = reference.dataset(directory).tensors
+    batches = [(images[i:i + BATCH].clone(), labels[i:i + BATCH])
+               for i in range(0, min(len(labels), 20 * BATCH) - BATCH + 1, BATCH)]
+    del images
+    with open("/proc/self/clear_refs", "w") as clear:
+        clear.write("5")  # the peak starts anew: what follows is the model and its training
+    before = resident_peak()
+    model = torch.nn.parallel.DistributedDataParallel(reference.Net())
+    optimizer = torch.optim.Adadelta(model.parameters(), lr=1.0)
+    seconds = []
+    for step in range(steps):
+        x, y = batches[step % len(batches)]
+        started = time.perf_counter()
+        optimizer.zero_grad()
+        loss = F.nll_loss(model(x), y, reduction="sum")
+        loss.backward()
+        optimizer.step()
+        loss.item()
+        seconds.append(time.perf_counter() - started)
+    if rank == 0:
+        with open(results, "w") as file:
+            json.dump([seconds, resident_peak() - before], file)
+    dist.destroy_process_group()
+
+
+def torch_run(directory, steps, port, world=2):
+    """Seconds of each counted step, and by how many bytes training raised the resident set's peak."""
+    with tempfile.TemporaryDirectory() as work:
+        results = os.path.join(work, "results")
+        multiprocessing.spawn(_torch_process, (world, directory, steps, port, results),
+                              nprocs=world)
+        with open(results) as file:
+            seconds, memory = json.load(file)
+    return seconds[steps // 10:], memory
+
+
+def our_run(daemon, steps, settings=()):
+    """Seconds of each counted step, and the measured memory peak in bytes per rank."""
+    result = daemon.submit(f"train.max_steps={steps}", "train.epochs=1000",
+                           f"train.batch_size={BATCH}", "train.log_interval=1",
+                           "train.evaluate=false", "save_model=false", *settings, wait=True)
+    if result.returncode != 0:
+        sys.exit(result.stderr)
+    job = daemon.json("list")[-1]["id"]
+    events = map(json.loads, daemon.ctl("watch", job, "-o", "json").stdout.splitlines())
+    metrics = [event["metrics"] for event in events if "metrics" in event]
+    ends = [row["train_seconds"] for row in metrics]
+    seconds = [after - before for before, after in zip(ends, ends[1:])]
+    return seconds[steps // 10:], int(metrics[-1]["memory_peak_bytes"])
+
+
+def machine():
+    """The processor's name and the number of cores."""
+    with open("/proc/cpuinfo") as file:
+        names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
+    return f"{names[0] if names else 'unknown processor'}, {os.cpu_count()} cores"

@@ -1,0 +1,12 @@
+#!/usr/bin/env bash
+# Installs what a benchmark needs, builds in build/, and runs bench/$1 with the other arguments.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+. scripts/common.sh
+# shellcheck disable=SC2086
+need_packages yes $BUILD_PACKAGES python3 python3-torch python3-numpy
+build_tree build
+program=$1
+shift
+exec env builddir="$PWD/build" srcdir="$PWD" PYTHONDONTWRITEBYTECODE=1 \
+  /usr/bin/python3 "bench/$program" "$@"
