@@ -1,6 +1,12 @@
 #!/usr/bin/env python3
 """The numbers are PyTorch's: the same seed gives the same initial parameters bit for bit, and without
-dropout 200 steps of two workers follow DistributedDataParallel on two Gloo processes."""
+dropout 200 steps of two workers follow DistributedDataParallel on two Gloo processes.
+
+The single step is taken with the tutorial's own settings. The 200 steps use smaller learning rates,
+because with the tutorial's (Adadelta, lr 1.0, on a summed loss) the run is chaotic: PyTorch itself, two
+ranks against one process on the same global batch, starts 1e-7 apart and is 5 % apart after 60 steps. At
+the rates here a difference in rounding stays one, so an error of ours would show.
+"""
 
 import json
 import os
@@ -21,12 +27,16 @@ except ImportError as error:
 STEPS = 20 if os.environ.get("FSDPD_QUICK") else 200
 
 
-def adadelta(parameters):
+def tutorial(parameters):
     return torch.optim.Adadelta(parameters, lr=1.0)
 
 
+def adadelta(parameters):
+    return torch.optim.Adadelta(parameters, lr=0.003)
+
+
 def sgd(parameters):
-    return torch.optim.SGD(parameters, lr=0.0002, momentum=0.9)
+    return torch.optim.SGD(parameters, lr=0.00001, momentum=0.9)
 
 
 class Training(unittest.TestCase):
@@ -54,29 +64,45 @@ class Training(unittest.TestCase):
             state, _ = harness.load_state_dict(path)
         return losses, state
 
-    def compare(self, make_optimizer, *settings, port):
+    def expect(self, make_optimizer, steps, port):
         with tempfile.TemporaryDirectory() as directory:
-            expected = reference.train_ddp(self.daemon.data, STEPS, make_optimizer,
-                                           os.path.join(directory, "results.pt"), port=port)
-        losses, _ = self.run_job(f"train.max_steps={STEPS}", *settings)
-        self.assertEqual(sorted(losses), list(range(1, STEPS + 1)))
-        worst = max(abs(losses[step] - loss) / abs(loss)
-                    for step, loss in enumerate(expected["losses"], 1))
+            return reference.train_ddp(self.daemon.data, steps, make_optimizer,
+                                       os.path.join(directory, "results.pt"), port=port)
+
+    def compare_first_step(self, expected, *settings):
         _, first = self.run_job("train.max_steps=1", *settings)
         self.assertEqual(sorted(first), sorted(expected["first"]))
         distance = max(((first[name] - value).norm() / value.norm()).item()
                        for name, value in expected["first"].items())
-        print(f"{settings}: loss curve over {STEPS} steps within {worst:.2e}, "
-              f"parameters after one step within {distance:.2e} (relative)")
-        self.assertLessEqual(worst, 1e-4)
+        print(f"{settings}: parameters after one step within {distance:.2e} (relative)")
         self.assertLessEqual(distance, 1e-6)
 
+    def compare_curve(self, expected, *settings):
+        losses, _ = self.run_job(f"train.max_steps={STEPS}", *settings)
+        self.assertEqual(sorted(losses), list(range(1, STEPS + 1)))
+        worst = max(abs(losses[step] - loss) / abs(loss)
+                    for step, loss in enumerate(expected["losses"], 1))
+        print(f"{settings}: {STEPS} steps from loss {losses[1]:.4f} to {losses[STEPS]:.4f}, "
+              f"the curve within {worst:.2e} (relative)")
+        self.assertLess(losses[STEPS], losses[1])
+        self.assertLessEqual(worst, 1e-4)
+
+    def test_the_tutorials_first_step(self):
+        expected = self.expect(tutorial, 1, port=29533)
+        self.compare_first_step(expected)
+        self.compare_first_step(expected, "fsdp.strategy=no_shard")
+
     def test_adadelta(self):
-        self.compare(adadelta, port=29533)
+        expected = self.expect(adadelta, STEPS, port=29534)
+        self.compare_first_step(expected, "optimizer.lr=0.003")
+        self.compare_curve(expected, "optimizer.lr=0.003")
 
     def test_sgd_no_shard(self):
-        self.compare(sgd, "optimizer.type=sgd", "optimizer.lr=0.0002", "optimizer.momentum=0.9",
-                     "fsdp.strategy=no_shard", port=29534)
+        settings = ("optimizer.type=sgd", "optimizer.lr=0.00001", "optimizer.momentum=0.9",
+                    "fsdp.strategy=no_shard")
+        expected = self.expect(sgd, STEPS, port=29535)
+        self.compare_first_step(expected, *settings)
+        self.compare_curve(expected, *settings)
 
     def test_initial_parameters(self):
         # A learning rate of zero leaves the initial parameters as they are.
