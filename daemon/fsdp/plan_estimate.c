@@ -60,15 +60,22 @@ static uint64_t value_bytes(const struct plan_program *program, int value)
     return value >= 0 ? tensor_bytes(&program->graph->values[value].type) : 0;
 }
 
-/* A ring that spans hosts has links of both kinds. Ranks that shard a unit are neighbours, those
- * that hold the same shard are spread over the world. */
+/* Whether a group lies in one host. Ranks that shard a unit are neighbours, those that hold the
+ * same shard are spread over the world. */
+static bool in_one_host(const struct plan *plan, const struct plan_instruction *it, int ranks,
+                        int devices_per_host)
+{
+    if (plan->options.world <= devices_per_host) return true;
+    return it->group == GROUP_SHARD && devices_per_host % ranks == 0;
+}
+
+/* A ring that spans hosts has links of both kinds. */
 static double collective_seconds(const struct plan *plan, const struct plan_instruction *it,
                                  const struct plan_rates *rates)
 {
     int ranks = plan_group_ranks(plan, it->group, it->unit);
-    int span = it->group == GROUP_SHARD ? ranks : plan->options.world;
     double inside = plan_collective_seconds(it->kind, ranks, it->communicated, &rates->inside);
-    if (span <= rates->devices_per_host) return inside;
+    if (in_one_host(plan, it, ranks, rates->devices_per_host)) return inside;
     double between = plan_collective_seconds(it->kind, ranks, it->communicated, &rates->between);
     return between > inside ? between : inside;
 }

@@ -80,7 +80,8 @@ static uint64_t find_policy(struct advisor *advisor, struct train_job *job, uint
     int thresholds = advisor->tries / 2 < THRESHOLDS ? advisor->tries / 2 : THRESHOLDS;
     for (uint64_t size = round_below(parameters); thresholds-- > 0; size = round_below(size)) {
         struct outcome outcome;
-        job->wrap = (struct wrap_policy){.kind = WRAP_SIZE, .min_num_params = size};
+        if (job->wrap.kind != WRAP_SIZE) job->wrap = (struct wrap_policy){.kind = WRAP_SIZE};
+        job->wrap.min_num_params = size;
         if (try_job(advisor, job, &outcome) && (found == 0 || outcome.train < best->train)) {
             found = size;
             *best = outcome;
@@ -116,38 +117,54 @@ static void advise(Fsdpd__V1__Plan *message, struct buf *text)
     buf_deinit(text);
 }
 
-/* Settings that leave less communication exposed. */
+/* Says so if the job would be faster with `setting`. */
+static void offer_faster(struct advisor *advisor, const struct train_job *job, const char *setting,
+                         const struct outcome *now, Fsdpd__V1__Plan *message)
+{
+    struct outcome then;
+    struct buf text = {0};
+    char a[32], b[32];
+    if (!try_job(advisor, job, &then) || then.seconds > now->seconds * (1 - GAIN_SECONDS)) return;
+    if (now->estimate.communication_seconds > now->estimate.compute_seconds &&
+        message->n_advice == 0)
+        buf_printf(&text, "communication (%s) outweighs compute (%s): ",
+                   text_format_duration(now->estimate.communication_seconds, a),
+                   text_format_duration(now->estimate.compute_seconds, b));
+    buf_printf(&text, "%s would take ", setting);
+    add_times(&text, now->seconds, then.seconds);
+    buf_add_text(&text, ", with ");
+    add_change(&text, now->train, then.train);
+    advise(message, &text);
+}
+
+/* Settings that leave less communication exposed; those that cost least memory come first. */
 static void advise_faster(struct advisor *advisor, const struct outcome *now,
                           Fsdpd__V1__Plan *message)
 {
     if (now->estimate.exposed_seconds < EXPOSED * now->seconds) return;
     struct train_job job = *advisor->job;
-    struct outcome then;
-    struct buf text = {0};
-    char a[32], b[32];
-    if (job.strategy != STRATEGY_NO_SHARD && job.backward_prefetch != PREFETCH_PRE) {
+    int per_host = advisor->profile->rates.devices_per_host;
+    if (job.strategy == STRATEGY_NO_SHARD) return;
+    if (job.backward_prefetch != PREFETCH_PRE) {
         job.backward_prefetch = PREFETCH_PRE;
-        if (try_job(advisor, &job, &then) && then.seconds < now->seconds * (1 - GAIN_SECONDS)) {
-            buf_add_text(&text, "fsdp.backward_prefetch=pre would take ");
-            add_times(&text, now->seconds, then.seconds);
-            buf_add_text(&text, ", with ");
-            add_change(&text, now->train, then.train);
-            advise(message, &text);
-        }
+        offer_faster(advisor, &job, "fsdp.backward_prefetch=pre", now, message);
         job.backward_prefetch = advisor->job->backward_prefetch;
     }
-    if (job.strategy == STRATEGY_NO_SHARD) return;
+    if (job.strategy == STRATEGY_FULL_SHARD) {
+        job.strategy = STRATEGY_SHARD_GRAD_OP;
+        offer_faster(advisor, &job, "fsdp.strategy=shard_grad_op", now, message);
+    }
+    if (job.strategy != STRATEGY_HYBRID_SHARD && per_host > 1 && job.world > per_host &&
+        job.world % per_host == 0) {
+        char *setting =
+            mem_printf("fsdp.strategy=hybrid_shard with fsdp.shard_size=%d, a host", per_host);
+        job.strategy = STRATEGY_HYBRID_SHARD;
+        job.shard_size = per_host;
+        offer_faster(advisor, &job, setting, now, message);
+        free(setting);
+    }
     job.strategy = STRATEGY_NO_SHARD;
-    if (!try_job(advisor, &job, &then) || then.seconds > now->seconds * (1 - GAIN_SECONDS)) return;
-    if (now->estimate.communication_seconds > now->estimate.compute_seconds)
-        buf_printf(&text, "communication (%s) outweighs compute (%s): ",
-                   text_format_duration(now->estimate.communication_seconds, a),
-                   text_format_duration(now->estimate.compute_seconds, b));
-    buf_add_text(&text, "fsdp.strategy=no_shard would take ");
-    add_times(&text, now->seconds, then.seconds);
-    buf_add_text(&text, ", with ");
-    add_change(&text, now->train, then.train);
-    advise(message, &text);
+    offer_faster(advisor, &job, "fsdp.strategy=no_shard", now, message);
 }
 
 static const struct unit *largest_unit(const struct unit_set *units)

@@ -126,22 +126,28 @@ struct planned {
     struct plan_timing *timings;
 };
 
-static void plan_net(struct planned *planned, int world, int slots)
+static void plan_net_hybrid(struct planned *planned, int world, int shard_world, int slots)
 {
     ck_assert_ptr_null(model_parse(net, strlen(net), "net.yaml", &planned->model));
     const struct graph_options graph = {.batch_size = 16, .train = true};
     ck_assert_ptr_null(graph_build(planned->model, &graph, &planned->graph));
     const struct wrap_policy policy = {.kind = WRAP_NONE};
-    ck_assert_ptr_null(units_build(planned->model, &policy, world, &planned->units));
+    ck_assert_ptr_null(units_build(planned->model, &policy, shard_world, &planned->units));
     const struct lowering lowering = {0};
     const struct plan_options options = {.world = world,
-                                         .strategy = STRATEGY_FULL_SHARD,
+                                         .strategy = shard_world < world ? STRATEGY_HYBRID_SHARD
+                                                                         : STRATEGY_FULL_SHARD,
                                          .optimizer = OPTIMIZER_ADADELTA,
                                          .optimizer_slots = slots};
     ck_assert_ptr_null(plan_build(planned->model, planned->units, planned->graph, &lowering, NULL,
                                   NULL, &options, &planned->plan));
     planned->timings =
         mem_alloc_array(planned->plan->train.instruction_count, sizeof *planned->timings);
+}
+
+static void plan_net(struct planned *planned, int world, int slots)
+{
+    plan_net_hybrid(planned, world, world, slots);
 }
 
 static void planned_deinit(struct planned *planned)
@@ -226,6 +232,37 @@ START_TEST(rings_that_leave_the_host)
 }
 END_TEST
 
+/* Eight ranks, four to a host, sharded over `shard_world`: where a gather and the replicas' sum go.
+ */
+START_TEST(groups_of_ranks)
+{
+    static const struct {
+        int shard_world, gather_sends, sum_sends;
+    } cases[] = {
+        {4, 144, 48}, /* 3/4 of 192 bytes; two replicas of 48 */
+        {2, 80, 120}, /* half of 160; four replicas of 80 send 3/4 of it twice */
+    };
+    struct planned planned;
+    int shard_world = cases[_i].shard_world, replicas = 8 / shard_world;
+    plan_net_hybrid(&planned, 8, shard_world, 0);
+    struct plan_rates linked = rates();
+    linked.inside = (struct plan_link){.bandwidth = 9, .latency = 1};
+    linked.between = (struct plan_link){.bandwidth = 3, .latency = 10};
+    linked.devices_per_host = 4;
+    plan_estimate_instructions(planned.plan, &planned.plan->train, &linked, planned.timings);
+    EXPECT(seconds_of(&planned, INSTRUCTION_ALL_GATHER, NULL),
+           shard_world - 1 + cases[_i].gather_sends / 9.0);
+    EXPECT(seconds_of(&planned, INSTRUCTION_ALL_REDUCE, NULL),
+           20 * (replicas - 1) + cases[_i].sum_sends / 3.0);
+    /* hosts of three: groups straddle them */
+    linked.devices_per_host = 3;
+    plan_estimate_instructions(planned.plan, &planned.plan->train, &linked, planned.timings);
+    EXPECT(seconds_of(&planned, INSTRUCTION_ALL_GATHER, NULL),
+           10 * (shard_world - 1) + cases[_i].gather_sends / 3.0);
+    planned_deinit(&planned);
+}
+END_TEST
+
 START_TEST(a_whole_step)
 {
     struct planned planned;
@@ -256,6 +293,7 @@ int main(void)
     tcase_add_test(tests, one_computation_covers_many_collectives);
     tcase_add_test(tests, ops_take_the_longer_of_both);
     tcase_add_test(tests, rings_that_leave_the_host);
+    tcase_add_loop_test(tests, groups_of_ranks, 0, 2);
     tcase_add_test(tests, a_whole_step);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

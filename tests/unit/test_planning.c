@@ -102,6 +102,9 @@ START_TEST(advice)
         {"t4x4", "fsdp.wrap.policy=none", NULL, "(root) holds 100% of the parameters: fsdp.wrap"},
         {"h200x4096", "fsdp.wrap.policy=none", NULL, "outweighs compute"},
         {"h200x1", NULL, NULL, "!fsdp."},
+        {"h200x64", "fsdp.wrap.policy=none", NULL, "hybrid_shard with fsdp.shard_size=8"},
+        {"h200x8", "fsdp.wrap.policy=none", NULL, "!hybrid_shard"},
+        {"h200x64", "fsdp.wrap.min_num_params=100", NULL, "shard_grad_op would take"},
         {"h200x8", "fsdp.backward_prefetch=none", "fsdp.wrap.min_num_params=100",
          "fsdp.backward_prefetch=pre would take"},
     };
@@ -198,7 +201,7 @@ int main(void)
     TCase *tests = tcase_create("planning");
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, golden);
-    tcase_add_loop_test(tests, advice, 0, 7);
+    tcase_add_loop_test(tests, advice, 0, 10);
     tcase_add_test(tests, notes);
     tcase_add_loop_test(tests, what_does_not_fit, 0, 3);
     tcase_add_test(tests, report);
