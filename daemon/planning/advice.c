@@ -157,7 +157,7 @@ static void advise_faster(struct advisor *advisor, const struct outcome *now,
     if (job.strategy != STRATEGY_HYBRID_SHARD && per_host > 1 && job.world > per_host &&
         job.world % per_host == 0) {
         char *setting =
-            mem_printf("fsdp.strategy=hybrid_shard with fsdp.shard_size=%d, a host", per_host);
+            mem_printf("fsdp.strategy=hybrid_shard with fsdp.shard_size=%d (a host)", per_host);
         job.strategy = STRATEGY_HYBRID_SHARD;
         job.shard_size = per_host;
         offer_faster(advisor, &job, setting, now, message);
