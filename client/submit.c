@@ -56,6 +56,7 @@ static void print_plan(struct client *client, const Fsdpd__V1__Job *job)
     report_tree(job->plan, &text);
     buf_add_char(&text, '\n');
     report_memory(job->plan, &text);
+    report_advice(job->plan, &text);
     buf_add_char(&text, '\n');
     if (client->options.wait) {
         output_print(&text);

@@ -20,6 +20,15 @@ struct kernel {
 status_t reference_prepare(struct kernel *kernel) FSDPD_MUST_USE;
 status_t cpu_prepare(struct kernel *kernel) FSDPD_MUST_USE;
 
+/* Whether any operand is bf16. */
+bool kernel_has_bf16(const struct op_desc *desc);
+
+/* The same for an op on bf16, by the library's f32 kernel and conversions. */
+status_t mixed_prepare(enum kernel_library library, struct kernel *kernel) FSDPD_MUST_USE;
+
+/* Whether cpu_prepare takes this op on bf16 as it is. */
+bool cpu_runs_bf16(const struct op_desc *desc);
+
 /* What kernels_set_threads was last told. */
 int kernels_threads(void);
 

@@ -50,6 +50,28 @@ static status_t check_layouts(const struct op_desc *desc)
     return STATUS_OKAY;
 }
 
+static void reset(struct kernel *kernel)
+{
+    if (kernel->release != NULL) kernel->release(kernel->state);
+    kernel->release = NULL;
+    kernel->state = NULL;
+    kernel->workspace_bytes = kernel->held_bytes = 0;
+}
+
+static status_t prepare(enum kernel_library library, struct kernel *kernel)
+{
+    if (kernel_has_bf16(&kernel->desc) && kernel->desc.kind != OP_CAST) {
+        if (library == KERNELS_REFERENCE || !cpu_runs_bf16(&kernel->desc))
+            return mixed_prepare(library, kernel);
+        status_t status = cpu_prepare(kernel);
+        if (status_code(status) != STATUS_UNIMPLEMENTED) return status;
+        status_free(status);
+        reset(kernel);
+        return mixed_prepare(library, kernel);
+    }
+    return library == KERNELS_REFERENCE ? reference_prepare(kernel) : cpu_prepare(kernel);
+}
+
 status_t kernel_new(enum kernel_library library, const struct op_desc *desc, struct kernel **kernel)
 {
     TRY(op_desc_check(desc));
@@ -58,7 +80,7 @@ status_t kernel_new(enum kernel_library library, const struct op_desc *desc, str
     made->desc = *desc;
     made->threads = kernels_threads();
     use_threads(made->threads);
-    status_t status = library == KERNELS_REFERENCE ? reference_prepare(made) : cpu_prepare(made);
+    status_t status = prepare(library, made);
     if (status != NULL) {
         kernel_free(made);
         return status;

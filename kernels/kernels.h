@@ -6,6 +6,10 @@
  *   KERNELS_REFERENCE  plain loops in the order of the formula; any layout; the truth in tests
  *   KERNELS_CPU        oneDNN for convolution and matmul, our own vectorised loops for the rest
  *
+ * Ops on bf16 compute in f32 and round once, at the end. The CPU library has convolutions and
+ * matmuls on bf16 itself where the processor has them (AVX-512 BF16); the rest is done on f32
+ * copies in the workspace.
+ *
  * Threads: a kernel may be prepared and run on different threads, but runs on one thread at a time.
  * Running uses up to kernels_set_threads threads (OpenMP). Results do not depend on timing: the
  * same library, shapes and thread count give the same bits.
@@ -100,5 +104,12 @@ void kernel_add(size_t n, float *to, const float *from);
 void kernel_sum_ordered(size_t n, float *out, const float *const *parts, int part_count,
                         float scale);
 void kernel_scale(size_t n, float *values, float scale);
+
+/* bf16 is the upper half of an f32; rounding is to nearest, ties to even. */
+void kernel_bf16_to_f32(size_t n, float *out, const uint16_t *in);
+void kernel_f32_to_bf16(size_t n, uint16_t *out, const float *in);
+/* As kernel_sum_ordered, of parts in bf16; the sum is f32 throughout. */
+void kernel_sum_ordered_bf16(size_t n, float *out, const uint16_t *const *parts, int part_count,
+                             float scale);
 
 #endif

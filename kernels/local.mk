@@ -2,8 +2,10 @@
 #   libops.a libbase.a $(DNNL_LIBS) $(OPENMP_CFLAGS) -lm
 noinst_LIBRARIES += libkernels.a
 libkernels_a_SOURCES = \
+  %D%/bfloat16.h \
   %D%/kernel.h \
   %D%/kernels.c %D%/kernels.h \
+  %D%/mixed.c \
   %D%/philox.h \
   %D%/vector.c \
   %D%/reference/conv.c \
@@ -12,6 +14,7 @@ libkernels_a_SOURCES = \
   %D%/reference/loss.c \
   %D%/reference/pool.c \
   %D%/reference/reference.c %D%/reference/reference.h \
+  %D%/cpu/cast.c \
   %D%/cpu/conv.c \
   %D%/cpu/cpu.c %D%/cpu/cpu.h \
   %D%/cpu/dropout.c \
@@ -21,6 +24,7 @@ libkernels_a_SOURCES = \
   %D%/cpu/loops_avx2.c \
   %D%/cpu/loops_avx512.c \
   %D%/cpu/loops_base.c \
+  %D%/cpu/loops_bfloat16.h \
   %D%/cpu/loops_body.h \
   %D%/cpu/loops_dropout.h \
   %D%/cpu/loops_element.h \
@@ -51,6 +55,13 @@ TESTS += tests/unit/test_kernels_gradients
 tests_unit_test_kernels_gradients_SOURCES = tests/unit/test_kernels_gradients.c
 tests_unit_test_kernels_gradients_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_kernels_gradients_LDADD = $(kernel_test_libs)
+
+check_PROGRAMS += tests/unit/test_kernels_bfloat16
+TESTS += tests/unit/test_kernels_bfloat16
+tests_unit_test_kernels_bfloat16_SOURCES = tests/unit/test_kernels_bfloat16.c \
+  tests/unit/kernel_fixture.h
+tests_unit_test_kernels_bfloat16_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_kernels_bfloat16_LDADD = $(kernel_test_libs)
 
 check_PROGRAMS += tests/unit/test_kernels_loops
 TESTS += tests/unit/test_kernels_loops

@@ -98,6 +98,22 @@ void kernel_sum_ordered(size_t n, float *out, const float *const *parts, int par
     cpu_loops_get()->sum_ordered(n, out, parts, part_count, scale);
 }
 
+void kernel_bf16_to_f32(size_t n, float *out, const uint16_t *in)
+{
+    cpu_loops_get()->bf16_to_f32(n, out, in);
+}
+
+void kernel_f32_to_bf16(size_t n, uint16_t *out, const float *in)
+{
+    cpu_loops_get()->f32_to_bf16(n, out, in);
+}
+
+void kernel_sum_ordered_bf16(size_t n, float *out, const uint16_t *const *parts, int part_count,
+                             float scale)
+{
+    cpu_loops_get()->sum_ordered_bf16(n, out, parts, part_count, scale);
+}
+
 void kernel_scale(size_t n, float *values, float scale)
 {
     cpu_loops_get()->scale(n, values, scale);

@@ -135,6 +135,12 @@ static const struct op_info infos[OP_KIND_COUNT] = {
                           .output_count = 1,
                           .input_names = {"input", "target"},
                           .output_names = {"count"}},
+    [OP_CAST] = {.name = "cast",
+                 .input_count = 1,
+                 .output_count = 1,
+                 .channels_last = true,
+                 .input_names = {"input"},
+                 .output_names = {"output"}},
 };
 
 const struct op_info *op_info_get(enum op_kind kind)
@@ -174,6 +180,23 @@ static enum dtype output_dtype(enum op_kind kind, int index)
     return kind == OP_MAX_POOL2D && index == 1 ? DTYPE_U8 : DTYPE_F32;
 }
 
+static bool is_weights_gradient(enum op_kind kind)
+{
+    return kind == OP_CONV2D_BACKWARD_WEIGHTS || kind == OP_LINEAR_BACKWARD_WEIGHTS;
+}
+
+/* What an operand must be that is f32 where nothing is bf16. */
+static enum dtype real_dtype(const struct op_desc *desc, bool output,
+                             const struct tensor_type *found)
+{
+    bool known = desc->input_present[0] && desc->inputs[0].dtype == DTYPE_BF16;
+    if (desc->kind == OP_CAST)
+        return found->dtype == DTYPE_BF16 && (!output || !known) ? DTYPE_BF16 : DTYPE_F32;
+    if (!known || desc->kind > OP_ADD || (output && is_weights_gradient(desc->kind)))
+        return DTYPE_F32;
+    return DTYPE_BF16;
+}
+
 static status_t check_type(const struct op_info *info, const char *operand,
                            const struct tensor_type *type, enum dtype expected)
 {
@@ -187,7 +210,7 @@ static status_t check_type(const struct op_info *info, const char *operand,
                           "2^40 elements",
                           info->name, operand, tensor_format_shape(type, shape));
     if (type->dtype != expected) {
-        bool known = (unsigned)type->dtype <= DTYPE_U8;
+        bool known = (unsigned)type->dtype <= DTYPE_BF16;
         return status_new(STATUS_INVALID_ARGUMENT, "%s: %s %s is of type %s, expected %s",
                           info->name, operand, tensor_format_shape(type, shape),
                           known ? dtype_name(type->dtype) : "unknown", dtype_name(expected));
@@ -212,8 +235,10 @@ static status_t check_operands(const struct op_desc *desc, const struct op_info 
     for (int i = 0; i < info->input_count; i++) {
         const char *operand = info->input_names[i];
         TRY(check_presence(info, operand, desc->input_present[i], info->optional_inputs >> i & 1));
-        if (desc->input_present[i])
-            TRY(check_type(info, operand, &desc->inputs[i], input_dtype(desc->kind, i)));
+        if (!desc->input_present[i]) continue;
+        enum dtype dtype = input_dtype(desc->kind, i);
+        if (dtype == DTYPE_F32) dtype = real_dtype(desc, false, &desc->inputs[i]);
+        TRY(check_type(info, operand, &desc->inputs[i], dtype));
     }
     for (int i = 0; i < info->output_count; i++) {
         const char *operand = info->output_names[i];
@@ -221,6 +246,7 @@ static status_t check_operands(const struct op_desc *desc, const struct op_info 
                            info->optional_outputs >> i & 1));
         if (!desc->output_present[i]) continue;
         enum dtype dtype = output_dtype(desc->kind, i);
+        if (dtype == DTYPE_F32) dtype = real_dtype(desc, true, &desc->outputs[i]);
         TRY(check_type(info, operand, &desc->outputs[i], dtype));
         if (desc->accumulate[i] && dtype != DTYPE_F32)
             return status_new(STATUS_INVALID_ARGUMENT, "%s: %s cannot be accumulated", info->name,
@@ -503,6 +529,7 @@ status_t op_desc_check(const struct op_desc *desc)
     case OP_DROPOUT_BACKWARD: TRY(check_dropout(desc, info)); return check_same_shapes(desc, info);
     case OP_RELU:
     case OP_RELU_BACKWARD:
+    case OP_CAST:
     case OP_ADD: return check_same_shapes(desc, info);
     case OP_RESHAPE: return check_reshape(desc, info);
     case OP_LOG_SOFTMAX:

@@ -35,6 +35,13 @@
  *   COUNT_CORRECT            y (n, c), target          correct (1)      rows whose first maximum is
  *                                                      the target (NaN is the largest)
  *
+ *   CAST                     x                         y                f32 to bf16 or back; to
+ *                                                                       nearest, ties to even
+ *
+ * Operands are f32, but for targets and indices. The ops from CONV2D to ADD also take bf16: then
+ * input 0 is bf16 and all other operands are too, except the gradients of weights and biases, which
+ * are f32 always. They compute in f32 and round once, at the end.
+ *
  * A target below 0 is a row to ignore: no loss, no gradient, never correct (short last batches are
  * filled up with such rows); the MEAN over no rows is 0. A target >= c is refused by whoever reads
  * the data, not by kernels.
@@ -75,6 +82,7 @@ enum op_kind {
     OP_CROSS_ENTROPY,
     OP_CROSS_ENTROPY_BACKWARD,
     OP_COUNT_CORRECT,
+    OP_CAST,
     OP_KIND_COUNT
 };
 

@@ -23,12 +23,12 @@ int64_t tensor_element_count(const struct tensor_type *type)
 
 size_t dtype_size(enum dtype dtype)
 {
-    return dtype == DTYPE_U8 ? 1 : 4;
+    return dtype == DTYPE_U8 ? 1 : dtype == DTYPE_BF16 ? 2 : 4;
 }
 
 const char *dtype_name(enum dtype dtype)
 {
-    static const char *const names[] = {"f32", "i32", "u8"};
+    static const char *const names[] = {"f32", "i32", "u8", "bf16"};
     return names[dtype];
 }
 

@@ -13,6 +13,7 @@ enum dtype {
     DTYPE_F32 = 0,
     DTYPE_I32 = 1, /* class labels, token ids */
     DTYPE_U8 = 2,  /* pooling indices */
+    DTYPE_BF16 = 3,
 };
 
 enum layout {

@@ -92,6 +92,13 @@ const struct spec_key spec_keys[] = {
     {"fsdp.gathered_limit", SPEC_INTEGER, DEFAULT("2"), RANGE(0, 1e6), UNIT("units")},
     {"fsdp.activation_checkpointing", SPEC_GLOBS, DEFAULT("")},
 
+    {"fsdp.cpu_offload", SPEC_BOOLEAN, DEFAULT("false")},
+
+    {"precision.param_dtype", SPEC_CHOICE, DEFAULT("f32"), CHOICES("f32", "bf16"),
+     .late = true},
+    {"precision.reduce_dtype", SPEC_CHOICE, DEFAULT("f32"), CHOICES("f32", "bf16"),
+     .late = true},
+
     {"workers", SPEC_INTEGER, DEFAULT("1"), RANGE(1, SPEC_WORKERS_MAX), UNIT("workers")},
     {"device", SPEC_CHOICE, DEFAULT(""), CHOICES("cpu", "cuda")},
     {"save_model", SPEC_BOOLEAN, DEFAULT("true")},

@@ -326,6 +326,7 @@ static bool applies_otherwise(const struct spec_key *key, const Fsdpd__V1__JobSp
 static status_t check_key(const struct spec_key *key, const Fsdpd__V1__JobSpec *spec)
 {
     struct spec_field field = spec_field_find(spec, key, false);
+    if (field.member == NULL && key->late) return NULL;
     if (field.member == NULL) return status_new(STATUS_INVALID_ARGUMENT, "is missing");
     if (spec_key_applies(key, spec)) return check_field(key, spec, field);
     if (applies_otherwise(key, spec) || is_unset(field)) return NULL;

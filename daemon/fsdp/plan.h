@@ -174,6 +174,9 @@ struct plan_options {
                            stay gathered until backward; 0: 2, the default */
     enum optimizer_kind optimizer;
     int optimizer_slots; /* f32 buffers per shard: Adadelta and Adam 2, SGD 0 or 1 */
+    /* What is gathered (ops read it as it is): DTYPE_F32 or DTYPE_BF16; and what parts of gradients
+     * are rounded to on the wire. Shards, gradients and their sums are f32 always. */
+    enum dtype gathered_dtype, reduce_dtype;
     uint64_t collective_workspace_bytes; /* the communicator's scratch for a reduction */
 };
 

@@ -42,6 +42,10 @@ static status_t check_options(const struct plan_options *options, const struct u
         free(what);
         TRY(status);
     }
+    if ((options->gathered_dtype != DTYPE_F32 && options->gathered_dtype != DTYPE_BF16) ||
+        (options->reduce_dtype != DTYPE_F32 && options->reduce_dtype != DTYPE_BF16))
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "parameters are gathered, and gradients reduced, as f32 or bf16");
     if (options->gathered_limit < 0)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "the limit of gathered units is %d; expected at least 1",
@@ -59,8 +63,26 @@ bool plan_is_sharded(const struct plan *plan)
     return false;
 }
 
-static status_t check_graph(const struct model *model, const struct graph *graph)
+/* Ops are prepared for one type of each parameter; it must be the one in which it will lie. */
+static status_t check_dtype(const struct plan *plan, const struct graph *graph, int v)
 {
+    const struct graph_value *value = &graph->values[v];
+    if (!plan_is_parameter(value)) return STATUS_OKAY;
+    int unit = plan_unit_of_value(plan, graph, v);
+    enum dtype lies = DTYPE_F32;
+    if (value->kind == VALUE_PARAMETER && plan_gathers(plan, unit))
+        lies = plan->options.gathered_dtype;
+    if (value->type.dtype == lies) return STATUS_OKAY;
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "ops are prepared for %s as %s, but unit %s has it as %s; with bf16 a change "
+                      "of policy cannot change whether a parameter is sharded",
+                      value->name, dtype_name(value->type.dtype), plan->units->units[unit].name,
+                      dtype_name(lies));
+}
+
+static status_t check_graph(const struct plan *plan, const struct graph *graph)
+{
+    const struct model *model = plan->model;
     for (int v = 0; v < graph->value_count; v++) {
         const struct graph_value *value = &graph->values[v];
         if (tensor_element_count(&value->type) < 0)
@@ -70,6 +92,7 @@ static status_t check_graph(const struct model *model, const struct graph *graph
             (value->parameter < 0 || value->parameter >= model->parameter_count))
             return status_new(STATUS_INTERNAL, "the graph's value '%s' is of parameter %d of %d",
                               value->name, value->parameter, model->parameter_count);
+        TRY(check_dtype(plan, graph, v));
     }
     if (graph->input < 0 || graph->target < 0 || graph->loss < 0)
         return status_new(STATUS_INTERNAL, "the graph lacks an input, a target or a loss");
@@ -145,19 +168,23 @@ status_t plan_build(const struct model *model, const struct unit_set *units,
                     const struct plan_options *options, struct plan **plan)
 {
     TRY(check_options(options, units));
-    TRY(check_graph(model, train_graph));
-    if (evaluate_graph != NULL) TRY(check_graph(model, evaluate_graph));
     struct plan *built = mem_alloc(sizeof *built);
     built->options = *options;
     if (built->options.gathered_limit == 0) built->options.gathered_limit = PLAN_GATHERED_LIMIT;
     if (built->options.bucket_bytes == 0) built->options.bucket_bytes = PLAN_BUCKET_BYTES;
     built->model = model;
     built->units = units;
+    status_t status = check_graph(built, train_graph);
+    if (status == STATUS_OKAY && evaluate_graph != NULL)
+        status = check_graph(built, evaluate_graph);
+    if (status != STATUS_OKAY) {
+        plan_free(built);
+        return status;
+    }
     struct building building = {.plan = built};
     building.state = plan_state_buffers(built, train_graph, evaluate_graph, &building.state_count,
                                         &built->state_bytes);
-    status_t status =
-        build_program(&building, train_graph, train_lowering, true, false, &built->train);
+    status = build_program(&building, train_graph, train_lowering, true, false, &built->train);
     if (status == STATUS_OKAY && evaluate_graph != NULL)
         status = build_evaluate(&building, evaluate_graph, evaluate_lowering);
     free(building.state);

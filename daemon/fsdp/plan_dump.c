@@ -92,6 +92,10 @@ static void dump_header(struct buf *out, const struct plan *plan)
     if (plan_is_sharded(plan) && options->forward_prefetch) buf_add_text(out, ", forward prefetch");
     if (plan_is_sharded(plan) && options->gathered_limit < INT_MAX)
         buf_printf(out, ", at most %d units gathered", options->gathered_limit);
+    if (options->gathered_dtype == DTYPE_BF16 && plan_is_sharded(plan))
+        buf_add_text(out, ", gathers bf16");
+    if (options->reduce_dtype == DTYPE_BF16 && plan_reduces(plan))
+        buf_add_text(out, ", reduces bf16");
     buf_printf(out, "\noptimizer %s with %d value%s per parameter\nhash %016llx\n",
                plan_optimizer_name(options->optimizer), options->optimizer_slots,
                options->optimizer_slots == 1 ? "" : "s", (unsigned long long)plan->hash);

@@ -108,6 +108,8 @@ uint64_t plan_compute_hash(const struct plan *plan)
     hash_u64(&hash, options->backward_prefetch);
     hash_u64(&hash, options->forward_prefetch);
     hash_u64(&hash, (uint64_t)options->gathered_limit);
+    hash_u64(&hash, options->gathered_dtype);
+    hash_u64(&hash, options->reduce_dtype);
     hash_u64(&hash, options->optimizer);
     hash_u64(&hash, (uint64_t)options->optimizer_slots);
     const struct model *model = plan->model;
@@ -136,13 +138,13 @@ uint64_t plan_compute_hash(const struct plan *plan)
 }
 
 /* An all_reduce in which each rank sums one slice of ceil(elements / world), the last ones shorter,
- * and sends it to all the others. */
-static uint64_t all_reduce_bytes(uint64_t elements, uint64_t world, uint64_t rank)
+ * and sends it, in f32, to all the others; `size` is of an element of what is summed. */
+static uint64_t all_reduce_bytes(uint64_t elements, uint64_t size, uint64_t world, uint64_t rank)
 {
     uint64_t slice = (elements + world - 1) / world;
     uint64_t start = slice * rank < elements ? slice * rank : elements;
     uint64_t mine = elements - start < slice ? elements - start : slice;
-    return (elements - mine + mine * (world - 1)) * sizeof(float);
+    return (elements - mine) * size + mine * (world - 1) * sizeof(float);
 }
 
 uint64_t plan_communicated(const struct plan *plan, const struct plan_instruction *instruction)
@@ -151,11 +153,13 @@ uint64_t plan_communicated(const struct plan *plan, const struct plan_instructio
     uint64_t rank = (uint64_t)plan->options.rank, elements = (uint64_t)instruction->count;
     if (instruction->group == GROUP_SHARD) rank %= world;
     if (instruction->group == GROUP_REPLICA) rank /= (uint64_t)plan->options.world / world;
+    uint64_t size = dtype_size(plan->options.reduce_dtype);
     switch (instruction->kind) {
     case INSTRUCTION_ALL_GATHER:
-    case INSTRUCTION_REDUCE_SCATTER: return elements * sizeof(float) * (world - 1);
-    case INSTRUCTION_ALL_REDUCE:
-    case INSTRUCTION_REDUCE_STATS: return all_reduce_bytes(elements, world, rank);
+        return elements * plan_parameter_size(plan, instruction->unit) * (world - 1);
+    case INSTRUCTION_REDUCE_SCATTER: return elements * size * (world - 1);
+    case INSTRUCTION_ALL_REDUCE: return all_reduce_bytes(elements, size, world, rank);
+    case INSTRUCTION_REDUCE_STATS: return all_reduce_bytes(elements, sizeof(float), world, rank);
     default: return 0;
     }
 }

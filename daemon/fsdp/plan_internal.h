@@ -71,6 +71,12 @@ static inline int64_t plan_kept_elements(const struct plan *plan, int unit)
     return plan->units->units[unit].flat.shard;
 }
 
+/* Bytes of an element of what ops read as the unit's parameters. */
+static inline uint64_t plan_parameter_size(const struct plan *plan, int unit)
+{
+    return plan_gathers(plan, unit) ? dtype_size(plan->options.gathered_dtype) : sizeof(float);
+}
+
 /* --- plan_order.c --- */
 
 /*

@@ -139,7 +139,9 @@ static void map_instructions(struct mapper *mapper)
             break;
         case INSTRUCTION_ALL_GATHER:
             if (mapper->gathered[u] < 0)
-                mapper->gathered[u] = add_buffer(mapper, BUFFER_GATHERED, u, -1, whole);
+                mapper->gathered[u] = add_buffer(mapper, BUFFER_GATHERED, u, -1,
+                                                 (uint64_t)plan->units->units[u].flat.padded *
+                                                     plan_parameter_size(plan, u));
             instruction->source = mapper->shard[u];
             instruction->target = mapper->gathered[u];
             break;
@@ -198,7 +200,9 @@ static void map_parameters(struct mapper *mapper)
         int u = plan_unit_of_value(plan, graph, v);
         int owner = flat_parameter_owner(plan->model, value->parameter);
         int64_t offset = flat_parameter_offset(&plan->units->units[u].flat, owner);
-        program->offset_of_value[v] = (uint64_t)offset * sizeof(float);
+        program->offset_of_value[v] =
+            (uint64_t)offset *
+            (value->kind == VALUE_PARAMETER ? plan_parameter_size(plan, u) : sizeof(float));
         if (value->kind == VALUE_PARAMETER_GRADIENT)
             program->buffer_of_value[v] = mapper->gradient[u];
         else

@@ -167,9 +167,12 @@ static uint64_t expected_traffic(const struct validator *v,
         world = instruction->group == GROUP_SHARD ? each : world / each;
     }
     uint64_t part = (elements + world - 1) / world, sent = 0;
+    uint64_t reduced = v->plan->options.reduce_dtype == DTYPE_BF16 ? 2 : 4;
+    if (instruction->kind == INSTRUCTION_REDUCE_STATS) reduced = 4;
     switch (instruction->kind) {
     case INSTRUCTION_ALL_GATHER:
-    case INSTRUCTION_REDUCE_SCATTER: return 4 * elements * (world - 1);
+        return (v->plan->options.gathered_dtype == DTYPE_BF16 ? 2 : 4) * elements * (world - 1);
+    case INSTRUCTION_REDUCE_SCATTER: return reduced * elements * (world - 1);
     case INSTRUCTION_ALL_REDUCE:
     case INSTRUCTION_REDUCE_STATS:
         /* Each other rank gets its own part to sum, and the sum of ours. */
@@ -178,7 +181,7 @@ static uint64_t expected_traffic(const struct validator *v,
             for (int k = 0; k < 2; k++) {
                 uint64_t start = part * (k == 0 ? other : rank);
                 uint64_t left = start < elements ? elements - start : 0;
-                sent += 4 * (left < part ? left : part);
+                sent += (k == 0 ? reduced : 4) * (left < part ? left : part);
             }
         }
         return sent;

@@ -77,7 +77,8 @@ static uint64_t bytes_of_class(const struct validator *v, enum buffer_class clas
 {
     const struct flat_parameter *flat = &v->plan->units->units[unit].flat;
     bool whole = class == BUFFER_GATHERED || class == BUFFER_GRADIENT;
-    return (uint64_t)(whole ? flat->padded : flat->shard) * 4;
+    bool low = class == BUFFER_GATHERED && v->plan->options.gathered_dtype == DTYPE_BF16;
+    return (uint64_t)(whole ? flat->padded : flat->shard) * (low ? 2 : 4);
 }
 
 /* That `buffer` is the unit's buffer of this class, large enough. */
@@ -163,8 +164,12 @@ static status_t check_value(const struct validator *v, int i, int value)
         while (at < flat->parameter_count && flat->parameters[at] != owner) at++;
         if (at == flat->parameter_count)
             return validate_fail(v, i, "uses %s, which its unit does not hold", it->name);
-        place = (uint64_t)flat->offsets[at] * 4;
         bool gathers = validate_gathers(v, unit), whole = validate_replicates(v, unit);
+        bool low =
+            it->kind == VALUE_PARAMETER && gathers && v->plan->options.gathered_dtype == DTYPE_BF16;
+        if (it->type.dtype != (low ? DTYPE_BF16 : DTYPE_F32))
+            return validate_fail(v, i, "touches %s, which lies there as another type", it->name);
+        place = (uint64_t)flat->offsets[at] * (low ? 2 : 4);
         if (it->kind == VALUE_PARAMETER) expected = gathers ? BUFFER_GATHERED : BUFFER_SHARD;
         else expected = gathers || whole ? BUFFER_GRADIENT : BUFFER_GRADIENT_SHARD;
         break;

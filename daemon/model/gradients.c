@@ -66,16 +66,25 @@ static void contribute(struct backward *backward, int value, int gradient)
     backward->gradient[value] = add_gradient_value(backward, value, 0);
 }
 
+/* The parameter's own value behind the one that an op read: it may have been cast for it. */
+static int parameter_behind(const struct graph *graph, int value)
+{
+    int producer = graph->values[value].producer;
+    return graph->values[value].kind == VALUE_PARAMETER ? value : graph->ops[producer].inputs[0];
+}
+
 /* The gradient of the parameter `value` as output `slot` of the last op. */
 static void add_parameter_gradient(struct backward *backward, int value, int slot)
 {
     struct graph *graph = backward->builder->graph;
+    value = parameter_behind(graph, value);
     int parameter = graph->values[value].parameter;
     int *gradient = &backward->parameter_gradient[parameter];
     if (*gradient >= 0) {
         graph->ops[graph->op_count - 1].accumulate[slot] = true;
     } else {
         struct tensor_type type = graph->values[value].type;
+        type.dtype = DTYPE_F32;
         *gradient = builder_add_value(backward->builder, VALUE_PARAMETER_GRADIENT, &type,
                                       mem_printf("d(%s)", graph->values[value].name));
         graph = backward->builder->graph;
@@ -120,7 +129,10 @@ static void layer_gradient(struct backward *backward, const forward_op *op, enum
         made->inputs[1] = dy;
         /* The op always makes the weight's gradient; a frozen weight's goes nowhere. */
         if (is_needed(backward, weight)) add_parameter_gradient(backward, weight, 0);
-        else add_gradient_value(backward, weight, 0);
+        else {
+            int unused = add_gradient_value(backward, weight, 0);
+            backward->builder->graph->values[unused].type.dtype = DTYPE_F32;
+        }
         if (is_needed(backward, bias)) add_parameter_gradient(backward, bias, 1);
     }
     if (is_needed(backward, x)) {
@@ -185,6 +197,12 @@ static void reshape_gradient(struct backward *backward, const forward_op *op, in
     contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
 }
 
+static void cast_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    add_unary(backward, OP_CAST, op, "backward", dy);
+    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
+}
+
 static void add_gradient(struct backward *backward, const forward_op *op, int dy)
 {
     for (int i = 0; i < 2; i++)
@@ -219,6 +237,7 @@ static void (*const rules[OP_KIND_COUNT])(struct backward *, const forward_op *,
     [OP_DROPOUT] = dropout_gradient,   [OP_RESHAPE] = reshape_gradient,
     [OP_ADD] = add_gradient,           [OP_LOG_SOFTMAX] = log_softmax_gradient,
     [OP_NLL_LOSS] = nll_loss_gradient, [OP_CROSS_ENTROPY] = cross_entropy_gradient,
+    [OP_CAST] = cast_gradient,
 };
 
 /* From the first op on: a value is needed if anything trainable goes into it. */

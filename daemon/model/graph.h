@@ -21,7 +21,7 @@ enum value_kind {
     VALUE_INPUT,              /* the batch: (batch, ...sample) f32 */
     VALUE_TARGET,             /* (batch) i32 */
     VALUE_PARAMETER,          /* one per distinct parameter that is used */
-    VALUE_PARAMETER_GRADIENT, /* shape of its parameter */
+    VALUE_PARAMETER_GRADIENT, /* shape of its parameter; f32 always */
     VALUE_ACTIVATION,         /* made by the forward pass */
     VALUE_GRADIENT,           /* made by the backward pass */
     VALUE_LOSS,               /* (1) f32 */
@@ -68,6 +68,11 @@ struct graph_options {
      * the backward pass instead of being kept; a module inside a selected one is part of it. */
     const char *const *checkpoint;
     int checkpoint_count;
+    /* DTYPE_BF16: convolutions, matmuls and all between them compute in bf16, the loss and
+     * log_softmax in f32 (0 is DTYPE_F32: all in f32). Then parameter_dtypes says by parameter in
+     * which type ops find it; what lies in f32 (all, if NULL) is cast first. */
+    enum dtype compute_dtype;
+    const enum dtype *parameter_dtypes;
 };
 
 /* INVALID_ARGUMENT names the module, the line of the model file and both shapes, or the pattern

@@ -260,6 +260,7 @@ static status_t build_forward(struct forward *forward)
     if (forward->options->count_correct) add_count(forward);
     graph_compact(graph, dead);
     free(dead);
+    graph_lower_precision(&forward->builder, forward->options);
     graph->forward_op_count = graph->op_count;
     return NULL;
 }

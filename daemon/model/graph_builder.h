@@ -1,7 +1,8 @@
 /*
  * Parts of graph_build, in the order in which it uses them: graph_build.c appends the forward ops,
- * fuse.c merges neighbours, graph_compact drops what nothing needs, gradients.c appends the
- * backward ops, checkpointing.c repeats forward ops among them. Private to libmodel.
+ * fuse.c merges neighbours, graph_compact drops what nothing needs, precision.c lowers the
+ * precision, gradients.c appends the backward ops, checkpointing.c repeats forward ops among them.
+ * Private to libmodel.
  */
 #ifndef FSDPD_MODEL_GRAPH_BUILDER_H
 #define FSDPD_MODEL_GRAPH_BUILDER_H
@@ -31,6 +32,9 @@ void graph_fuse(struct graph *graph, bool *dead);
 /* Drops dead ops, ops that neither the loss nor the count needs, and values that are left without a
  * use; renumbers: input, target, parameters in order, then the rest in order of production. */
 void graph_compact(struct graph *graph, const bool *dead);
+
+/* With compute_dtype bf16: the forward ops compute in it, but for the loss. */
+void graph_lower_precision(struct graph_builder *builder, const struct graph_options *options);
 
 /* INVALID_ARGUMENT if no trainable parameter reaches the loss. */
 status_t graph_add_gradients(struct graph_builder *builder) FSDPD_MUST_USE;

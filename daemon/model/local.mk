@@ -15,6 +15,7 @@ libmodel_a_SOURCES = \
   %D%/layout.c \
   %D%/model.c %D%/model.h \
   %D%/model_file.c %D%/reader.h \
+  %D%/precision.c \
   %D%/program.h \
   %D%/sharing.c \
   %D%/tokens.c %D%/tokens.h \

@@ -17,6 +17,17 @@ static void add_notes(Fsdpd__V1__Plan *message, const struct train_job *job,
                               profile->name);
     if (job->data_dir == NULL)
         plan_message_add_note(message, "the number of steps is not known without the data");
+    if (job->cpu_offload)
+        plan_message_add_note(message,
+                              "fsdp.cpu_offload has no effect on a CPU: parameters, gradients and "
+                              "optimizer state are in host memory anyway");
+    if (job->param_dtype == DTYPE_BF16)
+        plan_message_add_note(message,
+                              "computes in bf16; shards, gradients, optimizer state and the loss "
+                              "are f32");
+    if (job->reduce_dtype == DTYPE_BF16 && job->world > 1)
+        plan_message_add_note(message,
+                              "gradients are rounded to bf16 on their way and added in f32");
 }
 
 static status_t does_not_fit(struct advisor *advisor, status_t status)
@@ -59,6 +70,11 @@ static status_t make(struct advisor *advisor, const struct planning_options *opt
 status_t planning_make(const struct train_job *job, const struct planning_options *options,
                        Fsdpd__V1__Plan **plan)
 {
+    if (job->cpu_offload && !options->profile->here)
+        return status_new(STATUS_UNIMPLEMENTED,
+                          "fsdp.cpu_offload: only CPU workers can have it so far, where it has no "
+                          "effect; the profile is %s",
+                          options->profile->name);
     struct device *device = NULL;
     int threads = options->threads > 0 ? options->threads : 1;
     TRY(device_open(options->profile->here ? "cpu" : "null", threads, &device));

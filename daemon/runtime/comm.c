@@ -113,10 +113,59 @@ void comm_abort(struct comm *comm, const char *why)
     comm->table->quit(comm, why);
 }
 
+/* Rounds `count` floats to bf16 in the lower half of their own memory. */
+static void pack(float *values, size_t count)
+{
+    enum { CHUNK = 2048 };
+    uint16_t rounded[CHUNK];
+    for (size_t start = 0; start < count; start += CHUNK) {
+        size_t n = count - start < CHUNK ? count - start : CHUNK;
+        kernel_f32_to_bf16(n, rounded, values + start);
+        memcpy((char *)values + start * sizeof *rounded, rounded, n * sizeof *rounded);
+    }
+}
+
+/* The way back, from the end. */
+static void unpack(float *values, size_t count, float scale)
+{
+    for (size_t i = count; i-- > 0;) {
+        uint16_t rounded;
+        float value;
+        memcpy(&rounded, (char *)values + i * sizeof rounded, sizeof rounded);
+        kernel_bf16_to_f32(1, &value, &rounded);
+        values[i] = value * scale;
+    }
+}
+
+/* Of one rank only: no peers, no waiting. */
+static void run_alone_bf16(const struct comm_call *call)
+{
+    if (call->kind == COMM_ALL_GATHER) return;
+    unpack((float *)call->in, call->count, call->scale);
+    if (call->in != call->out) memcpy(call->out, call->in, call->count * sizeof(float));
+}
+
+/* What the table is to see of a collective on bf16. */
+static void round_input(const struct comm *comm, struct comm_call *call)
+{
+    if (call->kind == COMM_ALL_GATHER) {
+        uint16_t *own = (uint16_t *)call->out + call->count * (size_t)comm->rank;
+        kernel_f32_to_bf16(call->count, own, call->in);
+        call->in = (const float *)(const void *)own;
+    } else {
+        size_t parts = call->kind == COMM_REDUCE_SCATTER ? (size_t)comm->world : 1;
+        pack((float *)call->in, call->count * parts);
+    }
+}
+
 /* Of one rank only: no peers, no waiting. */
 static void run_alone(const struct comm_call *call)
 {
     size_t bytes = call->count * sizeof(float);
+    if (call->dtype == DTYPE_BF16) {
+        run_alone_bf16(call);
+        return;
+    }
     switch (call->kind) {
     case COMM_ALL_GATHER:
     case COMM_GATHER:
@@ -134,12 +183,15 @@ static void run_alone(const struct comm_call *call)
     }
 }
 
-static status_t run_checked(struct comm *comm, const struct comm_call *call)
+static status_t run_checked(struct comm *comm, const struct comm_call *queued)
 {
+    struct comm_call rounded, *call = &rounded;
+    rounded = *queued;
     pthread_mutex_lock(&comm->lock);
     status_t status = status_copy(comm->failure);
     pthread_mutex_unlock(&comm->lock);
     if (status == NULL && call->count == 0 && call->kind != COMM_BARRIER) return STATUS_OKAY;
+    if (status == NULL && call->dtype == DTYPE_BF16) round_input(comm, call);
     if (status == NULL && comm->world == 1) {
         run_alone(call);
         return STATUS_OKAY;
@@ -223,6 +275,48 @@ status_t comm_all_reduce(struct comm *comm, struct lane_queue *lane, float *data
 {
     return enqueue(comm, lane,
                    (struct comm_call){.kind = COMM_ALL_REDUCE,
+                                      .in = data,
+                                      .out = data,
+                                      .count = elements,
+                                      .scale = scale,
+                                      .workspace = workspace});
+}
+
+status_t comm_all_gather_bf16(struct comm *comm, struct lane_queue *lane, const float *in,
+                              uint16_t *out, size_t elements)
+{
+    return enqueue(comm, lane,
+                   (struct comm_call){.kind = COMM_ALL_GATHER,
+                                      .dtype = DTYPE_BF16,
+                                      .in = in,
+                                      .out = (float *)(void *)out,
+                                      .count = elements});
+}
+
+status_t comm_reduce_scatter_bf16(struct comm *comm, struct lane_queue *lane, float *in, float *out,
+                                  size_t elements, float scale, void *workspace)
+{
+    return enqueue(comm, lane,
+                   (struct comm_call){.kind = COMM_REDUCE_SCATTER,
+                                      .dtype = DTYPE_BF16,
+                                      .in = in,
+                                      .out = out,
+                                      .count = elements,
+                                      .scale = scale,
+                                      .workspace = workspace});
+}
+
+status_t comm_all_reduce_bf16(struct comm *comm, struct lane_queue *lane, float *data,
+                              size_t elements, float scale, void *workspace)
+{
+    if (elements % 2 != 0)
+        return status_new(STATUS_INTERNAL,
+                          "an all_reduce of %zu elements as bf16; expected an "
+                          "even number",
+                          elements);
+    return enqueue(comm, lane,
+                   (struct comm_call){.kind = COMM_ALL_REDUCE,
+                                      .dtype = DTYPE_BF16,
                                       .in = data,
                                       .out = data,
                                       .count = elements,

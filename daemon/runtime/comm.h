@@ -51,6 +51,18 @@ status_t comm_reduce_scatter(struct comm *comm, struct lane_queue *lane, const f
 /* In place, any count. */
 status_t comm_all_reduce(struct comm *comm, struct lane_queue *lane, float *data, size_t elements,
                          float scale, void *workspace) FSDPD_MUST_USE;
+/*
+ * The same with bf16 on the wire. A gather rounds its own part into its place in `out` first. In a
+ * reduction every rank's parts are rounded, its own too, and added in f32, in rank order; sums stay
+ * f32, also those that an all_reduce hands around. `in`, unless it is the result, is spoiled, and
+ * `out` of a reduce_scatter may not lie inside it; an all_reduce's count must be even.
+ */
+status_t comm_all_gather_bf16(struct comm *comm, struct lane_queue *lane, const float *in,
+                              uint16_t *out, size_t elements) FSDPD_MUST_USE;
+status_t comm_reduce_scatter_bf16(struct comm *comm, struct lane_queue *lane, float *in, float *out,
+                                  size_t elements, float scale, void *workspace) FSDPD_MUST_USE;
+status_t comm_all_reduce_bf16(struct comm *comm, struct lane_queue *lane, float *data,
+                              size_t elements, float scale, void *workspace) FSDPD_MUST_USE;
 status_t comm_broadcast(struct comm *comm, struct lane_queue *lane, void *data, size_t bytes,
                         int root) FSDPD_MUST_USE;
 /* out (root only; NULL elsewhere): world * elements. */

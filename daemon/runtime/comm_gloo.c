@@ -33,9 +33,10 @@ struct gloo_comm {
     struct gloo_link *link;
     size_t chunk;            /* elements */
     struct gloo_peer *peers; /* (world); open only during a collective */
-    const float **parts;     /* (world): scratch for kernel_sum_ordered */
-    char token;              /* what a barrier sends */
-    char *tokens;            /* (world): what it receives */
+    const float **parts;     /* (world): scratch for kernel_sum_ordered, and of bf16 */
+    const uint16_t **low_parts;
+    char token;   /* what a barrier sends */
+    char *tokens; /* (world): what it receives */
 };
 
 static struct gloo_comm *gloo_comm(struct comm *comm)
@@ -94,12 +95,12 @@ static char *scratch_of(const struct gloo_comm *comm, const struct comm_call *ca
 static status_t gloo_all_gather(struct gloo_comm *comm, const struct comm_call *call,
                                 int64_t deadline_ns)
 {
-    size_t bytes = call->count * sizeof(float);
+    size_t bytes = call->count * dtype_size(call->dtype);
     int world = comm->base.world, rank = comm->base.rank;
     for (int i = 1; i < world; i++) {
         int p = nth_peer(comm, i);
         struct gloo_peer *peer = &comm->peers[p];
-        TRY(gloo_buffer_new(comm->link, p, call->out + call->count * (size_t)p, bytes,
+        TRY(gloo_buffer_new(comm->link, p, (char *)call->out + bytes * (size_t)p, bytes,
                             &peer->result));
         TRY(gloo_receive(peer->result, tag_of(call, 0, 0), 0, bytes));
     }
@@ -109,8 +110,8 @@ static status_t gloo_all_gather(struct gloo_comm *comm, const struct comm_call *
         TRY(gloo_buffer_new(comm->link, p, (void *)call->in, bytes, &peer->data));
         TRY(send_to(comm, peer->data, tag_of(call, 0, 0), 0, bytes));
     }
-    float *own = call->out + call->count * (size_t)rank;
-    if (own != call->in) memcpy(own, call->in, bytes);
+    char *own = (char *)call->out + bytes * (size_t)rank;
+    if (own != (const char *)call->in) memcpy(own, call->in, bytes);
     for (int i = 1; i < world; i++)
         TRY(gloo_wait_received(comm->peers[nth_peer(comm, i)].result, deadline_ns));
     for (int i = 1; i < world; i++)
@@ -125,21 +126,22 @@ static status_t gloo_all_gather(struct gloo_comm *comm, const struct comm_call *
  */
 struct reduction {
     const struct comm_call *call;
-    bool share;
-    size_t each; /* elements of a whole slice */
-    size_t mine; /* of this rank's slice */
-    float *out;  /* where this rank's sum goes */
+    bool share, slices; /* slices: of one buffer (an all_reduce), the last ones shorter */
+    size_t size;        /* of a part's element */
+    size_t each;        /* elements of a whole slice */
+    size_t mine;        /* of this rank's slice */
+    float *out;         /* where this rank's sum goes */
     int64_t deadline_ns;
 };
 
 static size_t slice_start(const struct reduction *r, int rank)
 {
-    return r->share ? least(r->each * (size_t)rank, r->call->count) : r->each * (size_t)rank;
+    return r->slices ? least(r->each * (size_t)rank, r->call->count) : r->each * (size_t)rank;
 }
 
 static size_t slice_count(const struct reduction *r, int rank)
 {
-    return r->share ? least(r->call->count - slice_start(r, rank), r->each) : r->each;
+    return r->slices ? least(r->call->count - slice_start(r, rank), r->each) : r->each;
 }
 
 /* Offers chunk `chunk` of their slices to the peers. */
@@ -150,8 +152,8 @@ static status_t offer_chunk(struct gloo_comm *comm, const struct reduction *r, s
         size_t count = slice_count(r, p), start = slice_start(r, p);
         if (chunk >= chunks_of(comm, count)) continue;
         TRY(send_to(comm, comm->peers[p].data, tag_of(r->call, 0, chunk),
-                    start * sizeof(float) + chunk_start_bytes(comm, chunk),
-                    chunk_bytes(comm, count, chunk)));
+                    (start + chunk * comm->chunk) * r->size,
+                    chunk_bytes(comm, count, chunk) / sizeof(float) * r->size));
     }
     return STATUS_OKAY;
 }
@@ -162,8 +164,22 @@ static status_t expect_chunk(struct gloo_comm *comm, const struct reduction *r, 
     if (chunk >= chunks_of(comm, r->mine)) return STATUS_OKAY;
     for (int i = 1; i < comm->base.world; i++)
         TRY(gloo_receive(comm->peers[nth_peer(comm, i)].scratch, tag_of(r->call, 0, chunk),
-                         chunk_start_bytes(comm, chunk % 2), chunk_bytes(comm, r->mine, chunk)));
+                         chunk_start_bytes(comm, chunk % 2),
+                         chunk_bytes(comm, r->mine, chunk) / sizeof(float) * r->size));
     return STATUS_OKAY;
+}
+
+static void sum_low_parts(struct gloo_comm *comm, const struct reduction *r, size_t chunk)
+{
+    int rank = comm->base.rank;
+    size_t start = chunk * comm->chunk;
+    const uint16_t *own = (const uint16_t *)(const void *)r->call->in;
+    for (int p = 0; p < comm->base.world; p++)
+        comm->low_parts[p] = p == rank
+                                 ? own + slice_start(r, rank) + start
+                                 : (const uint16_t *)(void *)scratch_of(comm, r->call, p, chunk);
+    kernel_sum_ordered_bf16(chunk_bytes(comm, r->mine, chunk) / sizeof(float), r->out + start,
+                            comm->low_parts, comm->base.world, r->call->scale);
 }
 
 static status_t sum_chunk(struct gloo_comm *comm, const struct reduction *r, size_t chunk)
@@ -172,6 +188,10 @@ static status_t sum_chunk(struct gloo_comm *comm, const struct reduction *r, siz
     size_t start = chunk * comm->chunk;
     for (int i = 1; i < comm->base.world; i++)
         TRY(gloo_wait_received(comm->peers[nth_peer(comm, i)].scratch, r->deadline_ns));
+    if (r->call->dtype == DTYPE_BF16) {
+        sum_low_parts(comm, r, chunk);
+        return STATUS_OKAY;
+    }
     for (int p = 0; p < comm->base.world; p++)
         comm->parts[p] = p == rank ? r->call->in + slice_start(r, rank) + start
                                    : (const float *)scratch_of(comm, r->call, p, chunk);
@@ -238,6 +258,7 @@ static status_t gloo_reduce_scatter(struct gloo_comm *comm, const struct comm_ca
                                     int64_t deadline_ns)
 {
     struct reduction r = {.call = call,
+                          .size = dtype_size(call->dtype),
                           .each = call->count,
                           .mine = call->count,
                           .out = call->out,
@@ -270,13 +291,50 @@ static status_t all_reduce_small(struct gloo_comm *comm, const struct comm_call 
     return STATUS_OKAY;
 }
 
+/*
+ * The parts are in the lower half of the buffer. This rank's sum is made in the upper half; when
+ * every part has left, it goes to its place, and all ranks exchange their sums.
+ */
+static status_t all_reduce_bf16(struct gloo_comm *comm, const struct comm_call *call,
+                                int64_t deadline_ns)
+{
+    int world = comm->base.world, rank = comm->base.rank;
+    struct reduction r = {.call = call,
+                          .slices = true,
+                          .size = dtype_size(call->dtype),
+                          .each = (call->count + (size_t)world - 1) / (size_t)world,
+                          .out = comm_upper_half(call),
+                          .deadline_ns = deadline_ns};
+    r.mine = slice_count(&r, rank);
+    TRY(reduce(comm, &r, call->count));
+    size_t start = slice_start(&r, rank) * sizeof(float), bytes = r.mine * sizeof(float);
+    memmove((char *)call->out + start, r.out, bytes);
+    for (int i = 1; i < world; i++) {
+        int p = nth_peer(comm, i);
+        struct gloo_buffer *data = comm->peers[p].data;
+        size_t theirs = slice_count(&r, p) * sizeof(float);
+        if (theirs > 0)
+            TRY(gloo_receive(data, tag_of(call, 1, 0), slice_start(&r, p) * sizeof(float), theirs));
+        if (bytes > 0) TRY(send_to(comm, data, tag_of(call, 1, 0), start, bytes));
+    }
+    for (int i = 1; i < world; i++) {
+        int p = nth_peer(comm, i);
+        if (slice_count(&r, p) > 0) TRY(gloo_wait_received(comm->peers[p].data, deadline_ns));
+        if (bytes > 0) TRY(gloo_wait_sent(comm->peers[p].data, deadline_ns));
+    }
+    return STATUS_OKAY;
+}
+
 static status_t gloo_all_reduce(struct gloo_comm *comm, const struct comm_call *call,
                                 int64_t deadline_ns)
 {
+    if (call->dtype == DTYPE_BF16) return all_reduce_bf16(comm, call, deadline_ns);
     if (call->count <= SMALL_ELEMENTS) return all_reduce_small(comm, call, deadline_ns);
     size_t world = (size_t)comm->base.world;
     struct reduction r = {.call = call,
                           .share = true,
+                          .slices = true,
+                          .size = sizeof(float),
                           /* a multiple of 16 elements: slices start on cache lines */
                           .each = ((call->count + world - 1) / world + 15) / 16 * 16,
                           .deadline_ns = deadline_ns};
@@ -379,6 +437,7 @@ static void gloo_free(struct comm *base)
     gloo_link_free(comm->link);
     free(comm->tokens);
     free(comm->parts);
+    free(comm->low_parts);
     free(comm->peers);
     comm_deinit(base);
     free(comm);
@@ -400,6 +459,7 @@ status_t comm_gloo_new(int rank, int world, const char *address, const char *pre
     comm->chunk = comm_chunk_elements(world);
     comm->peers = mem_alloc_array((size_t)world, sizeof *comm->peers);
     comm->parts = mem_alloc_array((size_t)world, sizeof *comm->parts);
+    comm->low_parts = mem_alloc_array((size_t)world, sizeof *comm->low_parts);
     comm->tokens = mem_alloc((size_t)world);
     *result = &comm->base;
     return STATUS_OKAY;

@@ -36,7 +36,8 @@ struct local_group {
 struct local_comm {
     struct comm base;
     struct local_group *group;
-    const float **parts; /* (world): scratch for kernel_sum_ordered */
+    const float **parts; /* (world): scratch for kernel_sum_ordered, and of bf16 */
+    const uint16_t **low_parts;
 };
 
 static struct local_comm *local_comm(struct comm *comm)
@@ -57,7 +58,7 @@ static status_t wrong_peer(const struct local_group *group, const struct comm_ca
         if (peer->lost != NULL && !peer->arrived)
             return status_new(STATUS_UNAVAILABLE, "lost rank %d: %s", r, peer->lost);
         if (peer->arrived && (peer->call->kind != mine->kind || peer->call->count != mine->count ||
-                              peer->call->root != mine->root))
+                              peer->call->dtype != mine->dtype || peer->call->root != mine->root))
             return status_new(STATUS_INTERNAL, "rank %d is in %s number %" PRIu64 " (%zu)", r,
                               comm_kind_name(peer->call->kind), peer->call->sequence,
                               peer->call->count);
@@ -134,6 +135,12 @@ static status_t barrier(struct local_comm *comm, const struct comm_call *call, b
 static void sum_parts(struct local_comm *comm, const struct comm_call *call, size_t start, size_t n,
                       float *out)
 {
+    if (call->dtype == DTYPE_BF16) {
+        for (int r = 0; r < comm->base.world; r++)
+            comm->low_parts[r] = (const uint16_t *)(const void *)peer_call(comm, r)->in + start;
+        kernel_sum_ordered_bf16(n, out, comm->low_parts, comm->base.world, call->scale);
+        return;
+    }
     for (int r = 0; r < comm->base.world; r++) comm->parts[r] = peer_call(comm, r)->in + start;
     kernel_sum_ordered(n, out, comm->parts, comm->base.world, call->scale);
 }
@@ -156,7 +163,8 @@ static status_t local_run(struct comm *base, const struct comm_call *call)
 {
     struct local_comm *comm = local_comm(base);
     int rank = base->rank, world = base->world;
-    size_t n = call->count, start, count;
+    size_t n = call->count, start, count, size = dtype_size(call->dtype);
+    bool low = call->dtype == DTYPE_BF16;
     int64_t deadline_ns = clock_monotonic_ns() + base->timeout_ms * 1000000;
 
     TRY(barrier(comm, call, call->kind != COMM_BARRIER, deadline_ns));
@@ -164,23 +172,27 @@ static status_t local_run(struct comm *base, const struct comm_call *call)
     switch (call->kind) {
     case COMM_ALL_GATHER:
         for (int r = 0; r < world; r++)
-            copy(call->out + n * (size_t)r, peer_call(comm, r)->in, n * sizeof(float));
-        sent = (uint64_t)(world - 1) * n * sizeof(float);
+            copy((char *)call->out + n * (size_t)r * size, peer_call(comm, r)->in, n * size);
+        sent = (uint64_t)(world - 1) * n * size;
         break;
     case COMM_REDUCE_SCATTER:
         /* Peers read only their own parts of `in`, so `out` may lie in this rank's. */
         sum_parts(comm, call, n * (size_t)rank, n, call->out);
-        sent = (uint64_t)(world - 1) * n * sizeof(float);
+        sent = (uint64_t)(world - 1) * n * size;
         break;
     case COMM_ALL_REDUCE:
         slice_of(call, world, rank, &start, &count);
-        sum_parts(comm, call, start, count, call->out + start);
+        sum_parts(comm, call, start, count, low ? comm_upper_half(call) : call->out + start);
         TRY(barrier(comm, call, true, deadline_ns));
+        if (low) { /* all parts are read: the sum may go to its place */
+            memmove(call->out + start, comm_upper_half(call), count * sizeof(float));
+            TRY(barrier(comm, call, true, deadline_ns));
+        }
         for (int r = 0; r < world; r++) {
             slice_of(call, world, r, &start, &count);
             copy(call->out + start, peer_call(comm, r)->in + start, count * sizeof(float));
             if (r == rank)
-                sent = ((uint64_t)n - count + (uint64_t)(world - 1) * count) * sizeof(float);
+                sent = ((uint64_t)n - count) * size + (uint64_t)(world - 1) * count * sizeof(float);
         }
         break;
     case COMM_BROADCAST:
@@ -223,6 +235,7 @@ static void local_free(struct comm *comm)
         free(group);
     }
     free(local_comm(comm)->parts);
+    free(local_comm(comm)->low_parts);
     comm_deinit(comm);
     free(comm);
 }
@@ -249,6 +262,7 @@ status_t comm_local_new(int world, int64_t timeout_ms, struct comm **comms)
         comm_init(&comm->base, &table, r, world, timeout_ms);
         comm->group = group;
         comm->parts = mem_alloc_array((size_t)world, sizeof *comm->parts);
+        comm->low_parts = mem_alloc_array((size_t)world, sizeof *comm->low_parts);
         comms[r] = &comm->base;
     }
     return STATUS_OKAY;

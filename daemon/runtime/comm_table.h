@@ -23,6 +23,8 @@ enum comm_kind {
 struct comm_call {
     struct comm *comm;
     enum comm_kind kind;
+    enum dtype
+        dtype; /* DTYPE_BF16: `in` holds bf16 when the table sees it; so does a gather's out */
     uint64_t sequence; /* from 1; the same on every rank */
     const float *in;
     float *out;
@@ -62,6 +64,12 @@ void comm_init(struct comm *comm, const struct comm_table *table, int rank, int 
 void comm_deinit(struct comm *comm);
 
 const char *comm_kind_name(enum comm_kind kind);
+
+/* An all_reduce on bf16: where, behind the rounded parts, this rank's sum goes at first. */
+static inline float *comm_upper_half(const struct comm_call *call)
+{
+    return call->out + call->count / 2;
+}
 
 /* Whether comm_abort was called. */
 bool comm_is_aborted(struct comm *comm);

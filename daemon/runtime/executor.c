@@ -307,6 +307,9 @@ static status_t issue(struct executor *executor, struct program *program, int i,
         TRY(lane_copy(lane, program->target, input->target, program->target_bytes));
         return lane_copy(lane, program->stats, executor->stats_in, sizeof executor->stats_in);
     case INSTRUCTION_ALL_GATHER:
+        if (executor->plan->options.gathered_dtype == DTYPE_BF16)
+            return comm_all_gather_bf16(executor->comm, lane, (float *)action->source,
+                                        (uint16_t *)action->target, action->count);
         return comm_all_gather(executor->comm, lane, (float *)action->source,
                                (float *)action->target, action->count);
     case INSTRUCTION_COMPUTE:
@@ -316,10 +319,17 @@ static status_t issue(struct executor *executor, struct program *program, int i,
         if (executor->poison == NULL) return STATUS_OKAY;
         return lane_copy(lane, action->source, executor->poison, action->count);
     case INSTRUCTION_REDUCE_SCATTER:
+        if (executor->plan->options.reduce_dtype == DTYPE_BF16)
+            return comm_reduce_scatter_bf16(executor->comm, lane, (float *)action->source,
+                                            (float *)action->target, action->count, scale,
+                                            action->workspace);
         return comm_reduce_scatter(executor->comm, lane, (float *)action->source,
                                    (float *)action->target, action->count, scale,
                                    action->workspace);
     case INSTRUCTION_ALL_REDUCE:
+        if (executor->plan->options.reduce_dtype == DTYPE_BF16)
+            return comm_all_reduce_bf16(executor->comm, lane, (float *)action->target,
+                                        action->count, scale, action->workspace);
         return comm_all_reduce(executor->comm, lane, (float *)action->target, action->count, scale,
                                action->workspace);
     case INSTRUCTION_REDUCE_STATS:

@@ -41,6 +41,8 @@ struct train_job {
     int gathered_limit;            /* 0: none */
     const char *const *checkpoint; /* patterns of modules: activation checkpointing */
     int checkpoint_count;
+    enum dtype param_dtype, reduce_dtype; /* DTYPE_F32 or DTYPE_BF16 */
+    bool cpu_offload;
     int world;
 };
 

@@ -8,6 +8,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "train/idx.h"
@@ -75,14 +76,16 @@ static union op_attrs *find_loss(struct graph *graph)
     return NULL;
 }
 
-static status_t build_graphs(struct train_session *session)
+static status_t build_graphs_as(struct train_session *session, const enum dtype *dtypes)
 {
     const struct train_job *job = session->job;
     const struct graph_options train = {.batch_size = job->batch_size,
                                         .train = true,
                                         .dropout = job->dropout,
                                         .checkpoint = job->checkpoint,
-                                        .checkpoint_count = job->checkpoint_count};
+                                        .checkpoint_count = job->checkpoint_count,
+                                        .compute_dtype = job->param_dtype,
+                                        .parameter_dtypes = dtypes};
     TRY(graph_build(session->model, &train, &session->train_graph));
     const union op_attrs *loss = find_loss(session->train_graph);
     session->reduction = loss != NULL ? loss->loss.reduction : REDUCTION_SUM;
@@ -90,7 +93,9 @@ static status_t build_graphs(struct train_session *session)
     if (!job->evaluate) return NULL;
 
     const struct graph_options evaluate = {.batch_size = session->evaluate_batch,
-                                           .count_correct = true};
+                                           .count_correct = true,
+                                           .compute_dtype = job->param_dtype,
+                                           .parameter_dtypes = dtypes};
     TRY(graph_build(session->model, &evaluate, &session->evaluate_graph));
     /* Ranks may have unequally many rows in the last step, so a mean over ranks of means would not
      * be the mean over the samples: an evaluation always sums. */
@@ -99,14 +104,35 @@ static status_t build_graphs(struct train_session *session)
     return device_lower(session->device, session->evaluate_graph, &session->evaluate_lowered);
 }
 
+static int shard_world_of(const struct train_job *job)
+{
+    if (job->strategy == STRATEGY_NO_SHARD) return 1;
+    return job->strategy == STRATEGY_HYBRID_SHARD ? job->shard_size : job->world;
+}
+
+/* What is gathered is gathered in param_dtype; the rest is used where it lies, in f32. */
+static status_t build_graphs(struct train_session *session)
+{
+    const struct train_job *job = session->job;
+    struct unit_set *units;
+    TRY(units_build(session->model, &job->wrap, shard_world_of(job), &units));
+    enum dtype *dtypes =
+        mem_alloc_array((size_t)session->model->parameter_count + 1, sizeof *dtypes);
+    for (int p = 0; p < session->model->parameter_count; p++) {
+        bool gathered = units->units[units->unit_of_parameter[p]].shard_world > 1;
+        dtypes[p] = gathered ? job->param_dtype : DTYPE_F32;
+    }
+    units_free(units);
+    status_t status = build_graphs_as(session, dtypes);
+    free(dtypes);
+    return status;
+}
+
 status_t session_build_plan(struct train_session *session, const struct wrap_policy *wrap,
                             struct unit_set **units, struct plan **plan)
 {
     const struct train_job *job = session->job;
-    int shard_world = job->strategy == STRATEGY_NO_SHARD       ? 1
-                      : job->strategy == STRATEGY_HYBRID_SHARD ? job->shard_size
-                                                               : job->world;
-    TRY(units_build(session->model, wrap, shard_world, units));
+    TRY(units_build(session->model, wrap, shard_world_of(job), units));
     const struct plan_options options = {
         .rank = session->rank,
         .world = job->world,
@@ -116,6 +142,8 @@ status_t session_build_plan(struct train_session *session, const struct wrap_pol
         .backward_prefetch = job->backward_prefetch,
         .forward_prefetch = job->forward_prefetch,
         .gathered_limit = job->gathered_limit > 0 ? job->gathered_limit : INT_MAX,
+        .gathered_dtype = job->param_dtype,
+        .reduce_dtype = job->reduce_dtype,
         .optimizer = job->optimizer.kind,
         .optimizer_slots = optimizer_step_slots(&job->optimizer),
         .collective_workspace_bytes = job->world > 1 ? comm_workspace_bytes(job->world) : 0,
@@ -162,6 +190,12 @@ static status_t set_up(struct train_session *session)
         (job->schedule == SCHEDULE_STEP && job->schedule_step_size < 1))
         return status_new(STATUS_INVALID_ARGUMENT,
                           "epochs, batch sizes, log_interval and step_size are at least 1");
+    const char *device = device_name(session->device);
+    if (job->cpu_offload && strcmp(device, "cpu") != 0)
+        return status_new(STATUS_UNIMPLEMENTED,
+                          "fsdp.cpu_offload: only CPU workers can have it so far, where it has no "
+                          "effect; this worker's device is %s",
+                          device);
     TRY(model_parse(job->model_text, job->model_length, job->model_file, &session->model));
     TRY(read_sizes(session));
     TRY(schedule_check(job, session->steps));

@@ -118,6 +118,11 @@ static enum prefetch prefetch_from_name(const char *name)
     return strcmp(name, "post") == 0 ? PREFETCH_POST : PREFETCH_PRE;
 }
 
+static enum dtype dtype_from_name(const char *name)
+{
+    return strcmp(name, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32;
+}
+
 status_t job_settings_init(struct job_settings *settings, const Fsdpd__V1__JobSpec *spec,
                            const char *id, const struct worker_options *options)
 {
@@ -159,6 +164,10 @@ status_t job_settings_init(struct job_settings *settings, const Fsdpd__V1__JobSp
         .backward_prefetch = prefetch_from_name(spec->fsdp->backward_prefetch),
         .forward_prefetch = spec->fsdp->forward_prefetch,
         .gathered_limit = (int)spec->fsdp->gathered_limit,
+        .param_dtype = spec->precision ? dtype_from_name(spec->precision->param_dtype) : DTYPE_F32,
+        .reduce_dtype =
+            spec->precision ? dtype_from_name(spec->precision->reduce_dtype) : DTYPE_F32,
+        .cpu_offload = spec->fsdp->cpu_offload,
         .checkpoint = (const char *const *)spec->fsdp->activation_checkpointing,
         .checkpoint_count = (int)spec->fsdp->n_activation_checkpointing,
         .world = (int)spec->workers,

@@ -18,13 +18,18 @@ struct conv {
     dnnl_memory_desc_t x_inner, weight_inner, bias_format, y_inner;
 };
 
-static status_t describe(const struct kernel *kernel, int dim_count, const int64_t *dims,
-                         dnnl_format_tag_t tag, dnnl_memory_desc_t *format)
+static dnnl_data_type_t data_type(const struct tensor_type *type)
+{
+    return type->dtype == DTYPE_BF16 ? dnnl_bf16 : dnnl_f32;
+}
+
+static status_t describe(const struct kernel *kernel, dnnl_data_type_t type, int dim_count,
+                         const int64_t *dims, dnnl_format_tag_t tag, dnnl_memory_desc_t *format)
 {
     dnnl_dims_t all = {0}; /* the library's type has room for twelve */
     for (int i = 0; i < dim_count; i++) all[i] = dims[i];
     TRY_DNNL(kernel, "describe memory",
-             dnnl_memory_desc_init_by_tag(format, dim_count, all, dnnl_f32, tag));
+             dnnl_memory_desc_init_by_tag(format, dim_count, all, type, tag));
     return STATUS_OKAY;
 }
 
@@ -34,7 +39,7 @@ static status_t describe_activation(const struct kernel *kernel, const struct te
 {
     bool last = type->layout == LAYOUT_CHANNELS_LAST || type->dims[1] == 1 ||
                 type->dims[2] * type->dims[3] == 1;
-    return describe(kernel, 4, type->dims, last ? dnnl_nhwc : dnnl_nchw, format);
+    return describe(kernel, data_type(type), 4, type->dims, last ? dnnl_nhwc : dnnl_nchw, format);
 }
 
 static status_t describe_weight(const struct kernel *kernel, const struct tensor_type *type,
@@ -42,18 +47,21 @@ static status_t describe_weight(const struct kernel *kernel, const struct tensor
 {
     int64_t groups = kernel->desc.attrs.conv.groups;
     if (groups == 1)
-        return describe(kernel, 4, type->dims, plain ? dnnl_oihw : dnnl_format_tag_any, format);
+        return describe(kernel, data_type(type), 4, type->dims,
+                        plain ? dnnl_oihw : dnnl_format_tag_any, format);
     int64_t dims[5] = {groups, type->dims[0] / groups, type->dims[1], type->dims[2], type->dims[3]};
-    return describe(kernel, 5, dims, plain ? dnnl_goihw : dnnl_format_tag_any, format);
+    return describe(kernel, data_type(type), 5, dims, plain ? dnnl_goihw : dnnl_format_tag_any,
+                    format);
 }
 
 static status_t describe_inner(const struct kernel *kernel, struct conv *conv, enum formats formats)
 {
     dnnl_format_tag_t tag = formats == FORMATS_ANY ? dnnl_format_tag_any : dnnl_nhwc;
-    TRY(describe(kernel, 4, conv->x->dims, tag, &conv->x_inner));
-    TRY(describe(kernel, 4, conv->y->dims, tag, &conv->y_inner));
+    TRY(describe(kernel, data_type(conv->x), 4, conv->x->dims, tag, &conv->x_inner));
+    TRY(describe(kernel, data_type(conv->y), 4, conv->y->dims, tag, &conv->y_inner));
     TRY(describe_weight(kernel, conv->weight, false, &conv->weight_inner));
-    return describe(kernel, 1, conv->weight->dims, dnnl_a, &conv->bias_format);
+    return describe(kernel, data_type(conv->weight), 1, conv->weight->dims, dnnl_a,
+                    &conv->bias_format);
 }
 
 /* The geometry as the library counts it. */

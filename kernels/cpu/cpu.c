@@ -1,6 +1,8 @@
 /* The CPU library: which preparation serves which op. */
 #include "kernels/cpu/cpu.h"
 
+#include <oneapi/dnnl/dnnl.h>
+
 static cpu_prepare_function *const functions[OP_KIND_COUNT] = {
     [OP_CONV2D] = cpu_prepare_conv,
     [OP_CONV2D_BACKWARD_DATA] = cpu_prepare_conv,
@@ -23,11 +25,33 @@ static cpu_prepare_function *const functions[OP_KIND_COUNT] = {
     [OP_CROSS_ENTROPY] = cpu_prepare_loss,
     [OP_CROSS_ENTROPY_BACKWARD] = cpu_prepare_loss,
     [OP_COUNT_CORRECT] = cpu_prepare_loss,
+    [OP_CAST] = cpu_prepare_cast,
 };
 
 status_t cpu_prepare(struct kernel *kernel)
 {
     return functions[kernel->desc.kind](kernel);
+}
+
+/* oneDNN would emulate it on older processors, slower than by way of f32. */
+static bool has_bf16(void)
+{
+    int isa = (int)dnnl_get_effective_cpu_isa(), wanted = (int)dnnl_cpu_isa_avx512_core_bf16;
+    return (isa & wanted) == wanted;
+}
+
+bool cpu_runs_bf16(const struct op_desc *desc)
+{
+    if (!has_bf16()) return false;
+    switch (desc->kind) {
+    case OP_CONV2D:
+    case OP_CONV2D_BACKWARD_DATA: return cpu_is_plain(&desc->inputs[1]);
+    case OP_CONV2D_BACKWARD_WEIGHTS: return cpu_is_plain(&desc->outputs[0]);
+    case OP_LINEAR:
+    case OP_LINEAR_BACKWARD_DATA:
+    case OP_LINEAR_BACKWARD_WEIGHTS: return true;
+    default: return false;
+    }
 }
 
 bool cpu_is_plain(const struct tensor_type *type)

@@ -12,13 +12,14 @@
 #include "kernels/cpu/program.h"
 
 /* A dense matrix, or one whose transpose is. */
-static status_t describe(const struct kernel *kernel, int64_t rows, int64_t columns,
-                         bool transposed, dnnl_memory_desc_t *format)
+static status_t describe(const struct kernel *kernel, const struct tensor_type *type, int64_t rows,
+                         int64_t columns, bool transposed, dnnl_memory_desc_t *format)
 {
+    dnnl_data_type_t data_type = type->dtype == DTYPE_BF16 ? dnnl_bf16 : dnnl_f32;
     dnnl_dims_t dims = {rows, columns};
     dnnl_dims_t strides = {transposed ? 1 : columns, transposed ? rows : 1};
     TRY_DNNL(kernel, "describe memory",
-             dnnl_memory_desc_init_by_strides(format, 2, dims, dnnl_f32, strides));
+             dnnl_memory_desc_init_by_strides(format, 2, dims, data_type, strides));
     return STATUS_OKAY;
 }
 
@@ -41,23 +42,23 @@ static status_t describe_product(const struct kernel *kernel, struct product *pr
         product->a = 0, product->b = 1;
         product->bias = desc->input_present[2] ? 2 : -1;
         product->relu = desc->attrs.linear.activation == ACTIVATION_RELU;
-        TRY(describe(kernel, rows, depth, false, &product->a_format));
-        TRY(describe(kernel, depth, features, true, &product->b_format));
-        TRY(describe(kernel, 1, features, false, &product->bias_format));
-        return describe(kernel, rows, features, false, &product->c_format);
+        TRY(describe(kernel, &in[0], rows, depth, false, &product->a_format));
+        TRY(describe(kernel, &in[1], depth, features, true, &product->b_format));
+        TRY(describe(kernel, &in[1], 1, features, false, &product->bias_format));
+        return describe(kernel, &out[0], rows, features, false, &product->c_format);
     }
     if (desc->kind == OP_LINEAR_BACKWARD_DATA) {
         int64_t features = in[1].dims[0], depth = in[1].dims[1];
         product->a = 0, product->b = 1;
-        TRY(describe(kernel, rows, features, false, &product->a_format));
-        TRY(describe(kernel, features, depth, false, &product->b_format));
-        return describe(kernel, rows, depth, false, &product->c_format);
+        TRY(describe(kernel, &in[0], rows, features, false, &product->a_format));
+        TRY(describe(kernel, &in[1], features, depth, false, &product->b_format));
+        return describe(kernel, &out[0], rows, depth, false, &product->c_format);
     }
     int64_t features = out[0].dims[0], depth = out[0].dims[1];
     product->a = 1, product->b = 0;
-    TRY(describe(kernel, features, rows, true, &product->a_format));
-    TRY(describe(kernel, rows, depth, false, &product->b_format));
-    return describe(kernel, features, depth, false, &product->c_format);
+    TRY(describe(kernel, &in[1], features, rows, true, &product->a_format));
+    TRY(describe(kernel, &in[0], rows, depth, false, &product->b_format));
+    return describe(kernel, &out[0], features, depth, false, &product->c_format);
 }
 
 static status_t make_product(struct kernel *kernel, const struct product *product, bool sum)
@@ -84,8 +85,12 @@ static status_t run_backward_weights(const struct kernel *kernel, const struct k
     TRY(program_run(kernel, call));
     int64_t features = kernel->desc.outputs[0].dims[0];
     int64_t rows = tensor_element_count(&kernel->desc.inputs[1]) / features;
-    cpu_loops_get()->sum_rows((size_t)rows, (size_t)features, call->outputs[1], call->inputs[1],
-                              kernel->desc.accumulate[1]);
+    const struct cpu_loops *loops = cpu_loops_get();
+    bool add = kernel->desc.accumulate[1];
+    if (kernel->desc.inputs[1].dtype == DTYPE_BF16)
+        loops->sum_rows_bf16((size_t)rows, (size_t)features, call->outputs[1], call->inputs[1],
+                             add);
+    else loops->sum_rows((size_t)rows, (size_t)features, call->outputs[1], call->inputs[1], add);
     return STATUS_OKAY;
 }
 

@@ -68,6 +68,15 @@ struct cpu_loops {
     void (*scale)(size_t n, float *values, float scale);
     void (*sum_ordered)(size_t n, float *out, const float *const *parts, int part_count,
                         float scale);
+
+    /* bf16: to nearest, ties to even. */
+    void (*bf16_to_f32)(size_t n, float *y, const uint16_t *x);
+    void (*f32_to_bf16)(size_t n, uint16_t *y, const float *x);
+    void (*relu_bf16)(size_t n, uint16_t *y, const uint16_t *x); /* y may be x */
+    void (*sum_rows_bf16)(size_t rows, size_t columns, float *sums, const uint16_t *x, bool add);
+    void (*sum_ordered_bf16)(size_t n, float *out, const uint16_t *const *parts, int part_count,
+                             float scale);
+
     void (*adadelta)(size_t n, float *param, const float *grad, float *square_avg, float *acc_delta,
                      const struct adadelta_args *args);
     void (*sgd)(size_t n, float *param, const float *grad, float *momentum_buffer,

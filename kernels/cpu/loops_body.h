@@ -16,6 +16,7 @@
 #define LOOP_INLINE LOOPS_TARGET static inline __attribute__((always_inline))
 #define SIMD _Pragma("omp simd")
 
+#include "kernels/cpu/loops_bfloat16.h"
 #include "kernels/cpu/loops_dropout.h"
 #include "kernels/cpu/loops_element.h"
 #include "kernels/cpu/loops_optimizer.h"
@@ -41,6 +42,11 @@ static const struct cpu_loops table = {
     .exp_scaled = loop_exp_scaled,
     .scale = loop_scale,
     .sum_ordered = loop_sum_ordered,
+    .bf16_to_f32 = loop_bf16_to_f32,
+    .f32_to_bf16 = loop_f32_to_bf16,
+    .relu_bf16 = loop_relu_bf16,
+    .sum_rows_bf16 = loop_sum_rows_bf16,
+    .sum_ordered_bf16 = loop_sum_ordered_bf16,
     .adadelta = loop_adadelta,
     .sgd = loop_sgd,
     .adam = loop_adam,

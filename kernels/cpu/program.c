@@ -188,7 +188,8 @@ void program_follow_with_relu(struct kernel *kernel)
     dnnl_memory_t memory = output->inner != NULL ? output->inner : output->outer;
     if (dnnl_memory_get_memory_desc(memory, &format) != dnnl_success) return;
     program->relu = output;
-    program->relu_count = dnnl_memory_desc_get_size(format) / sizeof(float);
+    program->relu_count =
+        dnnl_memory_desc_get_size(format) / dtype_size(kernel->desc.outputs[0].dtype);
 }
 
 status_t program_finish(struct kernel *kernel)
@@ -243,13 +244,21 @@ static void relu_part(const void *argument, size_t begin, size_t end)
     cpu_loops_get()->relu(end - begin, values + begin, values + begin, false);
 }
 
+static void relu_bf16_part(const void *argument, size_t begin, size_t end)
+{
+    uint16_t *values = *(uint16_t *const *)argument;
+    cpu_loops_get()->relu_bf16(end - begin, values + begin, values + begin);
+}
+
 static void run_relu(const struct kernel *kernel, const struct program *program,
                      const struct kernel_call *call)
 {
-    float *values = program->relu->inner != NULL
-                        ? (float *)((char *)call->workspace + program->relu->offset)
-                        : call->outputs[program->relu->operand - PROGRAM_OUTPUT];
-    cpu_parallel(kernel->threads, program->relu_count, CPU_GRAIN, relu_part, &values);
+    bool bf16 = kernel->desc.outputs[0].dtype == DTYPE_BF16;
+    void *values = program->relu->inner != NULL
+                       ? (char *)call->workspace + program->relu->offset
+                       : call->outputs[program->relu->operand - PROGRAM_OUTPUT];
+    cpu_parallel(kernel->threads, program->relu_count, CPU_GRAIN, bf16 ? relu_bf16_part : relu_part,
+                 &values);
 }
 
 status_t program_run(const struct kernel *kernel, const struct kernel_call *call)

@@ -1,4 +1,5 @@
 /* Reference ops on single elements, addressed by their index in plain order. */
+#include "kernels/bfloat16.h"
 #include "kernels/philox.h"
 #include "kernels/reference/reference.h"
 
@@ -76,6 +77,22 @@ status_t reference_add(const struct kernel *kernel, const struct kernel_call *ca
     for (int64_t i = 0; i < count; i++) {
         float sum = a[reference_offset(&types[0], i)] + b[reference_offset(&types[1], i)];
         reference_put(kernel, 0, &y[reference_offset(y_type, i)], sum);
+    }
+    return STATUS_OKAY;
+}
+
+status_t reference_cast(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const struct tensor_type *x_type = &kernel->desc.inputs[0], *y_type = &kernel->desc.outputs[0];
+    int64_t count = tensor_element_count(x_type);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t from = reference_offset(x_type, i), to = reference_offset(y_type, i);
+        float value = x_type->dtype == DTYPE_BF16
+                          ? bfloat16_to_f32(((const uint16_t *)call->inputs[0])[from])
+                          : ((const float *)call->inputs[0])[from];
+        if (y_type->dtype == DTYPE_BF16)
+            ((uint16_t *)call->outputs[0])[to] = bfloat16_from_f32(value);
+        else reference_put(kernel, 0, &((float *)call->outputs[0])[to], value);
     }
     return STATUS_OKAY;
 }

@@ -23,6 +23,7 @@ static reference_function *const functions[OP_KIND_COUNT] = {
     [OP_CROSS_ENTROPY] = reference_cross_entropy,
     [OP_CROSS_ENTROPY_BACKWARD] = reference_cross_entropy_backward,
     [OP_COUNT_CORRECT] = reference_count_correct,
+    [OP_CAST] = reference_cast,
 };
 
 status_t reference_prepare(struct kernel *kernel)

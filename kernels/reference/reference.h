@@ -30,6 +30,7 @@ reference_function reference_nll_loss_backward;
 reference_function reference_cross_entropy;
 reference_function reference_cross_entropy_backward;
 reference_function reference_count_correct;
+reference_function reference_cast;
 
 /* Elements from one index to the next along each of four dimensions. */
 struct strides {

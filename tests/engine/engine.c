@@ -54,8 +54,17 @@ static status_t build_graph(struct rank *rank, bool train, struct graph **graph,
                                     .dropout = rank->job->dropout,
                                     .count_correct = !train,
                                     .checkpoint = rank->job->checkpoint,
-                                    .checkpoint_count = rank->job->checkpoint_count};
-    TRY(graph_build(rank->model, &options, graph));
+                                    .checkpoint_count = rank->job->checkpoint_count,
+                                    .compute_dtype = rank->job->param_dtype};
+    int count = rank->model->parameter_count;
+    enum dtype *dtypes = mem_alloc_array((size_t)count + 1, sizeof *dtypes);
+    for (int p = 0; p < count; p++)
+        if (rank->units->units[rank->units->unit_of_parameter[p]].shard_world > 1)
+            dtypes[p] = rank->job->param_dtype;
+    options.parameter_dtypes = dtypes;
+    status_t status = graph_build(rank->model, &options, graph);
+    free(dtypes);
+    TRY(status);
     return device_lower(rank->device, *graph, lowered);
 }
 
@@ -64,12 +73,12 @@ static status_t set_up(struct rank *rank)
     const struct engine_job *job = rank->job;
     TRY(read_model(job->model, &rank->model));
     TRY(device_open("cpu", 1, &rank->device));
-    TRY(build_graph(rank, true, &rank->train, &rank->train_lowered));
-    TRY(build_graph(rank, false, &rank->evaluate, &rank->evaluate_lowered));
     int shard_world = job->strategy == STRATEGY_NO_SHARD       ? 1
                       : job->strategy == STRATEGY_HYBRID_SHARD ? job->shard_size
                                                                : rank->world;
     TRY(units_build(rank->model, &job->policy, shard_world, &rank->units));
+    TRY(build_graph(rank, true, &rank->train, &rank->train_lowered));
+    TRY(build_graph(rank, false, &rank->evaluate, &rank->evaluate_lowered));
     struct plan_options options = {.rank = rank->index,
                                    .world = rank->world,
                                    .strategy = job->strategy,
@@ -78,6 +87,8 @@ static status_t set_up(struct rank *rank)
                                    .backward_prefetch = job->prefetch,
                                    .forward_prefetch = job->forward_prefetch,
                                    .gathered_limit = job->gathered_limit,
+                                   .gathered_dtype = job->param_dtype,
+                                   .reduce_dtype = job->reduce_dtype,
                                    .optimizer = job->optimizer.kind,
                                    .optimizer_slots = optimizer_step_slots(&job->optimizer),
                                    .collective_workspace_bytes = comm_workspace_bytes(rank->world)};

@@ -27,6 +27,7 @@ struct engine_job {
     bool dropout, poison, only_plan;
     const char *const *checkpoint; /* patterns of modules: activation checkpointing */
     int checkpoint_count;
+    enum dtype param_dtype, reduce_dtype;
     int ignored_rows; /* of the global batch, at its end, in the evaluation */
     /* Called before the steps, on every rank; may be NULL. */
     void (*tamper)(struct plan *plan);

@@ -124,6 +124,66 @@ static status_t check_all_reduce(struct fixture *f, struct comm *comm, size_t n)
     return STATUS_OKAY;
 }
 
+/* To nearest, ties to even. */
+static float rounded(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    bits = (bits + 0x7fff + (bits >> 16 & 1)) & 0xffff0000;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static float sum_of_rounded(int world, size_t i, float scale)
+{
+    float sum = rounded(element(0, i));
+    for (int r = 1; r < world; r++) sum += rounded(element(r, i));
+    return sum * scale;
+}
+
+static float from_bf16(uint16_t value)
+{
+    uint32_t bits = (uint32_t)value << 16;
+    float result;
+    memcpy(&result, &bits, sizeof result);
+    return result;
+}
+
+static status_t check_bf16(struct fixture *f, struct comm *comm, size_t n)
+{
+    int rank = comm_rank(comm), world = comm_world(comm);
+    size_t all = n * (size_t)world;
+    float scale = 1.0f / (float)world;
+    float *own = elements_new(rank, n), *in = elements_new(rank, all), *sum = elements_new(rank, n);
+    size_t even = n / 2 * 2;
+    float *data = elements_new(rank, even);
+    uint16_t *out = mem_alloc_array(all + 1, sizeof *out);
+    uint64_t sent = comm_bytes_sent(comm);
+    TRY(comm_all_gather_bf16(comm, f->lane, own, out, n));
+    TRY(comm_reduce_scatter_bf16(comm, f->lane, in, sum, n, scale, f->workspace));
+    TRY(lane_wait(f->lane, 30000));
+    sent = comm_bytes_sent(comm) - sent;
+    if (sent != 2 * 2 * n * (size_t)(world - 1))
+        return status_new(STATUS_INTERNAL, "sent %" PRIu64 " bytes for %zu elements", sent, n);
+    TRY(comm_all_reduce_bf16(comm, f->lane, data, even, 0.5f, f->workspace));
+    TRY(lane_wait(f->lane, 30000));
+    for (size_t i = 0; i < all; i++)
+        TRY(expect("bf16 all_gather", rank, i, from_bf16(out[i]),
+                   rounded(element((int)(i / n), i % n))));
+    for (size_t i = 0; i < n; i++)
+        TRY(expect("bf16 reduce_scatter", rank, i, sum[i],
+                   sum_of_rounded(world, n * (size_t)rank + i, scale)));
+    for (size_t i = 0; i < even; i++)
+        TRY(expect("bf16 all_reduce", rank, i, data[i], sum_of_rounded(world, i, 0.5f)));
+    for (size_t i = 0; i < n; i++) TRY(expect("bf16's input", rank, i, own[i], element(rank, i)));
+    free(own);
+    free(in);
+    free(sum);
+    free(data);
+    free(out);
+    return STATUS_OKAY;
+}
+
 static status_t check_rooted(struct fixture *f, struct comm *comm, size_t n, int root)
 {
     int rank = comm_rank(comm), world = comm_world(comm);
@@ -152,6 +212,7 @@ static status_t every_collective(struct comm *comm, void *argument)
         TRY(check_reduce_scatter(&f, comm, counts[c], false));
         TRY(check_reduce_scatter(&f, comm, counts[c], true));
         TRY(check_all_reduce(&f, comm, counts[c]));
+        TRY(check_bf16(&f, comm, counts[c]));
         TRY(check_rooted(&f, comm, counts[c], c % comm_world(comm)));
         TRY(comm_barrier(comm, f.lane));
     }
@@ -176,6 +237,7 @@ static status_t large(struct comm *comm, void *argument)
     size_t chunk = comm_workspace_bytes((int)world) / sizeof(float) / 2 / (world - 1);
     TRY(check_reduce_scatter(&f, comm, 18 * chunk + 5, false));
     TRY(check_all_reduce(&f, comm, (18 * chunk + 5) * world - 3));
+    TRY(check_bf16(&f, comm, 18 * chunk + 5));
     TRY(check_all_gather(&f, comm, 300001, false));
     fixture_deinit(&f);
     return STATUS_OKAY;

@@ -1,0 +1,99 @@
+/*
+ * Mixed precision: a pass over the forward ops, before gradients are appended. Everything up to ADD
+ * in the table of ops computes in bf16; log_softmax and the losses stay in f32. Where a value of
+ * the one kind meets an op of the other a CAST comes between, once per value. Gradients follow by
+ * the usual rules: that of a bf16 value is bf16, those of parameters are f32 always.
+ *
+ * A parameter is either gathered as bf16, then ops read it as it is, or it lies in f32 (nothing is
+ * gathered on one rank, or without sharding), then it is cast like any value; its gradient is still
+ * written where the parameter's belongs.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "model/graph_builder.h"
+
+struct precision {
+    struct graph_builder *builder;
+    struct graph_op *ops; /* the new list */
+    int op_count, op_capacity;
+    int *cast; /* by value of before: the same as bf16, or as f32; -1 */
+};
+
+static bool is_low(enum op_kind kind)
+{
+    return kind <= OP_ADD;
+}
+
+static bool is_real(enum dtype dtype)
+{
+    return dtype == DTYPE_F32 || dtype == DTYPE_BF16;
+}
+
+static struct graph_op *append(struct precision *pass)
+{
+    MEM_GROW(pass->ops, pass->op_count, pass->op_capacity);
+    return &pass->ops[pass->op_count++];
+}
+
+/* The value as `dtype`, by a CAST in the name of `reader` if it is none yet. */
+static int value_as(struct precision *pass, int value, enum dtype dtype,
+                    const struct graph_op *reader)
+{
+    struct graph *graph = pass->builder->graph;
+    if (pass->cast[value] >= 0) return pass->cast[value];
+    struct tensor_type type = graph->values[value].type;
+    type.dtype = dtype;
+    const char *name = graph->values[value].name;
+    int made = builder_add_value(pass->builder, VALUE_ACTIVATION, &type,
+                                 mem_printf("%s (%s)", name, dtype_name(dtype)));
+    struct graph_op *op = append(pass);
+    *op = (struct graph_op){.kind = OP_CAST,
+                            .module = reader->module,
+                            .name = mem_printf("%s.cast", graph->values[value].name)};
+    for (int k = 0; k < OP_MAX_INPUTS; k++) op->inputs[k] = k == 0 ? value : -1;
+    for (int k = 0; k < OP_MAX_OUTPUTS; k++) op->outputs[k] = k == 0 ? made : -1;
+    return pass->cast[value] = made;
+}
+
+static void convert_op(struct precision *pass, const struct graph_op *old)
+{
+    struct graph_op op = *old;
+    enum dtype dtype = is_low(op.kind) ? DTYPE_BF16 : DTYPE_F32;
+    for (int k = 0; k < OP_MAX_INPUTS; k++) {
+        if (op.inputs[k] < 0) continue;
+        enum dtype found = pass->builder->graph->values[op.inputs[k]].type.dtype;
+        if (is_real(found) && found != dtype)
+            op.inputs[k] = value_as(pass, op.inputs[k], dtype, old);
+    }
+    struct graph *graph = pass->builder->graph;
+    for (int k = 0; k < OP_MAX_OUTPUTS; k++)
+        if (op.outputs[k] >= 0 && is_real(graph->values[op.outputs[k]].type.dtype))
+            graph->values[op.outputs[k]].type.dtype = dtype;
+    *append(pass) = op;
+}
+
+void graph_lower_precision(struct graph_builder *builder, const struct graph_options *options)
+{
+    if (options->compute_dtype != DTYPE_BF16) return;
+    struct graph *graph = builder->graph;
+    int values = graph->value_count;
+    struct precision pass = {.builder = builder,
+                             .cast = mem_alloc_array((size_t)values, sizeof(int))};
+    for (int v = 0; v < values; v++) {
+        struct graph_value *value = &graph->values[v];
+        pass.cast[v] = -1;
+        if (value->kind == VALUE_PARAMETER && options->parameter_dtypes != NULL)
+            value->type.dtype = options->parameter_dtypes[value->parameter];
+    }
+    for (int i = 0; i < graph->op_count; i++) convert_op(&pass, &graph->ops[i]);
+    free(graph->ops);
+    graph->ops = pass.ops;
+    graph->op_count = pass.op_count;
+    builder->op_capacity = pass.op_capacity;
+    for (int i = graph->op_count - 1; i >= 0; i--)
+        for (int k = 0; k < OP_MAX_OUTPUTS; k++)
+            if (graph->ops[i].outputs[k] >= 0) graph->values[graph->ops[i].outputs[k]].producer = i;
+    free(pass.cast);
+}

@@ -1,0 +1,64 @@
+/* Loops on bf16: the upper half of an f32, rounded to nearest, ties to even. Part of loops_body.h.
+ */
+typedef uint32_t __attribute__((may_alias)) loop_bits;
+
+LOOP loop_bf16_to_f32(size_t n, float *y, const uint16_t *x)
+{
+    loop_bits *bits = (loop_bits *)y;
+    SIMD for (size_t i = 0; i < n; i++) bits[i] = (uint32_t)x[i] << 16;
+}
+
+LOOP loop_f32_to_bf16(size_t n, uint16_t *y, const float *x)
+{
+    const loop_bits *bits = (const loop_bits *)x;
+    SIMD for (size_t i = 0; i < n; i++)
+    {
+        uint32_t b = bits[i];
+        uint32_t rounded = (b + 0x7fff + (b >> 16 & 1)) >> 16;
+        uint32_t quiet = b >> 16 | 0x40; /* a NaN stays one */
+        y[i] = (uint16_t)((b & 0x7fffffff) > 0x7f800000 ? quiet : rounded);
+    }
+}
+
+/* What is not a number stays so. y may be x. */
+LOOP loop_relu_bf16(size_t n, uint16_t *y, const uint16_t *x)
+{
+    SIMD for (size_t i = 0; i < n; i++)
+    {
+        uint16_t value = x[i];
+        y[i] = value >= 0x8000 && value <= 0xff80 ? 0 : value; /* -0 to -infinity */
+    }
+}
+
+/* As loop_sum_rows. */
+LOOP loop_sum_rows_bf16(size_t rows, size_t columns, float *sums, const uint16_t *x, bool add)
+{
+    enum { BLOCK = 256 };
+    for (size_t start = 0; start < columns; start += BLOCK) {
+        size_t count = columns - start < BLOCK ? columns - start : BLOCK;
+        float block[BLOCK] = {0}, values[BLOCK];
+        for (size_t row = 0; row < rows; row++) {
+            loop_bf16_to_f32(count, values, x + row * columns + start);
+            SIMD for (size_t i = 0; i < count; i++) block[i] += values[i];
+        }
+        for (size_t i = 0; i < count; i++)
+            sums[start + i] = add ? sums[start + i] + block[i] : block[i];
+    }
+}
+
+/* As loop_sum_ordered. */
+LOOP loop_sum_ordered_bf16(size_t n, float *out, const uint16_t *const *parts, int part_count,
+                           float scale)
+{
+    enum { BLOCK = 512 };
+    for (size_t start = 0; start < n; start += BLOCK) {
+        size_t count = n - start < BLOCK ? n - start : BLOCK;
+        float sums[BLOCK], values[BLOCK];
+        loop_bf16_to_f32(count, sums, parts[0] + start);
+        for (int part = 1; part < part_count; part++) {
+            loop_bf16_to_f32(count, values, parts[part] + start);
+            SIMD for (size_t i = 0; i < count; i++) sums[i] += values[i];
+        }
+        SIMD for (size_t i = 0; i < count; i++) out[start + i] = sums[i] * scale;
+    }
+}

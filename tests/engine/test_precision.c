@@ -1,0 +1,242 @@
+/*
+ * Training in bf16 on 1, 2, 3 and 4 ranks: close to f32 by a stated bound; every strategy, policy
+ * and prefetch gives the same bits, and so does a second run; both communicators too; gathers and
+ * activations take half.
+ *
+ * The bound. bf16 has 8 significant bits: a value is rounded by at most 2^-9 of itself. A gradient
+ * passes through a handful of roundings on its way (weights, activations, incoming gradients: about
+ * ten for these networks), which mostly do not agree in sign, so it is off by about
+ * sqrt(10) * 2^-9, that is 0.6 percent, of the size of what is summed, seldom more than 10 * 2^-9,
+ * 2 percent; and where a value so near to 0 that rounding takes it to the other side of a ReLU, a
+ * whole term comes or goes, which in layers of eight units is seen. What is compared is how far
+ * training moved the parameters, in the 2-norm: the difference is at most BOUND = 0.1 of the way,
+ * as later steps start from slightly other parameters. Losses, sums over the batch of much averaged
+ * values, agree to 0.02. With bf16 on the wire alone each part of a gradient is rounded once, by at
+ * most 2^-9 of itself: REDUCE_BOUND is four times that, for parts that nearly cancel.
+ */
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "engine.h"
+
+#define BOUND 0.1
+#define REDUCE_BOUND 0x1p-7
+#define LOSS_BOUND 0.02
+
+#define NET(INPUT, CLASSES, MODULES, FORWARD, MORE)                                                \
+    "name: T\ninput: [" INPUT "]\nclasses: " CLASSES "\nmodules: {" MODULES                        \
+    "}\nforward: [" FORWARD "]\nloss: cross_entropy(output, target, reduction=\"sum\")\n" MORE
+
+static const struct net {
+    const char *name, *text; /* no text: the tutorial's network */
+    uint64_t min_num_params;
+} nets[] = {
+    {"odd sizes",
+     NET("7", "5", "a: 'Linear(7, 13)', b: 'Linear(13, 11)', c: 'Linear(11, 5)'",
+         "'x = relu(a(x))', 'x = relu(b(x))', 'output = c(x)'", ""),
+     100},
+    {"a module used twice, and sums",
+     NET("9", "4", "a: 'Linear(9, 9)', b: 'Linear(9, 9)', c: 'Linear(9, 4)'",
+         "'x = relu(a(x))', 'y = relu(b(x))', 'x = x + a(y)', 'output = c(x) + c(y)'", ""),
+     50},
+    {"a tied and a frozen parameter",
+     NET("8", "8", "a: 'Linear(8, 8)', b: 'Linear(8, 8)', c: 'Linear(8, 8, bias=False)'",
+         "'x = relu(a(x))', 'x = relu(b(x))', 'output = c(x)'",
+         "tie: {c.weight: a.weight}\nfreeze: [b.bias]\n"),
+     60},
+    {"the tutorial's network", NULL, 20000},
+};
+enum { NET_COUNT = sizeof nets / sizeof nets[0] };
+
+static const int worlds[] = {1, 2, 3, 4};
+enum { WORLD_COUNT = sizeof worlds / sizeof worlds[0] };
+
+static struct engine_job job_of(int net)
+{
+    return (struct engine_job){.model = nets[net].text != NULL ? nets[net].text : engine_mnist(),
+                               .policy = {.kind = WRAP_SIZE,
+                                          .min_num_params = nets[net].min_num_params},
+                               .strategy = STRATEGY_FULL_SHARD,
+                               .prefetch = PREFETCH_PRE,
+                               .optimizer = {.kind = OPTIMIZER_SGD, .lr = 0.005, .momentum = 0.9},
+                               .global_batch = 24,
+                               .steps = nets[net].text != NULL ? 8 : 3,
+                               .poison = true};
+}
+
+static void check_same_bits(const struct engine_outcome *a, const struct engine_outcome *b,
+                            const char *what)
+{
+    size_t bytes = (size_t)a->parameter_elements * sizeof(float);
+    ck_assert_msg(memcmp(a->parameters, b->parameters, bytes) == 0, "%s: parameters differ", what);
+    ck_assert_msg(memcmp(a->loss, b->loss, sizeof a->loss) == 0, "%s: losses differ", what);
+    ck_assert_msg(memcmp(a->evaluated, b->evaluated, sizeof a->evaluated) == 0,
+                  "%s: evaluations differ", what);
+}
+
+/* Training from the same start: how far apart, as a part of how far it went. */
+static void check_close(const struct engine_outcome *start, const struct engine_outcome *full,
+                        const struct engine_outcome *low, double bound, const char *what)
+{
+    double way = 0, difference = 0;
+    for (int64_t i = 0; i < full->parameter_elements; i++) {
+        double moved = (double)full->parameters[i] - (double)start->parameters[i];
+        double off = (double)low->parameters[i] - (double)full->parameters[i];
+        way += moved * moved;
+        difference += off * off;
+    }
+    ck_assert_msg(way > 0 && isfinite(difference), "%s: nothing moved", what);
+    double part = sqrt(difference / way);
+    ck_assert_msg(part > 0 && part <= bound, "%s: parameters are off by %g of the way", what, part);
+    for (int i = 0; i < ENGINE_MAX_STEPS; i++) {
+        double expected = (double)full->loss[i], found = (double)low->loss[i];
+        ck_assert_msg(fabs(expected - found) <= LOSS_BOUND * expected, "%s: loss %g, not %g", what,
+                      found, expected);
+    }
+}
+
+START_TEST(test_close_to_f32)
+{
+    int net = _i / WORLD_COUNT, world = worlds[_i % WORLD_COUNT];
+    struct engine_job job = job_of(net);
+    struct engine_outcome *full = engine_train(&job, GROUP_LOCAL, world);
+    struct engine_job none = job;
+    none.optimizer.lr = 0;
+    struct engine_outcome *start = engine_train(&none, GROUP_LOCAL, world);
+
+    struct engine_outcome *lows[2] = {NULL};
+    for (int reduce = 0; reduce < 2; reduce++) {
+        struct engine_job low = job;
+        low.param_dtype = DTYPE_BF16;
+        low.reduce_dtype = reduce ? DTYPE_BF16 : DTYPE_F32;
+        for (int variant = 0; variant < 4; variant++) {
+            static const enum prefetch prefetches[] = {PREFETCH_PRE, PREFETCH_POST, PREFETCH_NONE,
+                                                       PREFETCH_NONE};
+            low.prefetch = prefetches[variant];
+            low.strategy = variant == 3 ? STRATEGY_NO_SHARD : STRATEGY_FULL_SHARD;
+            low.policy.kind = variant == 1 ? WRAP_NONE : WRAP_SIZE;
+            struct engine_outcome *outcome = engine_train(&low, GROUP_LOCAL, world);
+            ck_assert_str_eq(outcome->collectives, world > 1 ? outcome->planned : "");
+            for (int r = 0; r < world; r++)
+                ck_assert_uint_eq(outcome->sent_bytes[r], outcome->planned_bytes[r]);
+            if (lows[reduce] == NULL) {
+                lows[reduce] = outcome;
+                check_close(start, full, outcome, BOUND, nets[net].name);
+                continue;
+            }
+            check_same_bits(lows[reduce], outcome, nets[net].name);
+            engine_outcome_free(outcome);
+        }
+    }
+    /* the wire's type matters where there is one */
+    bool same = memcmp(lows[0]->parameters, lows[1]->parameters,
+                       (size_t)full->parameter_elements * sizeof(float)) == 0;
+    ck_assert(same == (world == 1));
+    engine_outcome_free(lows[0]);
+    engine_outcome_free(lows[1]);
+    engine_outcome_free(start);
+    engine_outcome_free(full);
+}
+END_TEST
+
+/* f32 arithmetic with bf16 on the wire alone. */
+START_TEST(test_reduce_alone)
+{
+    struct engine_job job = job_of(_i % NET_COUNT);
+    int world = _i < NET_COUNT ? 2 : 3;
+    struct engine_outcome *full = engine_train(&job, GROUP_LOCAL, world);
+    struct engine_job none = job;
+    none.optimizer.lr = 0;
+    struct engine_outcome *start = engine_train(&none, GROUP_LOCAL, world);
+    job.reduce_dtype = DTYPE_BF16;
+    struct engine_outcome *low = engine_train(&job, GROUP_LOCAL, world);
+    check_close(start, full, low, REDUCE_BOUND, nets[_i % NET_COUNT].name);
+    ck_assert_uint_lt(low->planned_bytes[0], full->planned_bytes[0]);
+    job.strategy = STRATEGY_NO_SHARD;
+    struct engine_outcome *replicated = engine_train(&job, GROUP_LOCAL, world);
+    check_same_bits(low, replicated, "no_shard");
+    engine_outcome_free(replicated);
+    engine_outcome_free(low);
+    engine_outcome_free(start);
+    engine_outcome_free(full);
+}
+END_TEST
+
+/* Processes over TCP: the same bits, run after run, with checkpointing as without. */
+START_TEST(test_gloo_is_local)
+{
+    struct engine_job job = job_of(_i / 2 == 0 ? 1 : 3);
+    int world = _i / 2 == 0 ? 3 : 2;
+    job.strategy = _i % 2 ? STRATEGY_NO_SHARD : STRATEGY_FULL_SHARD;
+    job.param_dtype = job.reduce_dtype = DTYPE_BF16;
+    job.dropout = true;
+    struct engine_outcome *processes = engine_train(&job, GROUP_GLOO, world);
+    struct engine_outcome *again = engine_train(&job, GROUP_GLOO, world);
+    struct engine_outcome *threads = engine_train(&job, GROUP_LOCAL, world);
+    check_same_bits(processes, again, "two runs");
+    check_same_bits(processes, threads, "gloo and local");
+    job.checkpoint = (const char *const[]){"*"};
+    job.checkpoint_count = 1;
+    struct engine_outcome *checkpointed = engine_train(&job, GROUP_LOCAL, world);
+    check_same_bits(threads, checkpointed, "checkpointed");
+    engine_outcome_free(checkpointed);
+    engine_outcome_free(processes);
+    engine_outcome_free(again);
+    engine_outcome_free(threads);
+}
+END_TEST
+
+/* Gathered units and activations in half, so a step sends and needs less: here activations are
+ * nearly all that there is. */
+START_TEST(test_less_memory_and_traffic)
+{
+    struct engine_job job = job_of(3);
+    job.model = NET("64", "8", "l: '24 * Linear(64, 64)', o: 'Linear(64, 8)'",
+                    "{'for m in l': 'x = relu(m(x))'}, "
+                    "'output = o(x)'",
+                    "");
+    job.global_batch = 2 * 4096;
+    job.only_plan = true;
+    struct engine_outcome *full = engine_train(&job, GROUP_LOCAL, 2);
+    job.param_dtype = job.reduce_dtype = DTYPE_BF16;
+    struct engine_outcome *low = engine_train(&job, GROUP_LOCAL, 2);
+    ck_assert_msg((double)low->measured_peak[0] < 0.6 * (double)full->measured_peak[0],
+                  "%llu bytes in bf16, %llu in f32", (unsigned long long)low->measured_peak[0],
+                  (unsigned long long)full->measured_peak[0]);
+    ck_assert_uint_ne(full->hash, low->hash);
+    engine_outcome_free(low);
+    engine_outcome_free(full);
+
+    job.model = engine_mnist();
+    job.global_batch = 24;
+    job.only_plan = false;
+    job.steps = 1;
+    low = engine_train(&job, GROUP_LOCAL, 2);
+    job.param_dtype = job.reduce_dtype = DTYPE_F32;
+    full = engine_train(&job, GROUP_LOCAL, 2);
+    uint64_t stats = PLAN_STATS_COUNT * sizeof(float);
+    ck_assert_uint_eq(2 * (low->planned_bytes[0] - stats), full->planned_bytes[0] - stats);
+    engine_outcome_free(low);
+    engine_outcome_free(full);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("precision");
+    TCase *tests = tcase_create("precision");
+    tcase_set_timeout(tests, 300);
+    tcase_add_loop_test(tests, test_close_to_f32, 0, NET_COUNT * WORLD_COUNT);
+    tcase_add_loop_test(tests, test_reduce_alone, 0, 2 * NET_COUNT);
+    tcase_add_loop_test(tests, test_gloo_is_local, 0, 4);
+    tcase_add_test(tests, test_less_memory_and_traffic);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
