@@ -108,8 +108,10 @@ uint64_t plan_compute_hash(const struct plan *plan)
     hash_u64(&hash, options->backward_prefetch);
     hash_u64(&hash, options->forward_prefetch);
     hash_u64(&hash, (uint64_t)options->gathered_limit);
-    hash_u64(&hash, options->gathered_dtype);
-    hash_u64(&hash, options->reduce_dtype);
+    if (options->gathered_dtype != DTYPE_F32 || options->reduce_dtype != DTYPE_F32) {
+        hash_u64(&hash, options->gathered_dtype);
+        hash_u64(&hash, options->reduce_dtype);
+    }
     hash_u64(&hash, options->optimizer);
     hash_u64(&hash, (uint64_t)options->optimizer_slots);
     const struct model *model = plan->model;
