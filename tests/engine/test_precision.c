@@ -112,11 +112,14 @@ START_TEST(test_close_to_f32)
         struct engine_job low = job;
         low.param_dtype = DTYPE_BF16;
         low.reduce_dtype = reduce ? DTYPE_BF16 : DTYPE_F32;
-        for (int variant = 0; variant < 4; variant++) {
+        for (int variant = 0; variant < 5; variant++) {
             static const enum prefetch prefetches[] = {PREFETCH_PRE, PREFETCH_POST, PREFETCH_NONE,
-                                                       PREFETCH_NONE};
+                                                       PREFETCH_NONE, PREFETCH_PRE};
+            static const enum strategy strategies[] = {STRATEGY_FULL_SHARD, STRATEGY_FULL_SHARD,
+                                                       STRATEGY_FULL_SHARD, STRATEGY_NO_SHARD,
+                                                       STRATEGY_SHARD_GRAD_OP};
             low.prefetch = prefetches[variant];
-            low.strategy = variant == 3 ? STRATEGY_NO_SHARD : STRATEGY_FULL_SHARD;
+            low.strategy = strategies[variant];
             low.policy.kind = variant == 1 ? WRAP_NONE : WRAP_SIZE;
             struct engine_outcome *outcome = engine_train(&low, GROUP_LOCAL, world);
             ck_assert_str_eq(outcome->collectives, world > 1 ? outcome->planned : "");
