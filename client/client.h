@@ -35,6 +35,7 @@ int verb_pull(struct client *client);
 int verb_show(struct client *client);
 int verb_status(struct client *client);
 int verb_submit(struct client *client);
+int verb_trace(struct client *client);
 int verb_version(struct client *client);
 int verb_watch(struct client *client);
 int verb_workers(struct client *client);
@@ -43,6 +44,7 @@ int verb_wrap(struct client *client);
 extern const struct option_row submit_options[];
 extern const struct option_row plan_options[];
 extern const struct option_row pull_options[];
+extern const struct option_row trace_options[];
 
 /* "--set KEY=VALUE", for the verbs that read a job file. */
 status_t option_set(struct options *options, const char *value);

@@ -19,6 +19,8 @@ libclient_a_SOURCES = \
   %D%/show.c \
   %D%/status.c \
   %D%/submit.c \
+  %D%/timeline.c %D%/timeline.h \
+  %D%/trace.c \
   %D%/verbs.c \
   %D%/watch.c
 $(libclient_a_OBJECTS): $(PROTO_H)

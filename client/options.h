@@ -24,7 +24,8 @@ struct options {
     bool help, version;
     bool wait, dump, verbose;
     const char *id;
-    const char *file; /* pull's --output */
+    const char *file; /* pull's and trace's --output */
+    uint32_t steps;   /* trace's; 0: not given */
     struct spec_override *sets;
     int set_count, set_capacity;
     const char *arguments[OPTIONS_MAX_ARGUMENTS];

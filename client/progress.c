@@ -17,6 +17,9 @@ void progress_take(struct progress *progress, const Fsdpd__V1__Metrics *metrics,
     progress->step = metrics->step;
     progress->epoch = metrics->epoch;
     progress->loss = metrics->loss;
+    progress->learning_rate = metrics->learning_rate;
+    progress->step_seconds = metrics->step_seconds;
+    progress->exposed_seconds = metrics->exposed_communication_seconds;
     progress->samples_per_second = metrics->samples_per_second;
     progress->seconds_left = metrics->seconds_left;
 }
@@ -104,8 +107,14 @@ void progress_plain(const struct progress *progress, struct buf *out)
 {
     struct pieces pieces;
     make_pieces(progress, &pieces);
+    char text[32];
     buf_add_text(out, "step ");
     add_pieces(out, &pieces);
+    if (progress->learning_rate > 0) buf_printf(out, "  lr %.4g", progress->learning_rate);
+    if (progress->step_seconds > 0)
+        buf_printf(out, "  %s/step", text_format_duration(progress->step_seconds, text));
+    if (progress->exposed_seconds > 0)
+        buf_printf(out, " (%s exposed)", text_format_duration(progress->exposed_seconds, text));
 }
 
 void progress_bytes(uint64_t done, uint64_t total, double seconds, int width, bool colour,

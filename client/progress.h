@@ -15,8 +15,9 @@ struct progress {
     uint32_t epochs;      /* 0: not known */
     double epoch;         /* done, fractional */
     double loss;
-    double samples_per_second; /* 0: not known */
-    double seconds_left;       /* 0: not known */
+    double learning_rate, step_seconds, exposed_seconds; /* exposed: communication */
+    double samples_per_second;                           /* 0: not known */
+    double seconds_left;                                 /* 0: not known */
 };
 
 void progress_take(struct progress *progress, const Fsdpd__V1__Metrics *metrics, uint64_t steps);
@@ -25,7 +26,7 @@ void progress_take(struct progress *progress, const Fsdpd__V1__Metrics *metrics,
  * `width` columns: what does not fit is left out, the least important first. */
 void progress_bar(const struct progress *progress, int width, bool colour, struct buf *out);
 
-/* "step 412/9380  loss 0.2341  5,812 samples/s  2m05s left" */
+/* "step 412/9380  loss 0.2341  5,812 samples/s  2m05s left  lr 0.7  11 ms/step (2.1 ms exposed)" */
 void progress_plain(const struct progress *progress, struct buf *out);
 
 /* "[=====>     ]  2.1 MB of 4.8 MB  12 MB/s" */

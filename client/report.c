@@ -42,7 +42,7 @@ static void line_time(struct buf *out, const char *name, int64_t time_ms)
     if (time_ms > 0) line_text(out, name, clock_format_wall(time_ms, text));
 }
 
-static void report_metrics(const Fsdpd__V1__Metrics *metrics, struct buf *out)
+static void report_metrics(const Fsdpd__V1__Metrics *metrics, bool over, struct buf *out)
 {
     char text[32];
     if (metrics->step == 0 && !metrics->evaluated) return;
@@ -58,7 +58,17 @@ static void report_metrics(const Fsdpd__V1__Metrics *metrics, struct buf *out)
                text_format_count((uint64_t)(metrics->samples_per_second + 0.5), text),
                metrics->step_seconds);
     buf_printf(out, "%s of training\n", text_format_seconds(metrics->train_seconds, text));
+    if (metrics->communicated_bytes > 0 && metrics->communication_seconds > 0) {
+        label(out, "network");
+        buf_printf(out, "%s sent per rank and step, ",
+                   text_format_bytes(metrics->communicated_bytes, text));
+        buf_printf(out, "%s, ", text_format_duration(metrics->communication_seconds, text));
+        buf_printf(out, "%s of it exposed\n",
+                   text_format_duration(metrics->exposed_communication_seconds, text));
+    }
     label(out, "memory");
+    if (!over && metrics->memory_bytes > 0)
+        buf_printf(out, "%s now, ", text_format_bytes(metrics->memory_bytes, text));
     buf_printf(out, "%s measured peak per rank\n",
                text_format_bytes(metrics->memory_peak_bytes, text));
 }
@@ -103,7 +113,7 @@ void report_job(const Fsdpd__V1__Job *job, int64_t now_ms, int width, struct buf
     label(out, "attempt");
     buf_printf(out, "%u\n", job->attempt);
     report_progress(job, out);
-    if (job->metrics != NULL) report_metrics(job->metrics, out);
+    if (job->metrics != NULL) report_metrics(job->metrics, report_is_over(job->state), out);
     line_time(out, "submitted", job->submitted_ms);
     line_time(out, "started", job->started_ms);
     line_time(out, "finished", job->finished_ms);

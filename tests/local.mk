@@ -15,6 +15,7 @@ SYSTEM_TESTS = \
   %D%/system/test_plan.py \
   %D%/system/test_precision.py \
   %D%/system/test_pull.py \
+  %D%/system/test_trace.py \
   %D%/system/test_restart.py
 dist_check_SCRIPTS += $(PARITY_TESTS) $(SYSTEM_TESTS)
 TESTS += $(PARITY_TESTS) $(SYSTEM_TESTS)

@@ -14,6 +14,7 @@
 #include "coordinator/pulls.h"
 #include "coordinator/rendezvous.h"
 #include "coordinator/supervisor.h"
+#include "coordinator/traces.h"
 #include "coordinator/uploads.h"
 #include "coordinator/watch.h"
 #include "coordinator/workers.h"
@@ -127,6 +128,17 @@ static void pull_state_dict_closed(struct rpc_call *call, bool cancelled, void *
     pulls_closed(service, call);
 }
 
+static void trace_job(struct rpc_call *call, const ProtobufCMessage *request, void *service)
+{
+    traces_start(call, (const Fsdpd__V1__TraceJobRequest *)request, service);
+}
+
+static void trace_job_closed(struct rpc_call *call, bool cancelled, void *service)
+{
+    (void)cancelled;
+    traces_closed(service, call);
+}
+
 /* ---- WorkerLink ---- */
 
 static void link_start(struct rpc_call *call, const ProtobufCMessage *request, void *service)
@@ -215,6 +227,7 @@ METHOD(watch_method, "Control", "WatchJob", RPC_SERVER_STREAM, watch_job_request
 METHOD(plan_method, "Control", "PlanJob", RPC_UNARY, plan_job_request, plan);
 METHOD(pull_method, "Control", "PullStateDict", RPC_SERVER_STREAM, pull_state_dict_request,
        state_dict_chunk);
+METHOD(trace_method, "Control", "TraceJob", RPC_SERVER_STREAM, trace_job_request, trace_chunk);
 METHOD(workers_method, "Control", "ListWorkers", RPC_UNARY, list_workers_request,
        list_workers_response);
 METHOD(version_method, "Control", "GetVersion", RPC_UNARY, get_version_request, version);
@@ -239,6 +252,7 @@ static const struct rpc_handler control_handlers[] = {
      .on_start = pull_state_dict,
      .on_writable = pull_state_dict_writable,
      .on_closed = pull_state_dict_closed},
+    {.method = &trace_method, .on_start = trace_job, .on_closed = trace_job_closed},
     {.method = &workers_method, .on_start = list_workers},
     {.method = &version_method, .on_start = get_version},
 };

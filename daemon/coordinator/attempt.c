@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "coordinator/pulls.h"
 #include "coordinator/rendezvous.h"
+#include "coordinator/traces.h"
 #include "coordinator/uploads.h"
 
 static char *store_name(const job_message *message)
@@ -295,6 +296,7 @@ void attempt_event(struct worker *worker, const Fsdpd__V1__AttemptEvent *event)
         break;
     case FSDPD__V1__ATTEMPT_EVENT__EVENT_FINISHED: on_finished(job, rank, event->finished); break;
     case FSDPD__V1__ATTEMPT_EVENT__EVENT_PULL_FAILED: pulls_failed(job, event->pull_failed); break;
+    case FSDPD__V1__ATTEMPT_EVENT__EVENT_TRACE: traces_report(job, number, event->trace); break;
     default: break; /* of a later version */
     }
 }
@@ -357,6 +359,17 @@ void attempt_order_pull(struct job *job, uint64_t pull)
     Fsdpd__V1__Order order = FSDPD__V1__ORDER__INIT;
     order.order_case = FSDPD__V1__ORDER__ORDER_PULL;
     order.pull = &body;
+    order_all(job, &order);
+}
+
+void attempt_order_trace(struct job *job, uint64_t trace, uint32_t steps)
+{
+    Fsdpd__V1__TraceOrder body = FSDPD__V1__TRACE_ORDER__INIT;
+    body.trace = trace;
+    body.steps = steps;
+    Fsdpd__V1__Order order = FSDPD__V1__ORDER__INIT;
+    order.order_case = FSDPD__V1__ORDER__ORDER_TRACE;
+    order.trace = &body;
     order_all(job, &order);
 }
 

@@ -47,6 +47,7 @@ void attempt_process_exited(struct coordinator *c, int64_t pid, const char *how)
 void attempt_cancel(struct job *job, bool cancelled, const char *message);
 
 void attempt_order_pull(struct job *job, uint64_t pull);
+void attempt_order_trace(struct job *job, uint64_t trace, uint32_t steps);
 
 /* The final state_dict has arrived, or its upload broke off: the verdict may be due. */
 void attempt_check(struct job *job);

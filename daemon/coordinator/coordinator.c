@@ -19,6 +19,7 @@
 #include "coordinator/queue.h"
 #include "coordinator/rendezvous.h"
 #include "coordinator/supervisor.h"
+#include "coordinator/traces.h"
 #include "coordinator/uploads.h"
 #include "coordinator/watch.h"
 #include "proto/descriptors.h"
@@ -103,6 +104,7 @@ static void on_tick(uv_timer_t *timer)
     planner_tick(c);
     rendezvous_tick(c);
     pulls_tick(c);
+    traces_tick(c);
     supervisor_tick(c);
     queue_place(c);
     tell_systemd(c, now);
@@ -232,6 +234,7 @@ static void free_all(struct coordinator *c)
     free(c->workers);
     free(c->plans);
     free(c->pulls);
+    free(c->traces);
     free(c->uploads);
     free(c->watchers);
     free(c->address);
@@ -320,6 +323,7 @@ static void close_server(struct coordinator *c)
     planner_close(c);
     watch_close(c);
     pulls_close(c);
+    traces_close(c);
     uploads_close(c);
     rendezvous_close(c);
     for (int i = c->worker_count - 1; i >= 0; i--)

@@ -34,12 +34,14 @@ struct coordinator {
     int store_count, store_capacity;
     struct pull **pulls;
     int pull_count, pull_capacity;
+    struct trace_call **traces;
+    int trace_count, trace_capacity;
     struct upload **uploads; /* of final state_dicts */
     int upload_count, upload_capacity;
     struct watcher **watchers;
     int watcher_count, watcher_capacity;
     struct supervisor *supervisor;
-    uint64_t last_plan_request, last_pull;
+    uint64_t last_plan_request, last_pull, last_trace;
 
     bool draining; /* no new jobs */
     bool closing;  /* the server is going */

@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "coordinator/attempt.h"
 #include "coordinator/pulls.h"
+#include "coordinator/traces.h"
 #include "coordinator/watch.h"
 
 enum { REASON_MAX = 4096 };
@@ -153,6 +154,7 @@ static void over(struct job *job)
     struct coordinator *c = job->c;
     attempt_end(job);
     pulls_job_over(job);
+    traces_job_over(job);
     watch_over(job);
     for (int i = 0; i < c->job_count; i++)
         if (c->jobs[i] == job) LIST_REMOVE(c->jobs, c->job_count, i);

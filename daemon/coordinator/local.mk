@@ -17,6 +17,7 @@ libcoordinator_a_SOURCES = \
   %D%/rendezvous.c %D%/rendezvous.h \
   %D%/store.c %D%/store.h \
   %D%/supervisor.c %D%/supervisor.h \
+  %D%/traces.c %D%/traces.h \
   %D%/uploads.c %D%/uploads.h \
   %D%/watch.c %D%/watch.h \
   %D%/workers.c %D%/workers.h

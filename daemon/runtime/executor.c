@@ -411,8 +411,8 @@ static status_t run_program(struct executor *executor, struct program *program,
                                    .compute_ns =
                                        lane_busy_ns(executor->lanes[LANE_COMPUTE]) - compute,
                                    .comm_ns = lane_busy_ns(executor->lanes[LANE_COMM]) - comm};
-    if (measured.step_ns > measured.compute_ns)
-        measured.exposed_comm_ns = measured.step_ns - measured.compute_ns;
+    int64_t idle = measured.step_ns - measured.compute_ns;
+    if (idle > 0) measured.exposed_comm_ns = idle < measured.comm_ns ? idle : measured.comm_ns;
     if (trace_stamps(executor, program) != NULL)
         trace_step_done(executor, input->step, start, start + measured.step_ns);
     memcpy(measured.stats, executor->stats_out, sizeof measured.stats);
@@ -515,6 +515,12 @@ void executor_abort(struct executor *executor, const char *why)
         executor->aborted = status_new(STATUS_ABORTED, "the step was aborted: %s", why);
     pthread_mutex_unlock(&executor->lock);
     if (executor->comm != NULL) comm_abort(executor->comm, why);
+}
+
+uint64_t executor_memory(const struct executor *executor)
+{
+    uint64_t allocated = device_allocated_bytes(executor->device);
+    return allocated > executor->allocated_before ? allocated - executor->allocated_before : 0;
 }
 
 uint64_t executor_memory_peak(const struct executor *executor)

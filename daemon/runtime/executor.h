@@ -35,10 +35,9 @@ struct step_input {
 struct step_result {
     float stats[PLAN_STATS_COUNT]; /* summed over the ranks */
     int64_t step_ns;
-    int64_t compute_ns; /* busy time of the compute lane */
-    int64_t comm_ns;    /* busy time of the comm lane */
-    int64_t
-        exposed_comm_ns; /* step time during which only communication ran: step - compute, >= 0 */
+    int64_t compute_ns;      /* busy time of the compute lane */
+    int64_t comm_ns;         /* busy time of the comm lane */
+    int64_t exposed_comm_ns; /* of it, while nothing computed: what of the step compute leaves */
 };
 
 status_t executor_train_step(struct executor *executor, const struct step_input *input,
@@ -77,6 +76,7 @@ void executor_set_poison(struct executor *executor, bool on);
 
 /* Measured: the device's peak of allocated bytes for this executor's arenas (equals
  * plan.peak_bytes), and of those the bytes of pages that were really touched (0 if unknown). */
+uint64_t executor_memory(const struct executor *executor); /* of the arenas, now */
 uint64_t executor_memory_peak(const struct executor *executor);
 uint64_t executor_memory_touched(const struct executor *executor);
 

@@ -29,6 +29,7 @@ struct tally {
     double loss, correct, samples; /* sums over all ranks */
     uint64_t steps;
     int64_t ns; /* wall time of the steps */
+    int64_t compute_ns, comm_ns, exposed_ns;
 };
 
 struct run {
@@ -248,6 +249,9 @@ static void add_to_tally(struct tally *tally, const struct tally *more)
     tally->samples += more->samples;
     tally->steps += more->steps;
     tally->ns += more->ns;
+    tally->compute_ns += more->compute_ns;
+    tally->comm_ns += more->comm_ns;
+    tally->exposed_ns += more->exposed_ns;
 }
 
 static double per(double sum, double count)
@@ -328,7 +332,12 @@ static void tell_metrics(struct run *run)
             .seconds_left = estimate_seconds_left(run),
             .train_seconds = (double)(clock_monotonic_ns() - run->began_ns) * 1e-9,
             .communicated_bytes = communicated_per_step(&run->session->plan->train),
+            .memory_bytes = executor_memory(run->executor),
             .memory_peak_bytes = memory_peak(run),
+            .compute_seconds = per((double)interval->compute_ns * 1e-9, (double)interval->steps),
+            .communication_seconds = per((double)interval->comm_ns * 1e-9, (double)interval->steps),
+            .exposed_communication_seconds =
+                per((double)interval->exposed_ns * 1e-9, (double)interval->steps),
         };
         run->hooks->metrics(run->hooks->user, &metrics);
     }
@@ -354,7 +363,10 @@ static status_t train_step(struct run *run, const struct batch *batch, int64_t b
     const struct tally step = {.loss = summed_loss(run, result.stats),
                                .samples = result.stats[PLAN_STAT_SAMPLES],
                                .steps = 1,
-                               .ns = clock_monotonic_ns() - began};
+                               .ns = clock_monotonic_ns() - began,
+                               .compute_ns = result.compute_ns,
+                               .comm_ns = result.comm_ns,
+                               .exposed_ns = result.exposed_comm_ns};
     add_to_tally(epoch, &step);
     add_to_tally(&run->interval, &step);
     add_to_tally(&run->whole, &step);

@@ -35,8 +35,10 @@ struct train_metrics {
     double step_seconds;       /* mean */
     double seconds_left;
     double train_seconds;
-    uint64_t communicated_bytes; /* per rank and step, from the plan */
-    uint64_t memory_peak_bytes;
+    uint64_t communicated_bytes;              /* per rank and step, from the plan */
+    uint64_t memory_bytes, memory_peak_bytes; /* now, and at most so far */
+    /* Mean per step: the lanes are busy; of the communication, while nothing computes. */
+    double compute_seconds, communication_seconds, exposed_communication_seconds;
 };
 
 struct train_epoch {

@@ -13,10 +13,13 @@
 #include "base/mem.h"
 #include "worker/job_message.h"
 #include "worker/pull.h"
+#include "worker/trace.h"
 
 struct queued_order {
     uint64_t sequence;
-    uint64_t pull;        /* 0: a cancel */
+    uint64_t pull;        /* of a pull, else 0 */
+    uint64_t trace;       /* of a trace, else 0 */
+    uint32_t steps;       /* of a trace */
     char *cancel_message; /* of a cancel */
 };
 
@@ -42,7 +45,8 @@ struct attempt {
     struct comm *comm;
     struct puller *puller;
 
-    uint64_t orders_done; /* training thread */
+    uint64_t orders_done; /* training thread, as is the tracer */
+    struct tracer tracer;
     uint64_t memory_planned, memory_peak;
 };
 
@@ -94,7 +98,11 @@ static void tell_metrics(void *user, const struct train_metrics *metrics)
     message->seconds_left = metrics->seconds_left;
     message->train_seconds = metrics->train_seconds;
     message->communicated_bytes = metrics->communicated_bytes;
+    message->memory_bytes = metrics->memory_bytes;
     message->memory_peak_bytes = metrics->memory_peak_bytes;
+    message->compute_seconds = metrics->compute_seconds;
+    message->communication_seconds = metrics->communication_seconds;
+    message->exposed_communication_seconds = metrics->exposed_communication_seconds;
     post_event(attempt, event);
 }
 
@@ -176,6 +184,10 @@ static status_t run_orders(void *user, uint64_t sequence, struct executor *execu
         struct queued_order order;
         TRY(take_order(attempt, attempt->orders_done + 1, &order));
         attempt->orders_done++;
+        if (order.trace != 0) {
+            tracer_begin(&attempt->tracer, executor, order.trace, order.steps);
+            continue;
+        }
         if (order.pull == 0) {
             status_t status = status_new(STATUS_CANCELLED, "%s", order.cancel_message);
             free(order.cancel_message);
@@ -202,6 +214,9 @@ void attempt_order(struct attempt *attempt, const Fsdpd__V1__Order *order)
         queued.cancel_message = mem_strdup(why);
     } else if (order->order_case == FSDPD__V1__ORDER__ORDER_PULL && order->pull->pull != 0) {
         queued.pull = order->pull->pull;
+    } else if (order->order_case == FSDPD__V1__ORDER__ORDER_TRACE && order->trace->trace != 0) {
+        queued.trace = order->trace->trace;
+        queued.steps = order->trace->steps;
     } else {
         attempt_abort(attempt, "the coordinator sent an order that this worker does not know");
         return;
@@ -271,6 +286,13 @@ static status_t publish(struct attempt *attempt, struct train_session *session, 
     return status;
 }
 
+static void on_progress(void *user, uint64_t step)
+{
+    (void)step;
+    struct attempt *attempt = user;
+    tracer_step(&attempt->tracer);
+}
+
 static status_t keep_state_dict(void *user, struct executor *executor, uint64_t step)
 {
     struct attempt *attempt = user;
@@ -298,6 +320,7 @@ static status_t join_and_train(struct attempt *attempt, struct train_session *se
         .started = tell_started,
         .metrics = tell_metrics,
         .epoch = tell_epoch,
+        .progress = on_progress,
         .latest_order = latest_order,
         .run_orders = run_orders,
         .user = attempt,
@@ -305,6 +328,7 @@ static status_t join_and_train(struct attempt *attempt, struct train_session *se
     if (status == NULL)
         status = train_session_run(session, comm, assignment->timeout_ms, &hooks, keep_state_dict);
     attempt->memory_peak = train_session_memory_peak(session);
+    tracer_end(&attempt->tracer);
     /* Somebody else's pull does not outlive a run that failed; it would wait for ranks that are
      * gone. */
     if (status != NULL && puller != NULL) puller_abort(puller, status_message(status));
@@ -379,6 +403,10 @@ struct attempt *attempt_start(struct link *link, struct mailbox *mailbox,
     attempt->ended = ended;
     attempt->user = user;
     attempt->rendezvous = (struct rendezvous){rendezvous_set, rendezvous_get, attempt};
+    attempt->tracer = (struct tracer){.link = link,
+                                      .job = attempt->assignment->job,
+                                      .attempt = assignment->attempt,
+                                      .rank = (int)assignment->rank};
     attempt->pull_context = (struct pull_context){
         .link = link,
         .job = attempt->assignment->job,

@@ -6,6 +6,7 @@ libworker_a_SOURCES = \
   %D%/mailbox.c %D%/mailbox.h \
   %D%/methods.c %D%/methods.h \
   %D%/pull.c %D%/pull.h \
+  %D%/trace.c %D%/trace.h \
   %D%/upload.c \
   %D%/worker.c %D%/worker.h
 

@@ -1,0 +1,149 @@
+/* trace: when every instruction of a job's next steps ran, as a file for Perfetto. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/text.h"
+#include "client.h"
+#include "download.h"
+#include "exit.h"
+#include "print/json.h"
+#include "progress.h"
+#include "timeline.h"
+
+enum { DEFAULT_STEPS = 10, MAX_STEPS = 1000 };
+
+struct trace {
+    struct client *client;
+    struct timeline timeline;
+    struct live live;
+};
+
+static status_t set_steps(struct options *options, const char *value)
+{
+    int64_t steps;
+    if (!text_parse_i64(value, &steps) || steps < 1 || steps > MAX_STEPS)
+        return status_new(STATUS_INVALID_ARGUMENT, "expected 1 to %d, found '%s'", MAX_STEPS,
+                          value);
+    options->steps = (uint32_t)steps;
+    return NULL;
+}
+
+static status_t set_file(struct options *options, const char *value)
+{
+    if (value[0] == '\0') return status_new(STATUS_INVALID_ARGUMENT, "expected a file name");
+    options->file = value;
+    return NULL;
+}
+
+const struct option_row trace_options[] = {
+    {"steps", 0, "N", "how many steps (1 to 1000; default 10)", set_steps},
+    {"output", 'o', "FILE", "the file to write (required; \"-\": standard output)", set_file},
+    {0},
+};
+
+static status_t take_chunk(const ProtobufCMessage *message, void *user)
+{
+    struct trace *trace = user;
+    const Fsdpd__V1__TraceChunk *chunk = (const Fsdpd__V1__TraceChunk *)(const void *)message;
+    if (trace->client->terminal.err && chunk->step > 0 && live_due(&trace->live)) {
+        struct buf line = {0};
+        buf_printf(&line, "tracing %s: step %llu", trace->client->options.arguments[0],
+                   (unsigned long long)chunk->step);
+        live_draw(&trace->live, &line);
+        buf_deinit(&line);
+    }
+    if (chunk->n_workers > 0 || chunk->n_programs > 0 || chunk->n_steps > 0)
+        timeline_add(&trace->timeline, chunk);
+    return NULL;
+}
+
+static void report(const struct trace *trace)
+{
+    const struct options *options = &trace->client->options;
+    const struct timeline *timeline = &trace->timeline;
+    bool to_stdout = strcmp(options->file, "-") == 0;
+    struct buf text = {0};
+    if (options->format == FORMAT_JSON) {
+        buf_add_text(&text, "{\n  \"id\": ");
+        json_add_string(&text, options->arguments[0]);
+        buf_add_text(&text, ",\n  \"file\": ");
+        json_add_string(&text, options->file);
+        buf_printf(&text,
+                   ",\n  \"ranks\": %d,\n  \"hosts\": %d,\n  \"steps\": %d,\n  \"first_step\": "
+                   "%llu,\n  \"last_step\": %llu\n}\n",
+                   timeline->world, timeline->host_count, timeline->step_count,
+                   (unsigned long long)timeline->first_step,
+                   (unsigned long long)timeline->last_step);
+    } else {
+        buf_printf(&text, "%s: steps %llu to %llu of %s on %d rank%s%s; open it in Perfetto\n",
+                   options->file, (unsigned long long)timeline->first_step,
+                   (unsigned long long)timeline->last_step, options->arguments[0], timeline->world,
+                   timeline->world == 1 ? "" : "s",
+                   timeline->host_count > 1 ? ", whose clocks meet at the end of the first step"
+                                            : "");
+    }
+    if (!to_stdout) {
+        output_print(&text);
+        return;
+    }
+    text.length--; /* a note ends its line itself */
+    text.data[text.length] = '\0';
+    output_note("%s", buf_text(&text));
+    buf_deinit(&text);
+}
+
+static status_t write_file(struct trace *trace, struct download *download)
+{
+    struct buf text = {0};
+    timeline_write(&trace->timeline, trace->client->options.arguments[0], &text);
+    Fsdpd__V1__StateDictChunk chunk = FSDPD__V1__STATE_DICT_CHUNK__INIT;
+    chunk.total_size = chunk.data.len = text.length;
+    chunk.data.data = (uint8_t *)text.data;
+    status_t status = download_add(download, &chunk);
+    if (status == NULL) status = download_finish(download);
+    buf_deinit(&text);
+    return status;
+}
+
+static int run(struct trace *trace, struct session *session)
+{
+    const struct options *options = &trace->client->options;
+    Fsdpd__V1__TraceJobRequest request = FSDPD__V1__TRACE_JOB_REQUEST__INIT;
+    request.id = (char *)options->arguments[0];
+    request.steps = options->steps > 0 ? options->steps : DEFAULT_STEPS;
+    session_catch_signals(session);
+    struct download download;
+    status_t status = download_begin(&download, options->file);
+    if (status != NULL) {
+        bool usage = status_code(status) == STATUS_INVALID_ARGUMENT;
+        output_error(status);
+        return usage ? EXIT_USAGE : EXIT_FAILED;
+    }
+    status = session_stream(session, &control_trace_job, &request.base, options->timeout_ms,
+                            take_chunk, trace);
+    live_clear(&trace->live);
+    if (status == NULL) status = timeline_finish(&trace->timeline);
+    bool local = status == NULL;
+    if (status == NULL) status = write_file(trace, &download);
+    if (status == NULL) report(trace);
+    download_deinit(&download);
+    if (status == NULL) return EXIT_DONE;
+    int code = output_error(status);
+    if (session_signal(session) != 0) return EXIT_SIGNAL + session_signal(session);
+    return local ? EXIT_FAILED : code;
+}
+
+int verb_trace(struct client *client)
+{
+    if (client->options.file == NULL)
+        return output_usage_error(status_new(STATUS_INVALID_ARGUMENT,
+                                             "trace: expected -o FILE, for example -o trace.json"));
+    struct session *session;
+    status_t status = session_new(client->options.address, client->options.timeout_ms, &session);
+    if (status != NULL) return output_usage_error(status);
+    struct trace trace = {.client = client, .live = {.terminal = &client->terminal}};
+    int code = run(&trace, session);
+    timeline_deinit(&trace.timeline);
+    session_free(session);
+    return code;
+}

@@ -1,0 +1,33 @@
+/*
+ * Answering trace orders: arms the executor at the step boundary that all ranks agree on, and when
+ * the steps are done sends their times to the coordinator. On the training thread alone; what is
+ * sent is made between steps.
+ */
+#ifndef FSDPD_WORKER_TRACE_H
+#define FSDPD_WORKER_TRACE_H
+
+#include "runtime/executor.h"
+#include "worker/link.h"
+
+struct tracer {
+    struct link *link;
+    const char *job;
+    uint32_t attempt;
+    int rank;
+    uint64_t number; /* of the order; 0: none */
+    struct trace *trace;
+    Fsdpd__V1__TraceChunk *first; /* what the steps are made of; rank 0 only */
+};
+
+/* Traces the next `steps` steps, in the place of an earlier order that is not done. */
+void tracer_begin(struct tracer *tracer, struct executor *executor, uint64_t number,
+                  uint32_t steps);
+
+/* A step is done: sends everything if it was the last one asked for. */
+void tracer_step(struct tracer *tracer);
+
+/* No step will follow under this executor: sends those that there are. The executor is gone, or has
+ * no trace any more. */
+void tracer_end(struct tracer *tracer);
+
+#endif

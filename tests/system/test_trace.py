@@ -1,0 +1,243 @@
+#!/usr/bin/env python3
+"""fsdpctl trace: a timeline of a running job, read by an independent reader, and what is refused."""
+
+import json
+import os
+import unittest
+
+from harness import CONFLICT, DONE, NOT_FOUND, USAGE, Daemon, main
+
+STEPS = 3
+LANES = {0: "compute", 1: "comm", 2: "copy", 3: "steps"}
+
+
+class Trace:
+    """The events of a file, by kind; times in whole nanoseconds."""
+
+    def __init__(self, path):
+        with open(path) as file:
+            self.document = json.load(file)
+        self.names, self.spans, self.counters, self.starts, self.ends = {}, [], [], {}, {}
+        for event in self.document["traceEvents"]:
+            kind, where = event["ph"], (event["pid"], event["tid"])
+            if kind == "M":
+                if event["name"].endswith("_name"):
+                    self.names[event["name"], *where] = event["args"]["name"]
+                continue
+            event["ts"] = round(event["ts"] * 1000)
+            if kind == "X":
+                event["end"] = event["ts"] + round(event["dur"] * 1000)
+                self.spans.append(event)
+            elif kind == "C":
+                self.counters.append(event)
+            else:
+                flows = {"s": self.starts, "f": self.ends}[kind]
+                assert event["id"] not in flows, event
+                flows[event["id"]] = event
+
+    def of(self, rank, lane):
+        return sorted((span for span in self.spans if (span["pid"], span["tid"]) == (rank, lane)),
+                      key=lambda span: span["ts"])
+
+    def at(self, event):
+        """The span that an arrow's end lies in."""
+        found = [span for span in self.of(event["pid"], event["tid"])
+                 if span["ts"] <= event["ts"] < span["end"]]
+        assert len(found) == 1, (event, found)
+        return found[0]
+
+
+class TraceTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = Daemon(workers=2)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.daemon.close()
+
+    def start(self, *settings):
+        job = self.daemon.submit("train.epochs=1000", "train.batch_size=16", *settings)
+        self.daemon.wait_state(job, "RUNNING")
+        self.daemon.wait_step(job, 2)
+        return job
+
+    def stop(self, job):
+        self.assertEqual(self.daemon.ctl("cancel", job).returncode, DONE)
+        self.daemon.wait_state(job, "CANCELLED")
+
+    def trace(self, job, steps=STEPS, name="trace.json"):
+        path = os.path.join(self.daemon.root, name)
+        result = self.daemon.ctl("trace", job, "--steps", str(steps), "-o", path,
+                                 "--format", "json")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        return Trace(path), json.loads(result.stdout)
+
+    def check(self, trace, ranks, steps):
+        self.assertEqual({name[1] for name in trace.names if name[0] == "process_name"},
+                         set(range(ranks)))
+        for rank in range(ranks):
+            self.assertTrue(trace.names["process_name", rank, 0].startswith(f"rank {rank} ("))
+            for lane, name in LANES.items():
+                self.assertEqual(trace.names["thread_name", rank, lane], name)
+        for rank in range(ranks):
+            whole = trace.of(rank, 3)
+            self.assertEqual(len(whole), steps)
+            numbers = [span["args"]["step"] for span in whole]
+            self.assertEqual(numbers, list(range(numbers[0], numbers[0] + steps)))
+            for lane in (0, 1, 2):
+                spans = trace.of(rank, lane)
+                self.assertTrue(spans or (lane == 1 and ranks == 1), (rank, lane))
+                for before, after in zip(spans, spans[1:]):
+                    self.assertLessEqual(before["end"], after["ts"], (before, after))
+                    # a lane runs its instructions in the plan's order
+                    self.assertLess((before["args"]["step"], before["args"]["instruction"]),
+                                    (after["args"]["step"], after["args"]["instruction"]))
+                for span in spans:
+                    step = whole[span["args"]["step"] - numbers[0]]
+                    self.assertGreaterEqual(span["ts"], step["ts"])
+                    self.assertLessEqual(span["end"], step["end"] + 1000)
+
+    def test_two_ranks(self):
+        job = self.start()
+        trace, told = self.trace(job)
+        self.assertEqual((told["ranks"], told["hosts"], told["steps"]), (2, 1, STEPS))
+        self.check(trace, 2, STEPS)
+        plan = self.daemon.show(job)["plan"]
+        self.stop(job)
+
+        # what each step does is what the plan says it does
+        program = next(program for program in plan["programs"] if program["name"] == "train")
+        for rank in (0, 1):
+            mine = [span for span in trace.spans if span["pid"] == rank and span["tid"] < 3]
+            self.assertEqual(len(mine), STEPS * program["instructions"])
+            sent = sum(span["args"].get("bytes", 0) for span in mine)
+            self.assertEqual(sent, STEPS * program["communicated_bytes"])
+            for collective in program["collectives"]:
+                count = sum(span["cat"] in (collective["kind"], "reduce_stats")
+                            if collective["kind"] == "all_reduce"
+                            else span["cat"] == collective["kind"] for span in mine)
+                self.assertEqual(count, STEPS * collective["count"], collective)
+
+            counter = [event["args"]["live bytes"] for event in trace.counters
+                       if event["pid"] == rank]
+            self.assertEqual(len(counter), len(mine))
+            self.assertEqual(max(counter), trace.document["otherData"]["live_peak_bytes"])
+            # the plan's classes alive at the peak, without what is lost to fragments
+            alive = sum(entry["bytes"] for entry in program["memory"]
+                        if not entry["name"].startswith("lost"))
+            self.assertEqual(max(counter), alive)
+            self.assertLess(min(counter), max(counter))
+
+        # one arrow from every gather, to a compute of the same rank and step that begins after it
+        gathers = [span for span in trace.spans if span["cat"] == "all_gather"]
+        self.assertTrue(gathers)
+        self.assertEqual(trace.starts.keys(), trace.ends.keys())
+        self.assertEqual(len(trace.starts), len(gathers))
+        for number, start in trace.starts.items():
+            gather, compute = trace.at(start), trace.at(trace.ends[number])
+            self.assertEqual(gather["cat"], "all_gather")
+            self.assertTrue(gather["args"]["unit"])
+            self.assertEqual(compute["cat"], "compute")
+            self.assertEqual((gather["pid"], gather["args"]["step"]),
+                             (compute["pid"], compute["args"]["step"]))
+            self.assertLessEqual(gather["end"], compute["ts"])
+
+        # ranks of one host share a clock: a collective ends on one after it began on the other
+        for step in {span["args"]["step"] for span in trace.spans}:
+            pairs = {}
+            for span in trace.spans:
+                if span["tid"] == 1 and span["args"]["step"] == step:
+                    pairs.setdefault(span["args"]["instruction"], []).append(span)
+            for a, b in pairs.values():
+                self.assertLess(a["ts"], b["end"])
+                self.assertLess(b["ts"], a["end"])
+
+    def test_one_rank(self):
+        job = self.start("workers=1")
+        trace, told = self.trace(job, 1, "one.json")
+        self.stop(job)
+        self.assertEqual((told["ranks"], told["steps"]), (1, 1))
+        self.check(trace, 1, 1)
+        self.assertFalse(trace.starts)
+
+    def test_fewer_steps_than_asked_for(self):
+        # the job ends on its own, or is cancelled, long before
+        job = self.start()
+        path = os.path.join(self.daemon.root, "cut.json")
+        trace = self.daemon.spawn("trace", job, "--steps", "1000", "-o", path)
+        step = int(self.daemon.show(job)["step"])
+        self.daemon.wait_step(job, step + 5)
+        second = self.daemon.ctl("trace", job, "-o", path + "2")
+        self.assertEqual(second.returncode, CONFLICT, second.stderr)
+        self.assertIn("is being traced already", second.stderr)
+        self.stop(job)
+        output, errors = trace.communicate(timeout=60)
+        self.assertEqual(trace.returncode, DONE, errors)
+        trace = Trace(path)
+        count = trace.document["otherData"]["last_step"] - \
+            trace.document["otherData"]["first_step"] + 1
+        self.assertTrue(1 <= count < 1000, output)
+        self.check(trace, 2, count)
+
+    def test_a_client_that_leaves(self):
+        job = self.start()
+        path = os.path.join(self.daemon.root, "left.json")
+        trace = self.daemon.spawn("trace", job, "--steps", "1000", "-o", path)
+        self.daemon.wait_step(job, int(self.daemon.show(job)["step"]) + 3)
+        trace.terminate()
+        trace.communicate(timeout=20)
+        self.assertEqual([name for name in os.listdir(self.daemon.root) if "left.json" in name], [])
+        # the next one takes its place
+        again, told = self.trace(job, 2, "again.json")
+        self.assertEqual(told["steps"], 2)
+        self.check(again, 2, 2)
+        self.stop(job)
+
+    def test_refusals(self):
+        path = os.path.join(self.daemon.root, "refused.json")
+        cases = [
+            (("trace", "no-such-job", "-o", path), NOT_FOUND, "no-such-job"),
+            (("trace", "job"), USAGE, "trace: expected -o FILE"),
+            (("trace", "job", "-o", path, "--steps", "0"), USAGE,
+             "--steps: expected 1 to 1000, found '0'"),
+            (("trace", "job", "-o", path, "--steps", "1001"), USAGE,
+             "--steps: expected 1 to 1000, found '1001'"),
+            (("trace", "job", "-o", path, "--step", "1"), USAGE, "did you mean --steps?"),
+        ]
+        job = self.start()
+        queued = self.daemon.submit()
+        cases.append((("trace", queued, "-o", path), CONFLICT,
+                      f"job {queued} is QUEUED; only a running job can be traced"))
+        for arguments, code, message in cases:
+            result = self.daemon.ctl(*arguments)
+            self.assertEqual(result.returncode, code, (arguments, result.stderr))
+            self.assertIn(message, result.stderr)
+            self.assertFalse(os.path.exists(path))
+        self.daemon.ctl("cancel", queued)
+        self.stop(job)
+        result = self.daemon.ctl("trace", job, "-o", path)
+        self.assertEqual(result.returncode, CONFLICT)
+        self.assertIn(f"job {job} is CANCELLED; only a running job can be traced", result.stderr)
+
+    def test_metrics(self):
+        job = self.start("train.log_interval=1")
+        metrics = self.daemon.wait_for(lambda: self.daemon.show(job).get("metrics"), 20, "metrics")
+        shown = self.daemon.ctl("show", job).stdout
+        plan = self.daemon.show(job)["plan"]
+        self.stop(job)
+        self.assertEqual(metrics["memory_bytes"], plan["peak_bytes"])
+        self.assertEqual(metrics["memory_peak_bytes"], plan["peak_bytes"])
+        self.assertEqual(metrics["communicated_bytes"], plan["communicated_bytes"])
+        self.assertGreater(metrics["compute_seconds"], 0)
+        self.assertGreater(metrics["communication_seconds"], 0)
+        self.assertGreaterEqual(metrics["exposed_communication_seconds"], 0)
+        self.assertLessEqual(metrics["exposed_communication_seconds"],
+                             metrics["communication_seconds"])
+        for part in ("compute_seconds", "communication_seconds"):
+            self.assertLess(metrics[part], metrics["step_seconds"] * 1.05)
+        self.assertRegex(shown, r"(?m)^network +.* sent per rank and step, .* of it exposed$")
+
+
+if __name__ == "__main__":
+    main()
