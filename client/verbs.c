@@ -28,10 +28,10 @@ const struct verb verbs[] = {
      "Because -o names the file here, --format json asks for a result in JSON.\n",
      pull_options, verb_pull},
     {"trace", "JOB", 1, "Write a timeline of a running job's next steps, for Perfetto",
-     "All lanes of all ranks, with the memory that the plan has alive and arrows from each gather to\n"
-     "the compute that waits for it. The job trains as it would, with the same results. -o FILE is\n"
-     "written as pull writes it. --timeout is how long to wait for the next sign of the job. Because\n"
-     "-o names the file here, --format json asks for a result in JSON.\n",
+     "All lanes of all ranks, with the memory that the plan has alive, and arrows from each\n"
+     "gather to the compute that waits for it. The job trains on with the same results. FILE is\n"
+     "written as pull writes it. --timeout is how long to wait for the next sign of the job.\n"
+     "Because -o names the file here, --format json asks for a result in JSON.\n",
      trace_options, verb_trace},
     {"workers", "", 0, "List the attached workers", NULL, NULL, verb_workers},
     {"status", "", 0, "Show the daemon, its workers and jobs at a glance", NULL, NULL, verb_status},

@@ -268,6 +268,11 @@ void executor_set_trace(struct executor *executor, struct trace *trace)
     executor->trace = trace;
 }
 
+bool executor_is_tracing(const struct executor *executor, const struct trace *trace)
+{
+    return trace != NULL && executor->trace == trace;
+}
+
 /* Where the instructions of this program's next run leave their times; NULL if nobody asked. */
 static struct trace_stamp *trace_stamps(const struct executor *executor,
                                         const struct program *program)

@@ -66,6 +66,9 @@ const struct plan *executor_plan(const struct executor *executor);
  * is full or NULL is set. Changes no result, allocates nothing, and costs nothing when it is off.
  */
 void executor_set_trace(struct executor *executor, struct trace *trace);
+/* Whether further steps go into `trace`: not when it is full, nor after another executor took over.
+ */
+bool executor_is_tracing(const struct executor *executor, const struct trace *trace);
 
 /* The step in progress, and those to come, fail with ABORTED. From any thread. */
 void executor_abort(struct executor *executor, const char *why);

@@ -290,7 +290,7 @@ static void on_progress(void *user, uint64_t step)
 {
     (void)step;
     struct attempt *attempt = user;
-    tracer_step(&attempt->tracer);
+    tracer_step(&attempt->tracer, train_session_executor(attempt->session));
 }
 
 static status_t keep_state_dict(void *user, struct executor *executor, uint64_t step)

@@ -190,9 +190,9 @@ void tracer_begin(struct tracer *tracer, struct executor *executor, uint64_t num
     executor_set_trace(executor, tracer->trace);
 }
 
-void tracer_step(struct tracer *tracer)
+void tracer_step(struct tracer *tracer, const struct executor *executor)
 {
-    if (tracer->trace != NULL && trace_is_full(tracer->trace)) tracer_end(tracer);
+    if (tracer->trace != NULL && !executor_is_tracing(executor, tracer->trace)) tracer_end(tracer);
 }
 
 void tracer_end(struct tracer *tracer)

@@ -23,8 +23,9 @@ struct tracer {
 void tracer_begin(struct tracer *tracer, struct executor *executor, uint64_t number,
                   uint32_t steps);
 
-/* A step is done: sends everything if it was the last one asked for. */
-void tracer_step(struct tracer *tracer);
+/* A step is done: sends everything if it was the last one asked for, or the last one of its
+ * executor. */
+void tracer_step(struct tracer *tracer, const struct executor *executor);
 
 /* No step will follow under this executor: sends those that there are. The executor is gone, or has
  * no trace any more. */
