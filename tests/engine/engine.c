@@ -260,7 +260,7 @@ static status_t read_parameters(struct rank *rank, float *parameters)
 static status_t run(struct rank *rank, struct engine_outcome *outcome)
 {
     TRY(set_up(rank));
-    outcome->hash = rank->plan->hash;
+    if (rank->index == 0) outcome->hash = rank->plan->hash;
     outcome->planned_peak[rank->index] = rank->plan->peak_bytes;
     outcome->measured_peak[rank->index] = executor_memory_peak(rank->executor);
     if (rank->job->only_plan) return STATUS_OKAY;
