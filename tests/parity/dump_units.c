@@ -50,7 +50,8 @@ static bool read_policy(const char **words, int count, struct wrap_policy *polic
         struct wrap_unit_spec *units = mem_alloc_array(WORDS_MAX, sizeof *units);
         for (int i = 0; i < names.count; i++) {
             struct wrap_names modules = read_list(names.items[i]);
-            units[i] = (struct wrap_unit_spec){modules.items, modules.count};
+            units[i] =
+                (struct wrap_unit_spec){.modules = modules.items, .module_count = modules.count};
         }
         policy->kind = WRAP_UNITS;
         policy->units = units;
