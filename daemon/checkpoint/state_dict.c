@@ -30,6 +30,8 @@ struct piece {
 struct part {      /* one unit's */
     float *values; /* (elements): this rank's shard, or the whole flat parameter with no_shard */
     size_t elements;
+    int shard_world; /* ranks that have the unit together: the first of the group, and their copies
+                      */
     struct piece *pieces;
     int piece_count;
 };
@@ -107,6 +109,7 @@ static status_t take_part(struct executor *executor, const struct plan *plan, in
 {
     TRY(add_pieces(plan->model, plan->units, unit, part));
     part->elements = executor_shard_elements(executor, unit);
+    part->shard_world = plan->units->units[unit].shard_world;
     if (part->elements == 0) return NULL;
     part->values = malloc(part->elements * sizeof *part->values);
     if (part->values == NULL)
@@ -123,7 +126,7 @@ status_t snapshot_take(struct executor *executor, uint64_t step, struct snapshot
     snapshot->step = step;
     snapshot->rank = plan->options.rank;
     snapshot->world = plan->options.world;
-    snapshot->sharded = plan->options.strategy != STRATEGY_NO_SHARD && snapshot->world > 1;
+    snapshot->sharded = plan_is_sharded(plan);
     snapshot->part_count = plan->units->unit_count;
     snapshot->parts = mem_alloc_array((size_t)snapshot->part_count, sizeof *snapshot->parts);
     status_t status = NULL;
@@ -192,13 +195,62 @@ static status_t write_part(const struct part *part, const float *flat,
 static status_t allocate_unit(const struct snapshot *snapshot, float **flat)
 {
     size_t largest = 1;
-    for (int i = 0; i < snapshot->part_count; i++)
-        if (snapshot->parts[i].elements > largest) largest = snapshot->parts[i].elements;
-    *flat = malloc(largest * (size_t)snapshot->world * sizeof **flat);
+    for (int i = 0; i < snapshot->part_count; i++) {
+        const struct part *part = &snapshot->parts[i];
+        size_t elements = part->elements * (size_t)part->shard_world;
+        if (part->shard_world > 1 && elements > largest) largest = elements;
+    }
+    *flat = malloc(largest * sizeof **flat);
     if (*flat == NULL)
         return status_new(STATUS_RESOURCE_EXHAUSTED, "no memory to gather a unit of %zu parameters",
-                          largest * (size_t)snapshot->world);
+                          largest);
     return NULL;
+}
+
+/* The communicators of a stream: one for units that are spread over all ranks, and the parts of it
+ * for those that are not. */
+struct gathering {
+    struct comm *all;
+    struct comm_part {
+        int ranks;
+        struct comm *comm;
+    } * parts;
+    int part_count, capacity;
+};
+
+/* Every rank makes its part, also where rank 0 is not in it and nothing will be gathered. */
+static status_t find_comm(struct gathering *gathering, int ranks, struct comm **comm)
+{
+    *comm = gathering->all;
+    if (ranks == comm_world(gathering->all)) return NULL;
+    for (int i = 0; i < gathering->part_count; i++)
+        if (gathering->parts[i].ranks == ranks) {
+            *comm = gathering->parts[i].comm;
+            return NULL;
+        }
+    int *members = mem_alloc_array((size_t)ranks, sizeof *members);
+    for (int i = 0; i < ranks; i++) members[i] = comm_rank(gathering->all) / ranks * ranks + i;
+    status_t status = comm_split(gathering->all, members, ranks, comm);
+    free(members);
+    if (status != NULL) return status;
+    MEM_GROW(gathering->parts, gathering->part_count, gathering->capacity);
+    gathering->parts[gathering->part_count++] = (struct comm_part){.ranks = ranks, .comm = *comm};
+    return NULL;
+}
+
+/* The unit as rank 0 then has it, in *whole, from it and those who share it; on the other ranks
+ * *whole means nothing. */
+static status_t gather_part(struct gathering *gathering, struct lane_queue *lane,
+                            const struct part *part, float *flat, const float **whole)
+{
+    *whole = part->values;
+    if (part->shard_world == 1) return NULL;
+    struct comm *comm;
+    TRY(find_comm(gathering, part->shard_world, &comm));
+    *whole = flat;
+    if (comm_rank(gathering->all) >= part->shard_world) return NULL;
+    TRY(comm_gather(comm, lane, part->values, flat, part->elements, 0));
+    return lane_wait(lane, LANE_TIMEOUT_MS);
 }
 
 static status_t stream_sharded(const struct snapshot *snapshot, struct comm *comm,
@@ -208,14 +260,17 @@ static status_t stream_sharded(const struct snapshot *snapshot, struct comm *com
     bool root = snapshot->rank == 0;
     status_t sink_status = root ? write_header(snapshot, job, sink) : NULL;
     status_t status = NULL;
+    struct gathering gathering = {.all = comm};
     for (int i = 0; i < snapshot->part_count && status == NULL; i++) {
         const struct part *part = &snapshot->parts[i];
         if (part->elements == 0) continue;
-        status = comm_gather(comm, lane, part->values, flat, part->elements, 0);
-        if (status == NULL) status = lane_wait(lane, LANE_TIMEOUT_MS);
+        const float *whole;
+        status = gather_part(&gathering, lane, part, flat, &whole);
         if (root && status == NULL && sink_status == NULL)
-            sink_status = write_part(part, flat, sink);
+            sink_status = write_part(part, whole, sink);
     }
+    for (int i = 0; i < gathering.part_count; i++) comm_free(gathering.parts[i].comm);
+    free(gathering.parts);
     return status_first(sink_status, status);
 }
 

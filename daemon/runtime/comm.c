@@ -41,9 +41,53 @@ void comm_deinit(struct comm *comm)
     pthread_mutex_destroy(&comm->lock);
 }
 
+static void leave_whole(struct comm *part)
+{
+    struct comm *whole = part->whole;
+    if (whole == NULL) return;
+    pthread_mutex_lock(&whole->lock);
+    struct comm **at = &whole->parts;
+    while (*at != part) at = &(*at)->next_part;
+    *at = part->next_part;
+    pthread_mutex_unlock(&whole->lock);
+}
+
 void comm_free(struct comm *comm)
 {
-    if (comm != NULL) comm->table->free(comm);
+    if (comm == NULL) return;
+    leave_whole(comm);
+    comm->table->free(comm);
+}
+
+status_t comm_split(struct comm *comm, const int *ranks, int count, struct comm **result)
+{
+    int rank = -1;
+    for (int i = 0; i < count; i++) {
+        if (ranks[i] < 0 || ranks[i] >= comm->world)
+            return status_new(STATUS_INTERNAL, "a part with rank %d of %d", ranks[i], comm->world);
+        if (ranks[i] == comm->rank) rank = i;
+    }
+    if (rank < 0 || comm->whole != NULL)
+        return status_new(STATUS_INTERNAL, rank < 0 ? "a part without rank %d" : "a part of a part",
+                          comm->rank);
+    int number = 1 + comm->splits++ % COMM_PARTS_MAX;
+    struct comm *part;
+    TRY(comm->table->split(comm, ranks, count, rank, number, &part));
+    part->whole = comm;
+    part->number = number;
+    pthread_mutex_lock(&comm->lock);
+    part->next_part = comm->parts;
+    comm->parts = part;
+    bool aborted = comm->aborted;
+    pthread_mutex_unlock(&comm->lock);
+    if (aborted) comm_abort(part, "the whole was");
+    *result = part;
+    return STATUS_OKAY;
+}
+
+void comm_count_sent(struct comm *comm, uint64_t bytes)
+{
+    for (; comm != NULL; comm = comm->whole) atomic_fetch_add(&comm->bytes_sent, bytes);
 }
 
 int comm_rank(const struct comm *comm)
@@ -103,12 +147,25 @@ char *comm_log(const struct comm *comm)
     return text;
 }
 
-void comm_abort(struct comm *comm, const char *why)
+static void mark_aborted(struct comm *comm, const char *why)
 {
-    pthread_mutex_lock(&comm->lock);
     comm->aborted = true;
     if (comm->failure == NULL)
         comm->failure = status_new(STATUS_ABORTED, "the group was aborted: %s", why);
+}
+
+/* Everybody knows why before the first one is woken. Parts come and go only under the lock. */
+void comm_abort(struct comm *comm, const char *why)
+{
+    pthread_mutex_lock(&comm->lock);
+    mark_aborted(comm, why);
+    for (struct comm *part = comm->parts; part != NULL; part = part->next_part) {
+        pthread_mutex_lock(&part->lock);
+        mark_aborted(part, why);
+        pthread_mutex_unlock(&part->lock);
+    }
+    for (struct comm *part = comm->parts; part != NULL; part = part->next_part)
+        part->table->quit(part, why);
     pthread_mutex_unlock(&comm->lock);
     comm->table->quit(comm, why);
 }
@@ -210,10 +267,14 @@ static status_t run_checked(struct comm *comm, const struct comm_call *queued)
         pthread_mutex_unlock(&comm->lock);
         comm->table->quit(comm, status_message(status));
     }
-    return status_wrap(status, "%s number %" PRIu64 " (%zu %s) on rank %d of %d",
-                       comm_kind_name(call->kind), call->sequence, call->count,
-                       call->kind == COMM_BROADCAST ? "bytes" : "elements", comm->rank,
-                       comm->world);
+    const struct comm *whole = comm->whole != NULL ? comm->whole : comm;
+    char *among = comm != whole ? mem_printf(", among %d", comm->world) : mem_strdup("");
+    status = status_wrap(status, "%s number %" PRIu64 " (%zu %s) on rank %d of %d%s",
+                         comm_kind_name(call->kind), call->sequence, call->count,
+                         call->kind == COMM_BROADCAST ? "bytes" : "elements", whole->rank,
+                         whole->world, among);
+    free(among);
+    return status;
 }
 
 static status_t run_on_lane(void *argument)
@@ -226,6 +287,18 @@ static status_t run_on_lane(void *argument)
     comm->unused = call;
     pthread_mutex_unlock(&comm->lock);
     return status;
+}
+
+static void log_call(struct comm *comm, const struct comm_call *call)
+{
+    struct comm *whole = comm->whole != NULL ? comm->whole : comm;
+    pthread_mutex_lock(&whole->lock);
+    if (whole->logging) {
+        buf_printf(&whole->log, "%s%s(%zu)", whole->log.length > 0 ? " " : "",
+                   comm_kind_name(call->kind), call->count);
+        if (comm != whole) buf_printf(&whole->log, "x%d", comm->world);
+    }
+    pthread_mutex_unlock(&whole->lock);
 }
 
 static status_t enqueue(struct comm *comm, struct lane_queue *lane, struct comm_call wanted)
@@ -243,10 +316,8 @@ static status_t enqueue(struct comm *comm, struct lane_queue *lane, struct comm_
     wanted.comm = comm;
     wanted.sequence = ++comm->sequence;
     *call = wanted;
-    if (comm->logging)
-        buf_printf(&comm->log, "%s%s(%zu)", comm->log.length > 0 ? " " : "",
-                   comm_kind_name(call->kind), call->count);
     pthread_mutex_unlock(&comm->lock);
+    log_call(comm, call);
     return lane_call(lane, run_on_lane, call);
 }
 

@@ -31,6 +31,17 @@ status_t comm_gloo_new(int rank, int world, const char *address, const char *pre
                        const struct rendezvous *store, int64_t timeout_ms,
                        struct comm **comm) FSDPD_MUST_USE;
 
+/*
+ * A communicator of some of `comm`'s ranks, this one among them: rank i of it is ranks[i]. Sends
+ * nothing: every rank of `comm` makes its own part, or one that others make without it is never
+ * used; all make theirs in the same order, and parts made at the same time have no rank in common.
+ * A part uses `comm`'s connections, so it takes turns with it on one lane, counts what it sends
+ * there too, is aborted with it, and must be freed before it. A failure of a part is for `comm` to
+ * learn from its owner (comm_abort).
+ */
+status_t comm_split(struct comm *comm, const int *ranks, int count,
+                    struct comm **part) FSDPD_MUST_USE;
+
 void comm_free(struct comm *comm); /* accepts NULL; no collective may be queued */
 
 int comm_rank(const struct comm *comm);
@@ -80,7 +91,7 @@ void comm_abort(struct comm *comm, const char *why);
 uint64_t comm_bytes_sent(const struct comm *comm);
 
 /* For tests: the collectives enqueued so far, "all_gather(1024) reduce_scatter(512) ..." if the log
- * was turned on; caller frees. */
+ * was turned on; those of parts of two ranks as "all_gather(1024)x2"; caller frees. */
 void comm_log_enable(struct comm *comm);
 char *comm_log(const struct comm *comm);
 

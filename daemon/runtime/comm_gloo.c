@@ -30,7 +30,8 @@ struct gloo_peer {
 
 struct gloo_comm {
     struct comm base;
-    struct gloo_link *link;
+    struct gloo_link *link;  /* the whole's, if this is a part */
+    int *link_ranks;         /* (world): a part's ranks in the link; NULL for the whole */
     size_t chunk;            /* elements */
     struct gloo_peer *peers; /* (world); open only during a collective */
     const float **parts;     /* (world): scratch for kernel_sum_ordered, and of bf16 */
@@ -44,10 +45,11 @@ static struct gloo_comm *gloo_comm(struct comm *comm)
     return (struct gloo_comm *)comm;
 }
 
-/* Messages of one collective are told apart by phase and chunk. */
+/* Messages are told apart by the part of the group, the collective, its phase and chunk. */
 static uint64_t tag_of(const struct comm_call *call, unsigned phase, size_t chunk)
 {
-    return call->sequence << 24 | (uint64_t)phase << 23 | (uint64_t)chunk;
+    return (uint64_t)call->comm->number << 56 | (call->sequence & UINT32_MAX) << 24 |
+           (uint64_t)phase << 23 | (uint64_t)chunk;
 }
 
 static size_t least(size_t a, size_t b)
@@ -71,10 +73,17 @@ static size_t chunk_bytes(const struct gloo_comm *comm, size_t elements, size_t 
     return least(elements - chunk * comm->chunk, comm->chunk) * sizeof(float);
 }
 
+static status_t open_buffer(struct gloo_comm *comm, int peer, void *memory, size_t bytes,
+                            struct gloo_buffer **buffer)
+{
+    int rank = comm->link_ranks != NULL ? comm->link_ranks[peer] : peer;
+    return gloo_buffer_new(comm->link, rank, memory, bytes, buffer);
+}
+
 static status_t send_to(struct gloo_comm *comm, struct gloo_buffer *buffer, uint64_t tag,
                         size_t offset, size_t bytes)
 {
-    atomic_fetch_add(&comm->base.bytes_sent, bytes);
+    comm_count_sent(&comm->base, bytes);
     return gloo_send(buffer, tag, offset, bytes);
 }
 
@@ -100,14 +109,13 @@ static status_t gloo_all_gather(struct gloo_comm *comm, const struct comm_call *
     for (int i = 1; i < world; i++) {
         int p = nth_peer(comm, i);
         struct gloo_peer *peer = &comm->peers[p];
-        TRY(gloo_buffer_new(comm->link, p, (char *)call->out + bytes * (size_t)p, bytes,
-                            &peer->result));
+        TRY(open_buffer(comm, p, (char *)call->out + bytes * (size_t)p, bytes, &peer->result));
         TRY(gloo_receive(peer->result, tag_of(call, 0, 0), 0, bytes));
     }
     for (int i = 1; i < world; i++) {
         int p = nth_peer(comm, i);
         struct gloo_peer *peer = &comm->peers[p];
-        TRY(gloo_buffer_new(comm->link, p, (void *)call->in, bytes, &peer->data));
+        TRY(open_buffer(comm, p, (void *)call->in, bytes, &peer->data));
         TRY(send_to(comm, peer->data, tag_of(call, 0, 0), 0, bytes));
     }
     char *own = (char *)call->out + bytes * (size_t)rank;
@@ -227,10 +235,10 @@ static status_t reduce(struct gloo_comm *comm, const struct reduction *r, size_t
     size_t chunks = chunks_of(comm, r->each);
     for (int i = 1; i < world; i++) {
         int p = nth_peer(comm, i);
-        TRY(gloo_buffer_new(comm->link, p, (void *)call->in, in_elements * sizeof(float),
-                            &comm->peers[p].data));
-        TRY(gloo_buffer_new(comm->link, p, scratch_of(comm, call, p, 0), chunk_start_bytes(comm, 2),
-                            &comm->peers[p].scratch));
+        TRY(open_buffer(comm, p, (void *)call->in, in_elements * sizeof(float),
+                        &comm->peers[p].data));
+        TRY(open_buffer(comm, p, scratch_of(comm, call, p, 0), chunk_start_bytes(comm, 2),
+                        &comm->peers[p].scratch));
     }
     for (size_t chunk = 0; chunk < 2; chunk++) TRY(expect_chunk(comm, r, chunk));
     for (size_t chunk = 0; chunk < WINDOW && chunk < chunks; chunk++)
@@ -275,9 +283,9 @@ static status_t all_reduce_small(struct gloo_comm *comm, const struct comm_call 
     for (int i = 1; i < world; i++) {
         int p = nth_peer(comm, i);
         struct gloo_peer *peer = &comm->peers[p];
-        TRY(gloo_buffer_new(comm->link, p, scratch_of(comm, call, p, 0), bytes, &peer->scratch));
+        TRY(open_buffer(comm, p, scratch_of(comm, call, p, 0), bytes, &peer->scratch));
         TRY(gloo_receive(peer->scratch, tag_of(call, 0, 0), 0, bytes));
-        TRY(gloo_buffer_new(comm->link, p, call->out, bytes, &peer->data));
+        TRY(open_buffer(comm, p, call->out, bytes, &peer->data));
         TRY(send_to(comm, peer->data, tag_of(call, 0, 0), 0, bytes));
     }
     for (int p = 0; p < world; p++) comm->parts[p] = (const float *)scratch_of(comm, call, p, 0);
@@ -351,7 +359,7 @@ static status_t gloo_broadcast(struct gloo_comm *comm, const struct comm_call *c
         int p = nth_peer(comm, i);
         struct gloo_buffer **data = &comm->peers[p].data;
         if (!root && p != call->root) continue;
-        TRY(gloo_buffer_new(comm->link, p, call->out, call->count, data));
+        TRY(open_buffer(comm, p, call->out, call->count, data));
         if (root) TRY(send_to(comm, *data, tag_of(call, 0, 0), 0, call->count));
         else TRY(gloo_receive(*data, tag_of(call, 0, 0), 0, call->count));
     }
@@ -366,14 +374,14 @@ static status_t gloo_gather(struct gloo_comm *comm, const struct comm_call *call
     size_t bytes = call->count * sizeof(float);
     if (comm->base.rank != call->root) {
         struct gloo_buffer **data = &comm->peers[call->root].data;
-        TRY(gloo_buffer_new(comm->link, call->root, (void *)call->in, bytes, data));
+        TRY(open_buffer(comm, call->root, (void *)call->in, bytes, data));
         TRY(send_to(comm, *data, tag_of(call, 0, 0), 0, bytes));
         return gloo_wait_sent(*data, deadline_ns);
     }
     for (int i = 1; i < comm->base.world; i++) {
         int p = nth_peer(comm, i);
         struct gloo_buffer **result = &comm->peers[p].result;
-        TRY(gloo_buffer_new(comm->link, p, call->out + call->count * (size_t)p, bytes, result));
+        TRY(open_buffer(comm, p, call->out + call->count * (size_t)p, bytes, result));
         TRY(gloo_receive(*result, tag_of(call, 0, 0), 0, bytes));
     }
     float *own = call->out + call->count * (size_t)call->root;
@@ -389,9 +397,9 @@ static status_t gloo_barrier(struct gloo_comm *comm, const struct comm_call *cal
     for (int i = 1; i < comm->base.world; i++) {
         int p = nth_peer(comm, i);
         struct gloo_peer *peer = &comm->peers[p];
-        TRY(gloo_buffer_new(comm->link, p, &comm->tokens[p], 1, &peer->result));
+        TRY(open_buffer(comm, p, &comm->tokens[p], 1, &peer->result));
         TRY(gloo_receive(peer->result, tag_of(call, 0, 0), 0, 1));
-        TRY(gloo_buffer_new(comm->link, p, &comm->token, 1, &peer->data));
+        TRY(open_buffer(comm, p, &comm->token, 1, &peer->data));
         TRY(gloo_send(peer->data, tag_of(call, 0, 0), 0, 1));
     }
     for (int i = 1; i < comm->base.world; i++) {
@@ -434,7 +442,8 @@ static void gloo_quit(struct comm *comm, const char *why)
 static void gloo_free(struct comm *base)
 {
     struct gloo_comm *comm = gloo_comm(base);
-    gloo_link_free(comm->link);
+    if (base->whole == NULL) gloo_link_free(comm->link);
+    free(comm->link_ranks);
     free(comm->tokens);
     free(comm->parts);
     free(comm->low_parts);
@@ -443,16 +452,15 @@ static void gloo_free(struct comm *base)
     free(comm);
 }
 
-status_t comm_gloo_new(int rank, int world, const char *address, const char *prefix,
-                       const struct rendezvous *store, int64_t timeout_ms, struct comm **result)
+static status_t gloo_split(struct comm *comm, const int *ranks, int count, int rank, int number,
+                           struct comm **part);
+
+static struct gloo_comm *gloo_new(struct gloo_link *link, int rank, int world, int64_t timeout_ms)
 {
-    static const struct comm_table table = {.run = gloo_run, .quit = gloo_quit, .free = gloo_free};
-    if (world < 1 || rank < 0 || rank >= world)
-        return status_new(STATUS_INVALID_ARGUMENT, "rank %d of %d", rank, world);
-    if (timeout_ms < 1)
-        return status_new(STATUS_INVALID_ARGUMENT, "a group's timeout must be positive");
-    struct gloo_link *link = NULL;
-    if (world > 1) TRY(gloo_link_new(rank, world, address, prefix, store, timeout_ms, &link));
+    static const struct comm_table table = {.run = gloo_run,
+                                            .quit = gloo_quit,
+                                            .free = gloo_free,
+                                            .split = gloo_split};
     struct gloo_comm *comm = mem_alloc(sizeof *comm);
     comm_init(&comm->base, &table, rank, world, timeout_ms);
     comm->link = link;
@@ -461,6 +469,28 @@ status_t comm_gloo_new(int rank, int world, const char *address, const char *pre
     comm->parts = mem_alloc_array((size_t)world, sizeof *comm->parts);
     comm->low_parts = mem_alloc_array((size_t)world, sizeof *comm->low_parts);
     comm->tokens = mem_alloc((size_t)world);
-    *result = &comm->base;
+    return comm;
+}
+
+static status_t gloo_split(struct comm *comm, const int *ranks, int count, int rank, int number,
+                           struct comm **result)
+{
+    (void)number; /* is in the tags */
+    struct gloo_comm *part = gloo_new(gloo_comm(comm)->link, rank, count, comm->timeout_ms);
+    part->link_ranks = mem_dup(ranks, (size_t)count * sizeof *ranks);
+    *result = &part->base;
+    return STATUS_OKAY;
+}
+
+status_t comm_gloo_new(int rank, int world, const char *address, const char *prefix,
+                       const struct rendezvous *store, int64_t timeout_ms, struct comm **result)
+{
+    if (world < 1 || rank < 0 || rank >= world)
+        return status_new(STATUS_INVALID_ARGUMENT, "rank %d of %d", rank, world);
+    if (timeout_ms < 1)
+        return status_new(STATUS_INVALID_ARGUMENT, "a group's timeout must be positive");
+    struct gloo_link *link = NULL;
+    if (world > 1) TRY(gloo_link_new(rank, world, address, prefix, store, timeout_ms, &link));
+    *result = &gloo_new(link, rank, world, timeout_ms)->base;
     return STATUS_OKAY;
 }

@@ -24,12 +24,23 @@ struct local_rank {
     char *lost; /* why it takes no further part; NULL while it does */
 };
 
+struct local_group;
+
+/* A part of the group that not all of its ranks have come for yet. */
+struct local_part {
+    int number, first_rank;
+    int missing; /* ranks */
+    struct local_group *group;
+    struct local_part *next;
+};
+
 struct local_group {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int world, members;
     int arrived;
     uint64_t generation; /* barriers passed */
+    struct local_part *parts;
     struct local_rank ranks[];
 };
 
@@ -207,7 +218,7 @@ static status_t local_run(struct comm *base, const struct comm_call *call)
     case COMM_BARRIER: return STATUS_OKAY;
     }
     TRY(barrier(comm, call, false, deadline_ns));
-    atomic_fetch_add(&base->bytes_sent, sent);
+    comm_count_sent(base, sent);
     return STATUS_OKAY;
 }
 
@@ -221,6 +232,23 @@ static void local_quit(struct comm *comm, const char *why)
     pthread_mutex_unlock(&group->lock);
 }
 
+static status_t local_split(struct comm *comm, const int *ranks, int count, int rank, int number,
+                            struct comm **result);
+
+static void group_free(struct local_group *group)
+{
+    /* Parts end before the whole: whoever came for these is gone again. */
+    for (struct local_part *part = group->parts, *next; part != NULL; part = next) {
+        next = part->next;
+        group_free(part->group);
+        free(part);
+    }
+    for (int r = 0; r < group->world; r++) free(group->ranks[r].lost);
+    pthread_cond_destroy(&group->changed);
+    pthread_mutex_destroy(&group->lock);
+    free(group);
+}
+
 static void local_free(struct comm *comm)
 {
     struct local_group *group = local_comm(comm)->group;
@@ -228,26 +256,15 @@ static void local_free(struct comm *comm)
     pthread_mutex_lock(&group->lock);
     bool last = --group->members == 0;
     pthread_mutex_unlock(&group->lock);
-    if (last) {
-        for (int r = 0; r < group->world; r++) free(group->ranks[r].lost);
-        pthread_cond_destroy(&group->changed);
-        pthread_mutex_destroy(&group->lock);
-        free(group);
-    }
+    if (last) group_free(group);
     free(local_comm(comm)->parts);
     free(local_comm(comm)->low_parts);
     comm_deinit(comm);
     free(comm);
 }
 
-status_t comm_local_new(int world, int64_t timeout_ms, struct comm **comms)
+static struct local_group *group_new(int world)
 {
-    static const struct comm_table table = {.run = local_run,
-                                            .quit = local_quit,
-                                            .free = local_free};
-    if (world < 1 || world > 1024)
-        return status_new(STATUS_INVALID_ARGUMENT, "a local group of %d; expected 1 to 1024",
-                          world);
     struct local_group *group = mem_alloc(sizeof *group + (size_t)world * sizeof group->ranks[0]);
     group->world = world;
     group->members = world;
@@ -257,13 +274,59 @@ status_t comm_local_new(int world, int64_t timeout_ms, struct comm **comms)
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&group->changed, &attributes);
     pthread_condattr_destroy(&attributes);
-    for (int r = 0; r < world; r++) {
-        struct local_comm *comm = mem_alloc(sizeof *comm);
-        comm_init(&comm->base, &table, r, world, timeout_ms);
-        comm->group = group;
-        comm->parts = mem_alloc_array((size_t)world, sizeof *comm->parts);
-        comm->low_parts = mem_alloc_array((size_t)world, sizeof *comm->low_parts);
-        comms[r] = &comm->base;
+    return group;
+}
+
+static struct comm *local_new(struct local_group *group, int rank, int64_t timeout_ms)
+{
+    static const struct comm_table table = {.run = local_run,
+                                            .quit = local_quit,
+                                            .free = local_free,
+                                            .split = local_split};
+    struct local_comm *comm = mem_alloc(sizeof *comm);
+    comm_init(&comm->base, &table, rank, group->world, timeout_ms);
+    comm->group = group;
+    comm->parts = mem_alloc_array((size_t)group->world, sizeof *comm->parts);
+    comm->low_parts = mem_alloc_array((size_t)group->world, sizeof *comm->low_parts);
+    return &comm->base;
+}
+
+/* The first rank to come makes the part's group, the last one takes it off the whole's list. */
+static status_t local_split(struct comm *comm, const int *ranks, int count, int rank, int number,
+                            struct comm **result)
+{
+    struct local_group *whole = local_comm(comm)->group;
+    pthread_mutex_lock(&whole->lock);
+    struct local_part **at = &whole->parts;
+    while (*at != NULL && ((*at)->number != number || (*at)->first_rank != ranks[0]))
+        at = &(*at)->next;
+    if (*at == NULL) {
+        *at = mem_alloc(sizeof **at);
+        **at = (struct local_part){.number = number,
+                                   .first_rank = ranks[0],
+                                   .missing = count,
+                                   .group = group_new(count)};
     }
+    struct local_part *part = *at;
+    struct local_group *group = part->group;
+    if (group->world == count && --part->missing == 0) {
+        *at = part->next;
+        free(part);
+    }
+    pthread_mutex_unlock(&whole->lock);
+    if (group->world != count)
+        return status_new(STATUS_INTERNAL, "a part of %d ranks, for others of %d", count,
+                          group->world);
+    *result = local_new(group, rank, comm->timeout_ms);
+    return STATUS_OKAY;
+}
+
+status_t comm_local_new(int world, int64_t timeout_ms, struct comm **comms)
+{
+    if (world < 1 || world > 1024)
+        return status_new(STATUS_INVALID_ARGUMENT, "a local group of %d; expected 1 to 1024",
+                          world);
+    struct local_group *group = group_new(world);
+    for (int r = 0; r < world; r++) comms[r] = local_new(group, r, timeout_ms);
     return STATUS_OKAY;
 }

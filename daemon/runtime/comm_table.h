@@ -35,6 +35,8 @@ struct comm_call {
     struct comm_call *next_free, *next_made;
 };
 
+enum { COMM_PARTS_MAX = 254 }; /* that are told apart at a time */
+
 struct comm_table {
     /* Carries out one collective with the peers; `count` is positive unless it is a barrier. */
     status_t (*run)(struct comm *comm, const struct comm_call *call);
@@ -42,6 +44,10 @@ struct comm_table {
      * peers see a lost peer. From any thread, more than once. */
     void (*quit)(struct comm *comm, const char *why);
     void (*free)(struct comm *comm);
+    /* See comm_split; this rank is ranks[rank], and the part's number is the same on all of them.
+     */
+    status_t (*split)(struct comm *comm, const int *ranks, int count, int rank, int number,
+                      struct comm **part);
 };
 
 struct comm {
@@ -49,10 +55,14 @@ struct comm {
     int rank, world;
     int64_t timeout_ms;
     _Atomic uint64_t bytes_sent;
+    struct comm *whole; /* that this one is a part of; NULL */
+    int number;         /* of this part; 0 for the whole */
+    int splits;         /* parts made so far; its owner's thread */
 
     pthread_mutex_t lock;            /* guards what follows */
     uint64_t sequence;               /* of the last collective enqueued */
     struct comm_call *made, *unused; /* every call that was ever made; those that are not queued */
+    struct comm *parts, *next_part;  /* next_part is guarded by the whole's lock */
     bool aborted;
     status_t failure; /* the first one; every later collective fails with it */
     bool logging;
@@ -70,6 +80,9 @@ static inline float *comm_upper_half(const struct comm_call *call)
 {
     return call->out + call->count / 2;
 }
+
+/* Counts what this rank has sent, for the whole too. */
+void comm_count_sent(struct comm *comm, uint64_t bytes);
 
 /* Whether comm_abort was called. */
 bool comm_is_aborted(struct comm *comm);

@@ -25,7 +25,9 @@ struct action {
     char *label;         /* for errors */
     struct event *fires; /* NULL unless another lane waits for it */
     char *source, *target, *workspace;
-    size_t count; /* elements that a collective or the optimizer works on */
+    struct comm *comm; /* a collective's */
+    float scale;       /* a reduction's */
+    size_t count;      /* elements that a collective or the optimizer works on */
     float *slots[MAX_SLOTS];
     struct kernel_call call;
 };
@@ -39,9 +41,17 @@ struct program {
     enum lane stats_lane; /* that has the last word on the statistics */
 };
 
+/* The parts of the group that units sharded over `ranks` ranks need. */
+struct shard_groups {
+    int ranks;
+    struct comm *shard, *replica;
+};
+
 struct executor {
     struct device *device;
     struct comm *comm; /* NULL for one rank */
+    struct shard_groups *groups;
+    int group_count;
     const struct plan *plan;
     uint64_t seed;
     int64_t timeout_ms;
@@ -113,6 +123,27 @@ static void prepare_compute(const struct executor *executor, const struct progra
     action->call.rank = (uint32_t)executor->plan->options.rank;
 }
 
+static const struct shard_groups *find_groups(const struct executor *executor, int ranks)
+{
+    for (int g = 0; g < executor->group_count; g++)
+        if (executor->groups[g].ranks == ranks) return &executor->groups[g];
+    return NULL;
+}
+
+/* Who takes part in a collective, and what sums are multiplied with: the last reduction of a
+ * gradient makes the mean over all ranks of it. */
+static void prepare_collective(const struct executor *executor,
+                               const struct plan_instruction *instruction, struct action *action)
+{
+    bool mean = instruction->kind != INSTRUCTION_REDUCE_STATS && instruction->group != GROUP_SHARD;
+    action->scale = mean ? 1.0f / (float)executor->plan->options.world : 1.0f;
+    action->comm = executor->comm;
+    if (instruction->group == GROUP_WORLD) return;
+    const struct unit *unit = &executor->plan->units->units[instruction->unit];
+    const struct shard_groups *groups = find_groups(executor, unit->shard_world);
+    action->comm = instruction->group == GROUP_SHARD ? groups->shard : groups->replica;
+}
+
 static void prepare_action(const struct executor *executor, const struct program *program, int i)
 {
     const struct plan_program *plan = program->plan;
@@ -131,6 +162,7 @@ static void prepare_action(const struct executor *executor, const struct program
     case INSTRUCTION_REDUCE_STATS:
         action->target += (size_t)instruction->from * sizeof(float);
         action->count = (size_t)instruction->count;
+        prepare_collective(executor, instruction, action);
         break;
     case INSTRUCTION_OPTIMIZER:
         action->count = plan->buffers[instruction->target].bytes / sizeof(float);
@@ -177,9 +209,6 @@ static status_t check_arguments(const struct plan *plan, const struct comm *comm
     if (world != plan->options.world || rank != plan->options.rank)
         return status_new(STATUS_INTERNAL, "the plan is for rank %d of %d, the group's is %d of %d",
                           plan->options.rank, plan->options.world, rank, world);
-    for (int u = 0; u < plan->units->unit_count; u++)
-        if (plan->units->units[u].shard_world != 1 && plan->units->units[u].shard_world != world)
-            return status_new(STATUS_UNIMPLEMENTED, "hybrid_shard is not implemented yet");
     if (plan->options.optimizer_slots > MAX_SLOTS)
         return status_new(STATUS_INTERNAL, "the plan has %d optimizer slots; at most %d are known",
                           plan->options.optimizer_slots, MAX_SLOTS);
@@ -196,10 +225,47 @@ static void note_memory(struct executor *executor)
         executor->peak = allocated - executor->allocated_before;
 }
 
+/* First of all, so that the ranks make their parts in the same order whatever fails later. */
+static status_t make_groups(struct executor *executor)
+{
+    const struct plan *plan = executor->plan;
+    int world = plan->options.world, rank = plan->options.rank;
+    int *ranks = mem_alloc_array((size_t)world, sizeof *ranks);
+    executor->groups = mem_alloc_array((size_t)plan->units->unit_count, sizeof *executor->groups);
+    status_t status = STATUS_OKAY;
+    for (int u = 0; u < plan->units->unit_count && status == STATUS_OKAY; u++) {
+        int size = plan->units->units[u].shard_world;
+        if (size == 1 || size == world || find_groups(executor, size) != NULL) continue;
+        struct shard_groups *groups = &executor->groups[executor->group_count++];
+        groups->ranks = size;
+        for (int i = 0; i < size; i++) ranks[i] = rank / size * size + i;
+        status = comm_split(executor->comm, ranks, size, &groups->shard);
+        if (status != STATUS_OKAY) break;
+        for (int i = 0; i < world / size; i++) ranks[i] = rank % size + i * size;
+        status = comm_split(executor->comm, ranks, world / size, &groups->replica);
+    }
+    free(ranks);
+    return status;
+}
+
+uint64_t executor_collective_bytes(const struct unit_set *units, int world)
+{
+    uint64_t most = world > 1 ? comm_workspace_bytes(world) : 0;
+    for (int u = 0; u < units->unit_count; u++) {
+        int size = units->units[u].shard_world;
+        if (size <= 1 || size >= world) continue;
+        uint64_t shard = comm_workspace_bytes(size), replica = comm_workspace_bytes(world / size);
+        if (shard > most) most = shard;
+        if (replica > most) most = replica;
+    }
+    return most;
+}
+
 static status_t prepare(struct executor *executor, struct device_graph *train,
                         struct device_graph *evaluate)
 {
     const struct plan *plan = executor->plan;
+    TRY(make_groups(executor));
     executor->allocated_before = device_allocated_bytes(executor->device);
     TRY(device_allocate(executor->device, plan->state_bytes, (void **)&executor->state));
     TRY(device_allocate(executor->device, plan->work_bytes, (void **)&executor->work));
@@ -246,6 +312,11 @@ void executor_free(struct executor *executor)
     for (int lane = 0; lane < LANE_COUNT; lane++) lane_close(executor->lanes[lane]);
     program_deinit(&executor->train);
     program_deinit(&executor->evaluate);
+    for (int g = 0; g < executor->group_count; g++) {
+        comm_free(executor->groups[g].shard);
+        comm_free(executor->groups[g].replica);
+    }
+    free(executor->groups);
     device_release(executor->device, executor->work);
     device_release(executor->device, executor->state);
     status_free(executor->aborted);
@@ -305,7 +376,6 @@ static status_t issue(struct executor *executor, struct program *program, int i,
     const struct plan_instruction *instruction = &program->plan->instructions[i];
     struct action *action = &program->actions[i];
     struct lane_queue *lane = executor->lanes[instruction->lane];
-    float scale = 1.0f / (float)executor->plan->options.world;
     switch (instruction->kind) {
     case INSTRUCTION_COPY_BATCH:
         TRY(lane_copy(lane, program->input, input->input, program->input_bytes));
@@ -313,10 +383,10 @@ static status_t issue(struct executor *executor, struct program *program, int i,
         return lane_copy(lane, program->stats, executor->stats_in, sizeof executor->stats_in);
     case INSTRUCTION_ALL_GATHER:
         if (executor->plan->options.gathered_dtype == DTYPE_BF16)
-            return comm_all_gather_bf16(executor->comm, lane, (float *)action->source,
+            return comm_all_gather_bf16(action->comm, lane, (float *)action->source,
                                         (uint16_t *)action->target, action->count);
-        return comm_all_gather(executor->comm, lane, (float *)action->source,
-                               (float *)action->target, action->count);
+        return comm_all_gather(action->comm, lane, (float *)action->source, (float *)action->target,
+                               action->count);
     case INSTRUCTION_COMPUTE:
         action->call.step = input->step;
         return lane_launch(lane, program->graph, instruction->op, &action->call);
@@ -325,21 +395,21 @@ static status_t issue(struct executor *executor, struct program *program, int i,
         return lane_copy(lane, action->source, executor->poison, action->count);
     case INSTRUCTION_REDUCE_SCATTER:
         if (executor->plan->options.reduce_dtype == DTYPE_BF16)
-            return comm_reduce_scatter_bf16(executor->comm, lane, (float *)action->source,
-                                            (float *)action->target, action->count, scale,
+            return comm_reduce_scatter_bf16(action->comm, lane, (float *)action->source,
+                                            (float *)action->target, action->count, action->scale,
                                             action->workspace);
-        return comm_reduce_scatter(executor->comm, lane, (float *)action->source,
-                                   (float *)action->target, action->count, scale,
+        return comm_reduce_scatter(action->comm, lane, (float *)action->source,
+                                   (float *)action->target, action->count, action->scale,
                                    action->workspace);
     case INSTRUCTION_ALL_REDUCE:
         if (executor->plan->options.reduce_dtype == DTYPE_BF16)
-            return comm_all_reduce_bf16(executor->comm, lane, (float *)action->target,
-                                        action->count, scale, action->workspace);
-        return comm_all_reduce(executor->comm, lane, (float *)action->target, action->count, scale,
-                               action->workspace);
+            return comm_all_reduce_bf16(action->comm, lane, (float *)action->target, action->count,
+                                        action->scale, action->workspace);
+        return comm_all_reduce(action->comm, lane, (float *)action->target, action->count,
+                               action->scale, action->workspace);
     case INSTRUCTION_REDUCE_STATS:
-        return comm_all_reduce(executor->comm, lane, (float *)action->target, action->count, 1.0f,
-                               action->workspace);
+        return comm_all_reduce(action->comm, lane, (float *)action->target, action->count,
+                               action->scale, action->workspace);
     case INSTRUCTION_OPTIMIZER:
         return lane_optimize(lane, &input->optimizer, action->count, (float *)action->target,
                              (float *)action->source, action->slots, NULL);

@@ -19,6 +19,9 @@ status_t executor_new(struct device *device, struct comm *comm, const struct pla
                       int64_t timeout_ms, struct executor **executor) FSDPD_MUST_USE;
 void executor_free(struct executor *executor); /* accepts NULL; stops the lanes */
 
+/* For plan_options.collective_workspace_bytes: the most that any group of these units needs. */
+uint64_t executor_collective_bytes(const struct unit_set *units, int world);
+
 /* Writes this rank's part of a parameter (its full, plain values) into its shard. */
 status_t executor_set_parameter(struct executor *executor, int parameter,
                                 const float *values) FSDPD_MUST_USE;

@@ -146,7 +146,7 @@ status_t session_build_plan(struct train_session *session, const struct wrap_pol
         .reduce_dtype = job->reduce_dtype,
         .optimizer = job->optimizer.kind,
         .optimizer_slots = optimizer_step_slots(&job->optimizer),
-        .collective_workspace_bytes = job->world > 1 ? comm_workspace_bytes(job->world) : 0,
+        .collective_workspace_bytes = executor_collective_bytes(*units, job->world),
     };
     const struct lowering *evaluate =
         session->evaluate_lowered ? device_graph_lowering(session->evaluate_lowered) : NULL;

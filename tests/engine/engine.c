@@ -91,7 +91,8 @@ static status_t set_up(struct rank *rank)
                                    .reduce_dtype = job->reduce_dtype,
                                    .optimizer = job->optimizer.kind,
                                    .optimizer_slots = optimizer_step_slots(&job->optimizer),
-                                   .collective_workspace_bytes = comm_workspace_bytes(rank->world)};
+                                   .collective_workspace_bytes =
+                                       executor_collective_bytes(rank->units, rank->world)};
     TRY(plan_build(rank->model, rank->units, rank->train,
                    device_graph_lowering(rank->train_lowered), rank->evaluate,
                    device_graph_lowering(rank->evaluate_lowered), &options, &rank->plan));
@@ -168,6 +169,10 @@ static void write_planned(const struct rank *rank, struct engine_outcome *outcom
         buf_printf(&text, "%s%s(%lld)", text.length > 0 ? " " : "",
                    stats ? "all_reduce" : plan_instruction_name(instruction->kind),
                    (long long)instruction->count);
+        if (instruction->group == GROUP_WORLD) continue;
+        int ranks = rank->units->units[instruction->unit].shard_world;
+        if (instruction->group == GROUP_REPLICA) ranks = rank->world / ranks;
+        buf_printf(&text, "x%d", ranks);
     }
     if (rank->index == 0)
         snprintf(outcome->planned, sizeof outcome->planned, "%s", buf_text(&text));

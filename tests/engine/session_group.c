@@ -55,9 +55,9 @@ void group_remove_digits(void)
 }
 
 const struct group_world group_worlds[GROUP_WORLDS] = {
-    {1, STRATEGY_FULL_SHARD}, {2, STRATEGY_FULL_SHARD}, {3, STRATEGY_FULL_SHARD},
-    {8, STRATEGY_FULL_SHARD}, {1, STRATEGY_NO_SHARD},   {2, STRATEGY_NO_SHARD},
-    {3, STRATEGY_NO_SHARD},
+    {1, STRATEGY_FULL_SHARD}, {2, STRATEGY_FULL_SHARD},    {3, STRATEGY_FULL_SHARD},
+    {8, STRATEGY_FULL_SHARD}, {1, STRATEGY_NO_SHARD},      {2, STRATEGY_NO_SHARD},
+    {3, STRATEGY_NO_SHARD},   {2, STRATEGY_SHARD_GRAD_OP}, {4, STRATEGY_HYBRID_SHARD},
 };
 
 void group_init(struct group *group, const char *model, const char *data, int world)
@@ -86,6 +86,8 @@ void group_init(struct group *group, const char *model, const char *data, int wo
                 .schedule_step_size = 1,
                 .schedule_gamma = 0.7,
                 .strategy = STRATEGY_FULL_SHARD,
+                .shard_size = 2,
+                .gathered_limit = 2,
                 .wrap = {.kind = WRAP_SIZE, .min_num_params = 1000},
                 .backward_prefetch = PREFETCH_PRE,
                 .world = world,

@@ -70,7 +70,7 @@ struct group_world {
     int world;
     enum strategy strategy;
 };
-enum { GROUP_WORLDS = 7 };
+enum { GROUP_WORLDS = 9 };
 extern const struct group_world group_worlds[GROUP_WORLDS];
 
 /* Sets a job up that trains `model` (a model file's text) on the digits in `data`. */

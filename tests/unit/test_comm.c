@@ -505,6 +505,151 @@ START_TEST(test_nobody_joins)
 }
 END_TEST
 
+/* --- Parts of a group --- */
+
+/* A rank's neighbours in groups of `size`, and the ranks with its number in theirs. */
+static status_t split(struct comm *comm, int size, struct comm **near, struct comm **far)
+{
+    int rank = comm_rank(comm), others = comm_world(comm) / size, ranks[GROUP_MAX];
+    for (int i = 0; i < size; i++) ranks[i] = rank / size * size + i;
+    TRY(comm_split(comm, ranks, size, near));
+    for (int i = 0; i < others; i++) ranks[i] = rank % size + i * size;
+    return comm_split(comm, ranks, others, far);
+}
+
+/* All parts at the same time: nobody may hear of another part's numbers. */
+static status_t gather_ranks(struct fixture *f, struct comm *part, int rank, int first, int step)
+{
+    float mine = (float)rank, all[GROUP_MAX];
+    TRY(comm_all_gather(part, f->lane, &mine, all, 1));
+    TRY(lane_wait(f->lane, 30000));
+    for (int i = 0; i < comm_world(part); i++)
+        TRY(expect("rank", rank, (size_t)i, all[i], (float)(first + i * step)));
+    return STATUS_OKAY;
+}
+
+static status_t run_parts(struct comm *comm, void *argument)
+{
+    int size = *(const int *)argument, rank = comm_rank(comm);
+    struct fixture f;
+    TRY(fixture_init(&f, comm));
+    device_release(f.device, f.workspace);
+    TRY(device_allocate(f.device, 2 << 20, &f.workspace));
+    for (int round = 0; round < 2; round++) {
+        struct comm *near, *far;
+        TRY(split(comm, size, &near, &far));
+        comm_log_enable(comm);
+        uint64_t before = comm_bytes_sent(comm);
+        for (int i = 0; i < 3; i++) {
+            TRY(gather_ranks(&f, near, rank, rank / size * size, 1));
+            TRY(gather_ranks(&f, far, rank, rank % size, size));
+            TRY(gather_ranks(&f, comm, rank, 0, 1));
+        }
+        for (int c = 0; c < COUNT_COUNT; c++) {
+            TRY(check_all_gather(&f, near, counts[c], c % 2));
+            TRY(check_reduce_scatter(&f, near, counts[c], c % 2));
+            TRY(check_all_reduce(&f, far, counts[c]));
+            TRY(check_all_reduce(&f, comm, counts[c]));
+        }
+        if (comm_bytes_sent(comm) - before < comm_bytes_sent(near) + comm_bytes_sent(far) ||
+            comm_bytes_sent(near) == 0 || comm_bytes_sent(far) == 0)
+            return status_new(STATUS_INTERNAL, "what the parts send is not counted");
+        comm_free(near);
+        comm_free(far);
+    }
+    char *log = comm_log(comm), start[64];
+    snprintf(start, sizeof start, "all_gather(1)x%d all_gather(1)x%d all_gather(1) ", size,
+             comm_world(comm) / size);
+    bool logged = strncmp(log, start, strlen(start)) == 0;
+    if (!logged) log[100] = '\0';
+    status_t status = logged ? STATUS_OKAY : status_new(STATUS_INTERNAL, "logged %s", log);
+    free(log);
+    fixture_deinit(&f);
+    return status;
+}
+
+START_TEST(test_parts)
+{
+    static const struct {
+        enum group_kind kind;
+        int world, size;
+    } cases[] = {{GROUP_LOCAL, 4, 2},
+                 {GROUP_LOCAL, 8, 2},
+                 {GROUP_LOCAL, 6, 3},
+                 {GROUP_GLOO, 4, 2},
+                 {GROUP_GLOO, 6, 3}};
+    int size = cases[_i].size;
+    group_check(cases[_i].kind, cases[_i].world, run_parts, &size);
+}
+END_TEST
+
+/* Rank 0 is aborted while it waits for rank 1 in their part; rank 1 does not come. */
+static status_t abort_in_part(struct comm *comm, void *argument)
+{
+    (void)argument;
+    struct fixture f;
+    TRY(fixture_init(&f, comm));
+    struct comm *near, *far;
+    TRY(split(comm, 2, &near, &far));
+    status_t status = STATUS_OKAY;
+    if (comm_rank(comm) == 0) {
+        struct aborter aborter = {comm, 100};
+        pthread_t thread;
+        pthread_create(&thread, NULL, abort_soon, &aborter);
+        float data[4] = {0};
+        status = comm_all_reduce(near, f.lane, data, 4, 1, f.workspace);
+        if (status == NULL) status = lane_wait(f.lane, 30000);
+        pthread_join(thread, NULL);
+    } else {
+        clock_sleep_ms(500);
+    }
+    comm_free(near);
+    comm_free(far);
+    fixture_deinit(&f);
+    return status;
+}
+
+START_TEST(test_abort_parts)
+{
+    struct group_result results[GROUP_MAX];
+    group_run(_i == 0 ? GROUP_LOCAL : GROUP_GLOO, 4, 20000, abort_in_part, NULL, results);
+    ck_assert_msg(results[0].code == STATUS_ABORTED, "%s", results[0].message);
+    ck_assert_msg(strstr(results[0].message, "the job was cancelled") != NULL, "%s",
+                  results[0].message);
+    ck_assert_msg(strstr(results[0].message, "on rank 0 of 4, among 2") != NULL, "%s",
+                  results[0].message);
+    ck_assert_double_lt(results[0].seconds, 5);
+}
+END_TEST
+
+/* A part without its maker, a part of a part, a rank that there is not; and one that only some of
+ * its ranks come for. */
+static status_t refuse_parts(struct comm *comm, void *argument)
+{
+    (void)argument;
+    int rank = comm_rank(comm), other[] = {1 - rank}, none[] = {rank, 2}, both[] = {0, 1};
+    struct comm *part = NULL, *again = NULL;
+    status_t status = comm_split(comm, other, 1, &part);
+    bool refused = status_code(status) == STATUS_INTERNAL;
+    status_free(status);
+    status = comm_split(comm, none, 2, &part);
+    refused = refused && status_code(status) == STATUS_INTERNAL;
+    status_free(status);
+    if (rank == 1) return refused ? STATUS_OKAY : status_new(STATUS_INTERNAL, "not refused");
+    TRY(comm_split(comm, both, 2, &part));
+    status = comm_split(part, both, 2, &again);
+    refused = refused && status_code(status) == STATUS_INTERNAL;
+    status_free(status);
+    comm_free(part);
+    return refused ? STATUS_OKAY : status_new(STATUS_INTERNAL, "not refused");
+}
+
+START_TEST(test_refused_parts)
+{
+    group_check(GROUP_LOCAL, 2, refuse_parts, NULL);
+}
+END_TEST
+
 /* The local communicator notices ranks that do not do the same. */
 static status_t disagree(struct comm *comm, void *argument)
 {
@@ -538,6 +683,8 @@ int main(void)
     tcase_add_loop_test(works, test_large, 0, 4);
     tcase_add_loop_test(works, test_queue_and_leave, 0, SHAPE_COUNT);
     tcase_add_test(works, test_leave_early);
+    tcase_add_loop_test(works, test_parts, 0, 5);
+    tcase_add_test(works, test_refused_parts);
     suite_add_tcase(suite, works);
     TCase *fails = tcase_create("fails");
     tcase_set_timeout(fails, 60);
@@ -545,6 +692,7 @@ int main(void)
     tcase_add_loop_test(fails, test_abort, 0, 2);
     tcase_add_loop_test(fails, test_abort_first, 0, SHAPE_COUNT);
     tcase_add_loop_test(fails, test_killed_peer, 0, 6);
+    tcase_add_loop_test(fails, test_abort_parts, 0, 2);
     tcase_add_test(fails, test_nobody_joins);
     tcase_add_test(fails, test_disagree);
     suite_add_tcase(suite, fails);
