@@ -1,11 +1,13 @@
 /*
  * Moving a job's state from one plan's shards to another's; see relayout.h. One unit of the old
  * plan after the other, and of each one array (parameters, then the optimizer's slots) after the
- * other: pieces of all ranks' shards are gathered into the buffer, and each rank copies out what
+ * other: pieces of the shards of all ranks that share it are gathered into the buffer, and each rank copies out what
  * belongs to its new shards. Everything is enqueued on one lane, so its order is all that is
  * needed.
  */
 #include "runtime/relayout.h"
+
+#include <stdlib.h>
 
 #include "base/mem.h"
 
@@ -17,11 +19,10 @@ struct moving {
     struct executor *to;
     const struct unit_set *from_units, *to_units;
     int rank, world;
-    struct comm *comm;
+    struct comm *comm, *part; /* all ranks; the last of its parts that was needed */
     struct lane_queue *lane;
     int64_t timeout_ms;
-    float *buffer; /* (world, piece) */
-    int64_t piece; /* elements of every rank's shard that are gathered at a time */
+    float *buffer; /* (ranks that share a unit, piece) */
 };
 
 /* Ranks that hold one copy together. */
@@ -30,9 +31,10 @@ static int shard_count(const struct flat_parameter *flat)
     return flat->shard > 0 ? (int)(flat->padded / flat->shard) : 1;
 }
 
-static int64_t piece_elements(int world)
+/* Elements of every shard that are gathered at a time. */
+static int64_t piece_elements(int shards)
 {
-    int64_t piece = BUFFER_ELEMENTS / world;
+    int64_t piece = BUFFER_ELEMENTS / shards;
     return piece > PIECE_MIN ? piece : PIECE_MIN;
 }
 
@@ -40,14 +42,15 @@ static int64_t piece_elements(int world)
  */
 static int64_t buffer_elements(const struct plan *from)
 {
-    int world = from->options.world;
     int64_t largest = 0;
     for (int u = 0; u < from->units->unit_count; u++) {
         const struct flat_parameter *flat = &from->units->units[u].flat;
-        if (shard_count(flat) > 1 && flat->shard > largest) largest = flat->shard;
+        int shards = shard_count(flat);
+        int64_t piece = piece_elements(shards);
+        if (piece > flat->shard) piece = flat->shard;
+        if (shards > 1 && piece * shards > largest) largest = piece * shards;
     }
-    int64_t piece = piece_elements(world);
-    return (largest < piece ? largest : piece) * world;
+    return largest;
 }
 
 uint64_t relayout_peak_bytes(const struct plan *from, const struct plan *to)
@@ -98,7 +101,28 @@ static status_t keep(const struct moving *moving, const struct flat_parameter *f
     return STATUS_OKAY;
 }
 
-static status_t move_array(const struct moving *moving, const struct flat_parameter *flat, int slot,
+/* The ranks that share a copy of a unit: neighbours. All ranks come to the same units in the same
+ * order, and so make their parts together. */
+static status_t find_group(struct moving *moving, int shards, struct comm **comm)
+{
+    if (shards == moving->world) {
+        *comm = moving->comm;
+        return STATUS_OKAY;
+    }
+    if (moving->part == NULL || comm_world(moving->part) != shards) {
+        comm_free(moving->part);
+        moving->part = NULL;
+        int *ranks = mem_alloc_array((size_t)shards, sizeof *ranks);
+        for (int i = 0; i < shards; i++) ranks[i] = moving->rank / shards * shards + i;
+        status_t status = comm_split(moving->comm, ranks, shards, &moving->part);
+        free(ranks);
+        TRY(status);
+    }
+    *comm = moving->part;
+    return STATUS_OKAY;
+}
+
+static status_t move_array(struct moving *moving, const struct flat_parameter *flat, int slot,
                            const float *shard)
 {
     int shards = shard_count(flat);
@@ -106,9 +130,12 @@ static status_t move_array(const struct moving *moving, const struct flat_parame
         TRY(keep(moving, flat, slot, 0, flat->padded, shard));
         return lane_wait(moving->lane, moving->timeout_ms);
     }
-    for (int64_t at = 0; at < flat->shard; at += moving->piece) {
-        int64_t count = flat->shard - at < moving->piece ? flat->shard - at : moving->piece;
-        TRY(comm_all_gather(moving->comm, moving->lane, shard + at, moving->buffer, (size_t)count));
+    struct comm *comm;
+    TRY(find_group(moving, shards, &comm));
+    int64_t piece = piece_elements(shards);
+    for (int64_t at = 0; at < flat->shard; at += piece) {
+        int64_t count = flat->shard - at < piece ? flat->shard - at : piece;
+        TRY(comm_all_gather(comm, moving->lane, shard + at, moving->buffer, (size_t)count));
         for (int s = 0; s < shards; s++) {
             int64_t begin = s * flat->shard + at;
             TRY(keep(moving, flat, slot, begin, begin + count, moving->buffer + s * count));
@@ -119,7 +146,7 @@ static status_t move_array(const struct moving *moving, const struct flat_parame
     return STATUS_OKAY;
 }
 
-static status_t move_all(const struct moving *moving, int slots)
+static status_t move_all(struct moving *moving, int slots)
 {
     for (int u = 0; u < moving->from_units->unit_count; u++) {
         const struct flat_parameter *flat = &moving->from_units->units[u].flat;
@@ -149,8 +176,7 @@ status_t relayout(struct device *device, const struct executor *from, struct exe
                             .world = old->options.world,
                             .comm = comm,
                             .lane = lane,
-                            .timeout_ms = timeout_ms,
-                            .piece = piece_elements(old->options.world)};
+                            .timeout_ms = timeout_ms};
     uint64_t bytes = (uint64_t)buffer_elements(old) * sizeof(float);
     if (bytes > 0) TRY(device_allocate(device, bytes, (void **)&moving.buffer));
     if (peak != NULL) *peak = device_allocated_bytes(device);
@@ -158,6 +184,7 @@ status_t relayout(struct device *device, const struct executor *from, struct exe
     status_t status = move_all(&moving, old->options.optimizer_slots);
     /* After an error the lane may still have work that uses the buffer. */
     if (status != NULL) status_free(lane_wait(lane, timeout_ms));
+    comm_free(moving.part);
     lane_label(lane, NULL);
     device_release(device, moving.buffer);
     return status;
