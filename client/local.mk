@@ -50,7 +50,14 @@ tests_unit_test_client_verbs_SOURCES = tests/unit/test_client_verbs.c \
 tests_unit_test_client_verbs_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_client_verbs_LDADD = $(CLIENT_LDADD) $(CHECK_LIBS)
 
+check_PROGRAMS += tests/unit/test_timeline
+TESTS += tests/unit/test_timeline
+tests_unit_test_timeline_SOURCES = tests/unit/test_timeline.c
+tests_unit_test_timeline_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_timeline_LDADD = $(CLIENT_LDADD) $(CHECK_LIBS)
+
 tests/unit/test_client-test_client.$(OBJEXT) \
+tests/unit/test_timeline-test_timeline.$(OBJEXT) \
 tests/unit/test_client_verbs-test_client_daemon.$(OBJEXT) \
 tests/unit/test_client_verbs-test_client_verbs.$(OBJEXT): $(PROTO_H)
 endif
