@@ -31,7 +31,8 @@ COORDINATOR_TEST_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS) $(S
 COORDINATOR_WORLD = tests/unit/test_coordinator_world.c tests/unit/test_coordinator_world.h
 
 COORDINATOR_TESTS = tests/unit/test_store tests/unit/test_coordinator \
-  tests/unit/test_coordinator_ends tests/unit/test_coordinator_streams
+  tests/unit/test_coordinator_ends tests/unit/test_coordinator_streams \
+  tests/unit/test_coordinator_traces
 check_PROGRAMS += $(COORDINATOR_TESTS)
 TESTS += $(COORDINATOR_TESTS)
 tests_unit_test_store_SOURCES = tests/unit/test_store.c
@@ -46,6 +47,11 @@ tests_unit_test_coordinator_streams_SOURCES = tests/unit/test_coordinator_stream
   $(COORDINATOR_WORLD)
 tests_unit_test_coordinator_streams_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
 tests_unit_test_coordinator_streams_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
+
+tests_unit_test_coordinator_traces_SOURCES = tests/unit/test_coordinator_traces.c \
+  $(COORDINATOR_WORLD)
+tests_unit_test_coordinator_traces_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
+tests_unit_test_coordinator_traces_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
 
 tests_unit_test_coordinator_SOURCES = tests/unit/test_coordinator.c $(COORDINATOR_WORLD)
 tests_unit_test_coordinator_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)

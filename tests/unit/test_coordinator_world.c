@@ -22,6 +22,7 @@ METHOD(test_watch, "Control", "WatchJob", RPC_SERVER_STREAM, watch_job_request, 
 METHOD(test_plan, "Control", "PlanJob", RPC_UNARY, plan_job_request, plan);
 METHOD(test_pull, "Control", "PullStateDict", RPC_SERVER_STREAM, pull_state_dict_request,
        state_dict_chunk);
+METHOD(test_trace, "Control", "TraceJob", RPC_SERVER_STREAM, trace_job_request, trace_chunk);
 METHOD(test_workers, "Control", "ListWorkers", RPC_UNARY, list_workers_request,
        list_workers_response);
 METHOD(test_version, "Control", "GetVersion", RPC_UNARY, get_version_request, version);
@@ -315,6 +316,9 @@ static void take_order(struct fake *fake, const Fsdpd__V1__Order *order)
     if (order->order_case == FSDPD__V1__ORDER__ORDER_PULL) {
         fake->pull = order->pull->pull;
         fake->pulls++;
+    } else if (order->order_case == FSDPD__V1__ORDER__ORDER_TRACE) {
+        fake->trace = order->trace->trace;
+        fake->trace_steps = order->trace->steps;
     } else if (order->cancel->at_once) {
         fake->cancels_at_once++;
     } else {
@@ -466,6 +470,20 @@ void fake_pull_failed(struct fake *fake, uint64_t pull, const char *text)
     Fsdpd__V1__AttemptEvent event = FSDPD__V1__ATTEMPT_EVENT__INIT;
     event.event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_PULL_FAILED;
     event.pull_failed = &failed;
+    send_event(fake, &event);
+}
+
+void fake_trace(struct fake *fake, uint64_t trace, Fsdpd__V1__TraceChunk *chunk,
+                enum status_code code, const char *text)
+{
+    Fsdpd__V1__TraceReport report = FSDPD__V1__TRACE_REPORT__INIT;
+    report.trace = trace;
+    report.chunk = chunk;
+    report.code = code;
+    report.message = (char *)text;
+    Fsdpd__V1__AttemptEvent event = FSDPD__V1__ATTEMPT_EVENT__INIT;
+    event.event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_TRACE;
+    event.trace = &report;
     send_event(fake, &event);
 }
 

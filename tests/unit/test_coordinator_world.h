@@ -16,7 +16,8 @@
 #include "rpc/client.h"
 
 extern const struct rpc_method test_submit, test_get, test_list, test_cancel, test_watch, test_plan,
-    test_pull, test_workers, test_version, test_attach, test_store_set, test_store_get, test_upload;
+    test_pull, test_trace, test_workers, test_version, test_attach, test_store_set, test_store_get,
+    test_upload;
 
 struct world {
     uv_loop_t loop;
@@ -95,6 +96,8 @@ struct fake {
     int cancels, cancels_at_once;
     uint64_t pull; /* of the latest pull order */
     int pulls;
+    uint64_t trace; /* of the latest trace order */
+    uint32_t trace_steps;
     uint64_t order_sequence;
 };
 void fake_attach(struct world *world, struct fake *fake, const char *id, int64_t pid);
@@ -106,6 +109,8 @@ void fake_metrics(struct fake *fake, uint64_t step, double loss);
 void fake_epoch(struct fake *fake, uint32_t epoch);
 void fake_finished(struct fake *fake, enum status_code code, const char *message);
 void fake_pull_failed(struct fake *fake, uint64_t pull, const char *message);
+void fake_trace(struct fake *fake, uint64_t trace, Fsdpd__V1__TraceChunk *chunk,
+                enum status_code code, const char *message);
 
 /* Two workers, attached, and a job of both that is RUNNING; its id is the caller's. The coordinator
  * runs already. */
