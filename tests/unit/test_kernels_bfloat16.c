@@ -148,7 +148,7 @@ static void operands_init(struct operands *all, const struct op_desc *desc,
         if (!desc->input_present[i]) continue;
         const struct tensor_type *type = &desc->inputs[i];
         int64_t count = tensor_element_count(type);
-        all->areas[i] = area_new(tensor_bytes(type), 2);
+        all->areas[i] = area_new(tensor_bytes(type), type->dtype == DTYPE_BF16 ? 2 : 4);
         all->call.inputs[i] = all->areas[i].memory;
         for (int64_t e = 0; e < count; e++) {
             if (type->dtype == DTYPE_U8) all->areas[i].memory[e] = indices[e];
@@ -160,7 +160,8 @@ static void operands_init(struct operands *all, const struct op_desc *desc,
     for (int i = 0; i < desc->output_count; i++) {
         if (!desc->output_present[i]) continue;
         struct area *area = &all->areas[OP_MAX_INPUTS + i];
-        *area = area_new(tensor_bytes(&desc->outputs[i]), 2);
+        *area =
+            area_new(tensor_bytes(&desc->outputs[i]), desc->outputs[i].dtype == DTYPE_BF16 ? 2 : 4);
         if (desc->accumulate[i]) memset(area->memory, 0, area->bytes);
         all->call.outputs[i] = area->memory;
     }
