@@ -40,11 +40,13 @@ int verb_version(struct client *client);
 int verb_watch(struct client *client);
 int verb_workers(struct client *client);
 int verb_wrap(struct client *client);
+int verb_wrap_set(struct client *client);
 
 extern const struct option_row submit_options[];
 extern const struct option_row plan_options[];
 extern const struct option_row pull_options[];
 extern const struct option_row trace_options[];
+extern const struct option_row wrap_options[];
 
 /* "--set KEY=VALUE", for the verbs that read a job file. */
 status_t option_set(struct options *options, const char *value);

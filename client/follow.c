@@ -109,6 +109,12 @@ static void take_text(struct follow *follow, const Fsdpd__V1__JobEvent *event)
         buf_add_char(&text, '\n');
         print(follow, &text);
         break;
+    case FSDPD__V1__JOB_EVENT__EVENT_WRAP:
+        if (follow->output != FOLLOW_TEXT) break;
+        progress_wrap(event->wrap, &text);
+        print(follow, &text);
+        draw(follow, true);
+        break;
     default: break; /* dropped metrics, and what a newer daemon tells */
     }
 }

@@ -22,7 +22,8 @@ libclient_a_SOURCES = \
   %D%/timeline.c %D%/timeline.h \
   %D%/trace.c \
   %D%/verbs.c \
-  %D%/watch.c
+  %D%/watch.c \
+  %D%/wrap_set.c
 $(libclient_a_OBJECTS): $(PROTO_H)
 
 CLIENT_LDADD = libclient.a libprint.a librpc.a libspec.a libyamldoc.a libproto.a libbase.a \

@@ -15,5 +15,6 @@ METHOD(control_plan_job, "PlanJob", RPC_UNARY, plan_job_request, plan);
 METHOD(control_pull_state_dict, "PullStateDict", RPC_SERVER_STREAM, pull_state_dict_request,
        state_dict_chunk);
 METHOD(control_trace_job, "TraceJob", RPC_SERVER_STREAM, trace_job_request, trace_chunk);
+METHOD(control_set_wrap_policy, "SetWrapPolicy", RPC_UNARY, set_wrap_policy_request, job);
 METHOD(control_list_workers, "ListWorkers", RPC_UNARY, list_workers_request, list_workers_response);
 METHOD(control_get_version, "GetVersion", RPC_UNARY, get_version_request, version);

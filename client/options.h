@@ -17,6 +17,18 @@ enum format { FORMAT_TABLE, FORMAT_JSON };
 
 enum { OPTIONS_MAX_ARGUMENTS = 2, OPTIONS_MAX_SETS = 1000 };
 
+/* Of wrap set. */
+enum {
+    OPTIONS_WRAP_POLICY,
+    OPTIONS_WRAP_MIN_NUM_PARAMS,
+    OPTIONS_WRAP_FORCE_LEAF,
+    OPTIONS_WRAP_EXCLUDE,
+    OPTIONS_WRAP_TYPES,
+    OPTIONS_WRAP_MODULES,
+    OPTIONS_WRAP_UNITS,
+    OPTIONS_WRAP_COUNT
+};
+
 struct options {
     const char *address; /* NULL: not given */
     enum format format;
@@ -28,6 +40,7 @@ struct options {
     uint32_t steps;   /* trace's; 0: not given */
     struct spec_override *sets;
     int set_count, set_capacity;
+    const char *wrap[OPTIONS_WRAP_COUNT]; /* values; NULL: not given */
     const char *arguments[OPTIONS_MAX_ARGUMENTS];
     int argument_count;
 };

@@ -142,6 +142,16 @@ void progress_epoch(const Fsdpd__V1__EpochEnd *epoch, struct buf *out)
                (unsigned long long)epoch->test_samples, 100 * epoch->accuracy);
 }
 
+void progress_wrap(const Fsdpd__V1__WrapChange *change, struct buf *out)
+{
+    char bytes[32];
+    buf_printf(out, "step %llu: wrap policy ", (unsigned long long)change->step);
+    output_clean(out, change->wrap != NULL ? change->wrap->policy : "", false);
+    buf_printf(out, ", %zu unit%s; changed in %.2g s, %s at the peak\n", change->n_units,
+               change->n_units == 1 ? "" : "s", change->seconds,
+               text_format_bytes(change->peak_bytes, bytes));
+}
+
 bool live_due(const struct live *live)
 {
     return !live->shown || clock_monotonic_ns() - live->drawn_ns >= REDRAW_NS;

@@ -55,9 +55,15 @@ static void wrap_json(const Fsdpd__V1__Job *job, struct buf *out)
 int verb_wrap(struct client *client)
 {
     const char *const *arguments = client->options.arguments;
+    if (strcmp(arguments[0], "set") == 0) return verb_wrap_set(client);
     if (strcmp(arguments[0], "show") != 0)
         return output_usage_error(status_new(STATUS_INVALID_ARGUMENT,
-                                             "wrap: expected show JOB, found '%s'", arguments[0]));
+                                             "wrap: expected show JOB or set JOB, found '%s'",
+                                             arguments[0]));
+    for (int i = 0; i < OPTIONS_WRAP_COUNT; i++)
+        if (client->options.wrap[i] != NULL)
+            return output_usage_error(status_new(STATUS_INVALID_ARGUMENT,
+                                                 "wrap show takes no policy; wrap set changes it"));
     Fsdpd__V1__Job *job;
     int code;
     if (!get_job(client, arguments[1], &job, &code)) return code;

@@ -19,7 +19,12 @@ const struct verb verbs[] = {
      "130) and does not cancel. When fsdpd restarts, watching goes on where it stopped; --timeout\n"
      "is how long it is waited for. With -o json every event is one line.\n",
      NULL, verb_watch},
-    {"wrap", "show JOB", 2, "Show which modules a job's FSDP units hold", NULL, NULL, verb_wrap},
+    {"wrap", "show|set JOB", 2, "Show which modules a job's FSDP units hold, or change it",
+     "set gives a running job other units, at its next step boundary: parameters and optimizer\n"
+     "state move, no value changes. It answers when that is done, and shows the new units. A\n"
+     "policy that is wrong for the model (exit 1), does not fit (10) or comes when the job does\n"
+     "not run (6) is refused, and the job goes on as it was.\n",
+     wrap_options, verb_wrap},
     {"cancel", "JOB", 1, "End a job at its next step boundary", NULL, NULL, verb_cancel},
     {"pull", "JOB", 1, "Write a job's full state_dict to a safetensors file",
      "Also from a running job: the weights of one step, the same on all ranks. FILE is written\n"

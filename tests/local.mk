@@ -16,7 +16,8 @@ SYSTEM_TESTS = \
   %D%/system/test_precision.py \
   %D%/system/test_pull.py \
   %D%/system/test_trace.py \
-  %D%/system/test_restart.py
+  %D%/system/test_restart.py \
+  %D%/system/test_wrap.py
 dist_check_SCRIPTS += $(PARITY_TESTS) $(SYSTEM_TESTS)
 TESTS += $(PARITY_TESTS) $(SYSTEM_TESTS)
 EXTRA_DIST += %D%/system/harness.py %D%/parity/reference.py

@@ -460,3 +460,38 @@ status_t spec_read_file(const char *path, const struct spec_override *overrides,
     buf_deinit(&text);
     return status;
 }
+
+static status_t read_wrap_rows(struct reader *reader)
+{
+    for (int dependent = 0; dependent < 2; dependent++)
+        for (size_t i = 0; i < spec_key_count; i++) {
+            bool wrap = strncmp(spec_keys[i].key, "fsdp.wrap.", strlen("fsdp.wrap.")) == 0;
+            if (wrap && (spec_keys[i].with_key != NULL) == (dependent == 1))
+                TRY(read_row(reader, i));
+        }
+    return NULL;
+}
+
+status_t spec_read_wrap(const char *what, const struct spec_setting *settings, int count,
+                        Fsdpd__V1__WrapSpec **wrap)
+{
+    struct yamldoc *document;
+    TRY(yamldoc_parse("{}", 2, what, &document));
+    status_t status = NULL;
+    for (int i = 0; i < count && status == NULL; i++)
+        status = yamldoc_set(document, settings[i].key, settings[i].value, settings[i].origin);
+    struct reader reader = {.file = what,
+                            .given = mem_alloc_array(spec_key_count, sizeof *reader.given),
+                            .spec = mem_alloc(sizeof *reader.spec)};
+    fsdpd__v1__job_spec__init(reader.spec);
+    if (status == NULL) status = lay_over(&reader, document->root, "");
+    if (status == NULL) status = read_wrap_rows(&reader);
+    if (status == NULL) {
+        *wrap = reader.spec->fsdp->wrap;
+        reader.spec->fsdp->wrap = NULL;
+    }
+    free(reader.given);
+    spec_free(reader.spec);
+    yamldoc_free(document);
+    return status;
+}

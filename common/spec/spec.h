@@ -87,6 +87,18 @@ status_t spec_read_text(const char *text, size_t length, const char *file,
                         const struct spec_override *overrides, int count,
                         Fsdpd__V1__JobSpec **spec) FSDPD_MUST_USE;
 
+/* One key and its value as in YAML; `origin` is for messages. */
+struct spec_setting {
+    const char *key, *value, *origin;
+};
+
+/*
+ * A complete wrap policy from settings of keys that begin with "fsdp.wrap.", defaults filled in,
+ * for fsdpd__v1__wrap_spec__free_unpacked. `what` stands for the file in messages.
+ */
+status_t spec_read_wrap(const char *what, const struct spec_setting *settings, int count,
+                        Fsdpd__V1__WrapSpec **wrap) FSDPD_MUST_USE;
+
 /* Whether a message, from the network say, keeps every bound of the table and is complete.
  * INVALID_ARGUMENT says "KEY: expected ..., found ...". */
 status_t spec_validate(const Fsdpd__V1__JobSpec *spec) FSDPD_MUST_USE;

@@ -13,6 +13,7 @@
 #include "coordinator/jobs.h"
 #include "coordinator/pulls.h"
 #include "coordinator/rendezvous.h"
+#include "coordinator/rewrap.h"
 #include "coordinator/supervisor.h"
 #include "coordinator/traces.h"
 #include "coordinator/uploads.h"
@@ -139,6 +140,18 @@ static void trace_job_closed(struct rpc_call *call, bool cancelled, void *servic
     traces_closed(service, call);
 }
 
+static void set_wrap_policy(struct rpc_call *call, const ProtobufCMessage *request, void *service)
+{
+    rewrap_start(call, (const Fsdpd__V1__SetWrapPolicyRequest *)request, service);
+}
+
+static void set_wrap_policy_closed(struct rpc_call *call, bool cancelled, void *service)
+{
+    (void)cancelled;
+    (void)service;
+    rewrap_closed(call);
+}
+
 /* ---- WorkerLink ---- */
 
 static void link_start(struct rpc_call *call, const ProtobufCMessage *request, void *service)
@@ -228,6 +241,7 @@ METHOD(plan_method, "Control", "PlanJob", RPC_UNARY, plan_job_request, plan);
 METHOD(pull_method, "Control", "PullStateDict", RPC_SERVER_STREAM, pull_state_dict_request,
        state_dict_chunk);
 METHOD(trace_method, "Control", "TraceJob", RPC_SERVER_STREAM, trace_job_request, trace_chunk);
+METHOD(wrap_method, "Control", "SetWrapPolicy", RPC_UNARY, set_wrap_policy_request, job);
 METHOD(workers_method, "Control", "ListWorkers", RPC_UNARY, list_workers_request,
        list_workers_response);
 METHOD(version_method, "Control", "GetVersion", RPC_UNARY, get_version_request, version);
@@ -253,6 +267,7 @@ static const struct rpc_handler control_handlers[] = {
      .on_writable = pull_state_dict_writable,
      .on_closed = pull_state_dict_closed},
     {.method = &trace_method, .on_start = trace_job, .on_closed = trace_job_closed},
+    {.method = &wrap_method, .on_start = set_wrap_policy, .on_closed = set_wrap_policy_closed},
     {.method = &workers_method, .on_start = list_workers},
     {.method = &version_method, .on_start = get_version},
 };

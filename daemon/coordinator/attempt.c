@@ -12,6 +12,7 @@
 #include "base/mem.h"
 #include "coordinator/pulls.h"
 #include "coordinator/rendezvous.h"
+#include "coordinator/rewrap.h"
 #include "coordinator/traces.h"
 #include "coordinator/uploads.h"
 
@@ -297,6 +298,9 @@ void attempt_event(struct worker *worker, const Fsdpd__V1__AttemptEvent *event)
     case FSDPD__V1__ATTEMPT_EVENT__EVENT_FINISHED: on_finished(job, rank, event->finished); break;
     case FSDPD__V1__ATTEMPT_EVENT__EVENT_PULL_FAILED: pulls_failed(job, event->pull_failed); break;
     case FSDPD__V1__ATTEMPT_EVENT__EVENT_TRACE: traces_report(job, number, event->trace); break;
+    case FSDPD__V1__ATTEMPT_EVENT__EVENT_WRAP:
+        if (number == 0) rewrap_report(job, event->wrap);
+        break;
     default: break; /* of a later version */
     }
 }
@@ -371,6 +375,18 @@ void attempt_order_trace(struct job *job, uint64_t trace, uint32_t steps)
     order.order_case = FSDPD__V1__ORDER__ORDER_TRACE;
     order.trace = &body;
     order_all(job, &order);
+}
+
+uint64_t attempt_order_wrap(struct job *job, const Fsdpd__V1__WrapSpec *wrap)
+{
+    Fsdpd__V1__SetWrapOrder body = FSDPD__V1__SET_WRAP_ORDER__INIT;
+    body.change = job->order_sequence + 1;
+    body.wrap = (Fsdpd__V1__WrapSpec *)wrap;
+    Fsdpd__V1__Order order = FSDPD__V1__ORDER__INIT;
+    order.order_case = FSDPD__V1__ORDER__ORDER_WRAP;
+    order.wrap = &body;
+    order_all(job, &order);
+    return body.change;
 }
 
 void attempt_tick(struct job *job, int64_t now)

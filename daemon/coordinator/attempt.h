@@ -49,6 +49,9 @@ void attempt_cancel(struct job *job, bool cancelled, const char *message);
 void attempt_order_pull(struct job *job, uint64_t pull);
 void attempt_order_trace(struct job *job, uint64_t trace, uint32_t steps);
 
+/* Other units for all ranks; returns the number that rank 0's report will have. */
+uint64_t attempt_order_wrap(struct job *job, const Fsdpd__V1__WrapSpec *wrap);
+
 /* The final state_dict has arrived, or its upload broke off: the verdict may be due. */
 void attempt_check(struct job *job);
 

@@ -16,6 +16,7 @@
 #include "base/mem.h"
 #include "coordinator/attempt.h"
 #include "coordinator/pulls.h"
+#include "coordinator/rewrap.h"
 #include "coordinator/traces.h"
 #include "coordinator/watch.h"
 
@@ -124,13 +125,23 @@ status_t jobs_create(struct coordinator *c, const char *id, const job_spec *spec
     return NULL;
 }
 
+/* Writes the job and the event. */
+static status_t save(struct job *job, const job_event *event, bool durable)
+{
+    struct store *store = job->c->store;
+    if (!job->replanned) return store_update_job(store, job->message, event, durable);
+    TRY(store_replan_job(store, job->message, event));
+    job->replanned = false;
+    return NULL;
+}
+
 /* Takes the next sequence number, writes the job and the event, and hands the event to watchers. */
 static void record(struct job *job, job_event *event, bool durable)
 {
     event->sequence = ++job->sequence;
     event->time_ms = clock_wall_ms();
     event->steps = job->message->steps;
-    status_t status = store_update_job(job->c->store, job->message, event, durable);
+    status_t status = save(job, event, durable);
     if (status != NULL) {
         job->unsaved = true;
         log_status(LOG_ERROR, "store_failed", status_wrap(status, "job %s", job->message->id));
@@ -155,6 +166,7 @@ static void over(struct job *job)
     attempt_end(job);
     pulls_job_over(job);
     traces_job_over(job);
+    rewrap_job_over(job);
     watch_over(job);
     for (int i = 0; i < c->job_count; i++)
         if (c->jobs[i] == job) LIST_REMOVE(c->jobs, c->job_count, i);
@@ -266,6 +278,28 @@ void job_add_epoch(struct job *job, const Fsdpd__V1__EpochEnd *epoch)
     record(job, &event, true);
 }
 
+void job_set_wrap(struct job *job, const Fsdpd__V1__WrapSpec *wrap, const Fsdpd__V1__Plan *plan,
+                  const Fsdpd__V1__WrapReport *report)
+{
+    job_message *message = job->message;
+    message_free(message->spec->fsdp->wrap);
+    message->spec->fsdp->wrap = message_copy(wrap);
+    message_free(message->plan);
+    message->plan = message_copy(plan);
+    job->replanned = true;
+    Fsdpd__V1__WrapChange change = FSDPD__V1__WRAP_CHANGE__INIT;
+    change.step = report->step;
+    change.wrap = message->spec->fsdp->wrap;
+    change.n_units = message->plan->n_units;
+    change.units = message->plan->units;
+    change.peak_bytes = report->peak_bytes;
+    change.seconds = report->seconds;
+    job_event event = FSDPD__V1__JOB_EVENT__INIT;
+    event.event_case = FSDPD__V1__JOB_EVENT__EVENT_WRAP;
+    event.wrap = &change;
+    record(job, &event, true);
+}
+
 void jobs_save_again(struct coordinator *c)
 {
     for (int i = c->job_count - 1; i >= 0; i--) {
@@ -274,7 +308,7 @@ void jobs_save_again(struct coordinator *c)
         job_event event;
         Fsdpd__V1__StateChange change;
         state_event(job->message, job->sequence + 1, &event, &change);
-        status_t status = store_update_job(c->store, job->message, &event, true);
+        status_t status = save(job, &event, true);
         if (status != NULL) {
             status_free(status); /* was logged when it began */
             continue;

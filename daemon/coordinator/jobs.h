@@ -8,13 +8,16 @@
 #include "coordinator/internal.h"
 
 struct rank;
+struct rewrap;
 
 struct job {
     struct coordinator *c;
     job_message *message; /* owned; what the API shows */
     uint64_t sequence;    /* of the last event */
     uint64_t metrics_events;
-    bool unsaved; /* the store refused the last change; tried again at every tick */
+    bool replanned;        /* its spec and plan changed; the store does not know them yet */
+    struct rewrap *rewrap; /* a change of its wrap policy that is under way, or NULL */
+    bool unsaved;          /* the store refused the last change; tried again at every tick */
 
     /* The attempt that runs; ranks is NULL while there is none. See attempt.h. */
     struct rank *ranks;
@@ -55,6 +58,10 @@ void job_set_reason(struct job *job, const char *code, const char *format, ...) 
 /* What rank 0 reports: events, kept and handed on. */
 void job_add_metrics(struct job *job, const Fsdpd__V1__Metrics *metrics);
 void job_add_epoch(struct job *job, const Fsdpd__V1__EpochEnd *epoch);
+
+/* It has these units now: the spec, the plan and an event, kept and handed on. */
+void job_set_wrap(struct job *job, const Fsdpd__V1__WrapSpec *wrap, const Fsdpd__V1__Plan *plan,
+                  const Fsdpd__V1__WrapReport *report);
 
 /* Writes jobs whose last change the store refused. */
 void jobs_save_again(struct coordinator *c);

@@ -15,6 +15,7 @@ libcoordinator_a_SOURCES = \
   %D%/pulls.c %D%/pulls.h \
   %D%/queue.c %D%/queue.h \
   %D%/rendezvous.c %D%/rendezvous.h \
+  %D%/rewrap.c %D%/rewrap.h \
   %D%/store.c %D%/store.h \
   %D%/supervisor.c %D%/supervisor.h \
   %D%/traces.c %D%/traces.h \

@@ -58,6 +58,7 @@ enum statement {
     SYNC_NORMAL,
     INSERT_JOB,
     UPDATE_JOB,
+    REPLAN_JOB,
     GET_JOB,
     LIST_JOBS,
     LIST_NEWEST,
@@ -83,6 +84,7 @@ static const char *const statements[STATEMENT_COUNT] = {
     [UPDATE_JOB] = "UPDATE jobs SET state = ?5, reason_code = ?6, reason_message = ?7, "
                    "attempt = ?8, step = ?9, steps = ?10, metrics = ?11, workers = ?12, "
                    "started_ms = ?14, finished_ms = ?15, state_ms = ?16 WHERE id = ?1",
+    [REPLAN_JOB] = "UPDATE jobs SET spec = ?2, plan = ?3 WHERE id = ?1",
     [GET_JOB] = "SELECT " JOB_COLUMNS " FROM jobs WHERE id = ?1",
     [LIST_JOBS] = "SELECT " JOB_COLUMNS " FROM jobs ORDER BY number",
     [LIST_NEWEST] = "SELECT " JOB_COLUMNS " FROM jobs ORDER BY number DESC",
@@ -353,15 +355,43 @@ status_t store_insert_job(struct store *store, const job_message *job, const job
     return end(store, status);
 }
 
-status_t store_update_job(struct store *store, const job_message *job, const job_event *event,
-                          bool durable)
+static status_t write_plan(struct store *store, const job_message *job)
+{
+    size_t spec_size = 0, plan_size = 0;
+    uint8_t *spec = message_pack(job->spec, &spec_size);
+    uint8_t *plan = message_pack(job->plan, &plan_size);
+    sqlite3_stmt *statement = use(store, REPLAN_JOB);
+    sqlite3_bind_text(statement, 1, job->id, -1, SQLITE_STATIC);
+    sqlite3_bind_blob64(statement, 2, spec, spec_size, SQLITE_STATIC);
+    sqlite3_bind_blob64(statement, 3, plan, plan_size, SQLITE_STATIC);
+    status_t status = run(store, statement, "write");
+    sqlite3_clear_bindings(statement);
+    free(spec);
+    free(plan);
+    return status;
+}
+
+static status_t update_job(struct store *store, const job_message *job, const job_event *event,
+                           bool durable, bool replan)
 {
     TRY(begin(store, durable));
     status_t status = write_job(store, UPDATE_JOB, job);
     if (status == NULL && sqlite3_changes(store->database) != 1)
         status = status_new(STATUS_NOT_FOUND, "there is no job %s in the store", job->id);
+    if (status == NULL && replan) status = write_plan(store, job);
     if (status == NULL && event != NULL) status = write_event(store, job->id, event);
     return end(store, status);
+}
+
+status_t store_update_job(struct store *store, const job_message *job, const job_event *event,
+                          bool durable)
+{
+    return update_job(store, job, event, durable, false);
+}
+
+status_t store_replan_job(struct store *store, const job_message *job, const job_event *event)
+{
+    return update_job(store, job, event, true, true);
 }
 
 static void *unpack_column(sqlite3_stmt *row, int column,

@@ -32,6 +32,10 @@ status_t store_insert_job(struct store *store, const job_message *job,
 status_t store_update_job(struct store *store, const job_message *job, const job_event *event,
                           bool durable) FSDPD_MUST_USE;
 
+/* The same, and the job's spec and plan, which have changed; durable. */
+status_t store_replan_job(struct store *store, const job_message *job,
+                          const job_event *event) FSDPD_MUST_USE;
+
 /* NOT_FOUND if there is no such job. The caller frees *job with message_free. */
 status_t store_get_job(struct store *store, const char *id, job_message **job) FSDPD_MUST_USE;
 

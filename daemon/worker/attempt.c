@@ -10,17 +10,20 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/log.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "worker/job_message.h"
 #include "worker/pull.h"
 #include "worker/trace.h"
 
 struct queued_order {
     uint64_t sequence;
-    uint64_t pull;        /* of a pull, else 0 */
-    uint64_t trace;       /* of a trace, else 0 */
-    uint32_t steps;       /* of a trace */
-    char *cancel_message; /* of a cancel */
+    uint64_t pull;                 /* of a pull, else 0 */
+    uint64_t trace;                /* of a trace, else 0 */
+    uint32_t steps;                /* of a trace */
+    char *cancel_message;          /* of a cancel */
+    Fsdpd__V1__SetWrapOrder *wrap; /* another policy, else NULL; lives as long as the attempt */
 };
 
 struct attempt {
@@ -177,15 +180,75 @@ static status_t take_order(struct attempt *attempt, uint64_t sequence, struct qu
     return status;
 }
 
+/* Rank 0 tells how it went. */
+static void tell_wrap(struct attempt *attempt, uint64_t number, uint64_t step,
+                      const struct train_wrap_change *change)
+{
+    Fsdpd__V1__AttemptEvent *event = attempt_event_new();
+    event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_WRAP;
+    Fsdpd__V1__WrapReport *report = event->wrap = mem_alloc(sizeof *report);
+    fsdpd__v1__wrap_report__init(report);
+    report->change = number;
+    report->step = step;
+    if (change->refused != NULL) {
+        report->code = (uint32_t)status_code(change->refused);
+        report->message = mem_strdup(status_message(change->refused));
+    } else {
+        report->peak_bytes = change->peak_bytes;
+        report->seconds = change->seconds;
+        report->plan_hash = train_session_plan(attempt->session)->hash;
+    }
+    post_event(attempt, event);
+}
+
+static void note_wrap(struct attempt *attempt, uint64_t step,
+                      const struct train_wrap_change *change)
+{
+    if (change->refused != NULL) {
+        log_status(LOG_WARNING, "wrap_refused", status_copy(change->refused));
+        return;
+    }
+    const struct plan *plan = train_session_plan(attempt->session);
+    if (plan->peak_bytes > attempt->memory_planned) attempt->memory_planned = plan->peak_bytes;
+    if (change->peak_bytes > attempt->memory_planned) attempt->memory_planned = change->peak_bytes;
+    char peak[32];
+    log_event(LOG_INFO, "wrap_changed", "step=%llu units=%d seconds=%.3f peak=\"%s\"",
+              (unsigned long long)step, plan->units->unit_count, change->seconds,
+              text_format_bytes(change->peak_bytes, peak));
+}
+
+static status_t set_wrap(struct attempt *attempt, const Fsdpd__V1__SetWrapOrder *order,
+                         uint64_t step)
+{
+    struct wrap_policy policy;
+    struct wrap_unit_spec *units;
+    job_wrap_policy_init(&policy, &units, order->wrap);
+    struct train_wrap_change change;
+    status_t status = train_session_set_wrap(attempt->session, &policy, &change);
+    free(units);
+    if (status != NULL) return status;
+    if (change.refused == NULL) tracer_end(&attempt->tracer); /* its executor is gone */
+    note_wrap(attempt, step, &change);
+    if (attempt->assignment->rank == 0) tell_wrap(attempt, order->change, step, &change);
+    status_free(change.refused);
+    return NULL;
+}
+
 static status_t run_orders(void *user, uint64_t sequence, struct executor *executor, uint64_t step)
 {
     struct attempt *attempt = user;
+    (void)executor; /* an order may replace it */
     while (attempt->orders_done < sequence) {
         struct queued_order order;
         TRY(take_order(attempt, attempt->orders_done + 1, &order));
         attempt->orders_done++;
+        if (order.wrap != NULL) {
+            TRY(set_wrap(attempt, order.wrap, step));
+            continue;
+        }
         if (order.trace != 0) {
-            tracer_begin(&attempt->tracer, executor, order.trace, order.steps);
+            tracer_begin(&attempt->tracer, train_session_executor(attempt->session), order.trace,
+                         order.steps);
             continue;
         }
         if (order.pull == 0) {
@@ -194,10 +257,20 @@ static status_t run_orders(void *user, uint64_t sequence, struct executor *execu
             return status;
         }
         struct snapshot *snapshot;
-        TRY(snapshot_take(executor, step, &snapshot));
+        TRY(snapshot_take(train_session_executor(attempt->session), step, &snapshot));
         puller_add(attempt->puller, order.pull, snapshot);
     }
     return NULL;
+}
+
+static Fsdpd__V1__SetWrapOrder *wrap_order_copy(const Fsdpd__V1__SetWrapOrder *order)
+{
+    size_t size = fsdpd__v1__set_wrap_order__get_packed_size(order);
+    uint8_t *bytes = mem_alloc(size + 1);
+    fsdpd__v1__set_wrap_order__pack(order, bytes);
+    Fsdpd__V1__SetWrapOrder *copy = fsdpd__v1__set_wrap_order__unpack(NULL, size, bytes);
+    free(bytes);
+    return copy;
 }
 
 void attempt_order(struct attempt *attempt, const Fsdpd__V1__Order *order)
@@ -217,6 +290,8 @@ void attempt_order(struct attempt *attempt, const Fsdpd__V1__Order *order)
     } else if (order->order_case == FSDPD__V1__ORDER__ORDER_TRACE && order->trace->trace != 0) {
         queued.trace = order->trace->trace;
         queued.steps = order->trace->steps;
+    } else if (order->order_case == FSDPD__V1__ORDER__ORDER_WRAP && order->wrap->wrap != NULL) {
+        queued.wrap = wrap_order_copy(order->wrap);
     } else {
         attempt_abort(attempt, "the coordinator sent an order that this worker does not know");
         return;
@@ -226,10 +301,12 @@ void attempt_order(struct attempt *attempt, const Fsdpd__V1__Order *order)
         MEM_GROW(attempt->orders, attempt->order_count, attempt->order_capacity);
         attempt->orders[attempt->order_count++] = queued;
         queued.cancel_message = NULL;
+        queued.wrap = NULL;
     }
     pthread_cond_broadcast(&attempt->changed);
     pthread_mutex_unlock(&attempt->lock);
     free(queued.cancel_message); /* a repetition */
+    if (queued.wrap != NULL) fsdpd__v1__set_wrap_order__free_unpacked(queued.wrap, NULL);
 }
 
 void attempt_abort(struct attempt *attempt, const char *why)
@@ -432,7 +509,11 @@ void attempt_free(struct attempt *attempt)
 {
     if (attempt == NULL) return;
     pthread_join(attempt->thread, NULL);
-    for (int i = 0; i < attempt->order_count; i++) free(attempt->orders[i].cancel_message);
+    for (int i = 0; i < attempt->order_count; i++) {
+        free(attempt->orders[i].cancel_message);
+        if (attempt->orders[i].wrap != NULL)
+            fsdpd__v1__set_wrap_order__free_unpacked(attempt->orders[i].wrap, NULL);
+    }
     free(attempt->orders);
     free(attempt->aborted);
     gate_deinit(&attempt->gate);

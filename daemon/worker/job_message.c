@@ -39,9 +39,11 @@ static struct wrap_names wrap_names(char *const *items, size_t count)
     return (struct wrap_names){count > 0 ? (const char *const *)items : none, (int)count};
 }
 
-static void fill_wrap(struct job_settings *settings, const Fsdpd__V1__WrapSpec *wrap)
+void job_wrap_policy_init(struct wrap_policy *policy, struct wrap_unit_spec **units,
+                          const Fsdpd__V1__WrapSpec *wrap)
 {
-    struct wrap_policy *policy = &settings->job.wrap;
+    *policy = (struct wrap_policy){.kind = WRAP_NONE};
+    *units = NULL;
     if (strcmp(wrap->policy, "size") == 0) {
         policy->kind = WRAP_SIZE;
         policy->min_num_params = wrap->min_num_params;
@@ -55,15 +57,13 @@ static void fill_wrap(struct job_settings *settings, const Fsdpd__V1__WrapSpec *
         policy->modules = wrap_names(wrap->modules, wrap->n_modules);
     } else if (strcmp(wrap->policy, "units") == 0) {
         policy->kind = WRAP_UNITS;
-        settings->units = mem_alloc_array(wrap->n_units, sizeof *settings->units);
+        *units = mem_alloc_array(wrap->n_units, sizeof **units);
         for (size_t i = 0; i < wrap->n_units; i++) {
-            settings->units[i].modules = (const char *const *)wrap->units[i]->modules;
-            settings->units[i].module_count = (int)wrap->units[i]->n_modules;
+            (*units)[i].modules = (const char *const *)wrap->units[i]->modules;
+            (*units)[i].module_count = (int)wrap->units[i]->n_modules;
         }
-        policy->units = settings->units;
+        policy->units = *units;
         policy->unit_count = (int)wrap->n_units;
-    } else {
-        policy->kind = WRAP_NONE;
     }
 }
 
@@ -173,7 +173,7 @@ status_t job_settings_init(struct job_settings *settings, const Fsdpd__V1__JobSp
         .world = (int)spec->workers,
     };
     fill_optimizer(&settings->job.optimizer, spec->optimizer);
-    fill_wrap(settings, spec->fsdp->wrap);
+    job_wrap_policy_init(&settings->job.wrap, &settings->units, spec->fsdp->wrap);
     return NULL;
 }
 

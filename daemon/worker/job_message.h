@@ -24,4 +24,8 @@ status_t job_settings_init(struct job_settings *settings, const Fsdpd__V1__JobSp
                            const char *id, const struct worker_options *options) FSDPD_MUST_USE;
 void job_settings_deinit(struct job_settings *settings);
 
+/* A checked policy; it points into `wrap`, and to *units, which the caller frees. */
+void job_wrap_policy_init(struct wrap_policy *policy, struct wrap_unit_spec **units,
+                          const Fsdpd__V1__WrapSpec *wrap);
+
 #endif

@@ -71,7 +71,7 @@ static const struct {
     {"sbmit job.yaml", "unknown verb 'sbmit'; did you mean submit?"},
     {"xyzzy", "unknown verb 'xyzzy'; fsdpctl --help lists them"},
     {"submit", "submit: expected FILE; fsdpctl submit --help says more"},
-    {"wrap show", "wrap: expected show JOB; fsdpctl wrap --help says more"},
+    {"wrap show", "wrap: expected show|set JOB; fsdpctl wrap --help says more"},
     {"submit a b", "submit: expected FILE, found 'b' too"},
     {"list a", "list: expected no arguments, found 'a' too"},
     {"list --formt json", "unknown option --formt; did you mean --format?"},

@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+"""Another wrap policy for a running job: three in one run under load, and every way to be refused."""
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import threading
+import unittest
+
+sys.path.insert(0, os.path.dirname(__file__))
+import harness
+
+STEPS = 150
+POLICIES = (
+    (["--policy", "none"], ["(root)"]),
+    (["--policy", "units", "--units", "[[conv1, fc2], fc1]"], ["conv1", "fc1", "(root)"]),
+    (["--policy", "match", "--modules", "conv*,fc1"], ["conv1", "conv2", "fc1", "(root)"]),
+)
+
+
+class Wrap(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = harness.Daemon()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.daemon.close()
+
+    def setUp(self):
+        self.directory = tempfile.mkdtemp(prefix="fsdpd-test-")
+        self.addCleanup(shutil.rmtree, self.directory)
+
+    def path(self, name):
+        return os.path.join(self.directory, name)
+
+    def events(self, job):
+        watched = self.daemon.ctl("watch", job, "-o", "json")
+        return [json.loads(line) for line in watched.stdout.splitlines()]
+
+    def losses(self, job):
+        return {int(event["metrics"]["step"]): event["metrics"]["loss"]
+                for event in self.events(job) if "metrics" in event}
+
+    def pull(self, job, name):
+        pulled = self.daemon.ctl("pull", job, "-o", self.path(name))
+        self.assertEqual(pulled.returncode, 0, pulled.stderr)
+        tensors, metadata = harness.read_safetensors(self.path(name))
+        return tensors, int(metadata["step"])
+
+    def units(self, job):
+        return [unit["name"] for unit in self.daemon.json("wrap", "show", job)["units"]]
+
+    def undisturbed(self, *settings):
+        result = self.daemon.submit(*settings, wait=True)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        job = self.daemon.json("list")[-1]["id"]
+        return self.losses(job), self.pull(job, "plain")[0]
+
+    def test_three_changes(self):
+        for strategy, optimizer in (("full_shard", "adadelta"), ("no_shard", "sgd")):
+            with self.subTest(strategy=strategy, optimizer=optimizer):
+                self.change_three_times(
+                    f"train.max_steps={STEPS}", "train.log_interval=1",
+                    f"fsdp.strategy={strategy}", f"optimizer.type={optimizer}",
+                    *([] if optimizer == "adadelta" else ["optimizer.momentum=0.9",
+                                                          "optimizer.lr=0.0001"]))
+
+    def change_three_times(self, *settings):
+        plain, expected = self.undisturbed(*settings)
+        job = self.daemon.submit(*settings)
+        self.daemon.wait_step(job, 3)
+        over = threading.Event()
+        pulls, failures = [], []
+
+        def pull_always():  # the load, and what must not be lost
+            while not over.is_set():
+                pulled = self.daemon.ctl("pull", job, "-o", self.path("loading"))
+                if pulled.returncode == 0:
+                    pulls.append(harness.read_safetensors(self.path("loading"))[1]["step"])
+                elif not over.is_set():
+                    failures.append(pulled.stderr)
+
+        loader = threading.Thread(target=pull_always)
+        loader.start()
+        try:
+            for i, (policy, units) in enumerate(POLICIES):
+                changed = self.daemon.ctl("wrap", "set", job, *policy)
+                self.assertEqual(changed.returncode, 0, changed.stderr)
+                self.assertEqual(self.units(job), units)
+                shown = self.daemon.show(job)
+                self.assertEqual(shown["state"], "RUNNING")
+                self.assertEqual(shown["spec"]["fsdp"]["wrap"]["policy"], policy[1])
+                tensors, step = self.pull(job, "between")
+                self.assertEqual(set(tensors), set(expected))
+                self.daemon.wait_step(job, min(step + 5, STEPS - 1))
+        finally:
+            over.set()
+            loader.join()
+        ended = self.daemon.wait_state(job, "SUCCEEDED", "FAILED", "CANCELLED", seconds=300)
+        self.assertEqual(ended["state"], "SUCCEEDED", ended["reason"])
+        self.assertEqual(failures, [])
+        self.assertGreater(len(pulls), 3)
+
+        losses = self.losses(job)
+        self.assertEqual(sorted(losses), list(range(1, STEPS + 1)))
+        self.assertEqual(losses, plain)  # the same bits
+        final, step = self.pull(job, "final")
+        self.assertEqual(step, STEPS)
+        for name, (_, _, raw) in final.items():
+            self.assertEqual(raw, expected[name][2], f"{name} differs")
+
+        changes = [event["wrap"] for event in self.events(job) if "wrap" in event]
+        self.assertEqual([change["wrap"]["policy"] for change in changes],
+                         [policy[1] for policy, _ in POLICIES])
+        steps = [int(change["step"]) for change in changes]
+        self.assertEqual(steps, sorted(steps))
+        self.assertEqual([unit["name"] for unit in changes[-1]["units"]], POLICIES[-1][1])
+        # The change's peak is what was measured, and what the record holds in the end.
+        peak = max(int(change["peak_bytes"]) for change in changes)
+        self.assertGreaterEqual(int(ended["metrics"]["memory_peak_bytes"]), peak)
+        self.assertGreater(peak, 0)
+        plain_text = self.daemon.ctl("watch", job).stdout
+        self.assertIn("wrap policy match, 4 units", plain_text)
+
+    def refuse(self, code, text, *arguments):
+        refused = self.daemon.ctl("wrap", "set", *arguments)
+        self.assertEqual(refused.returncode, code, refused.stdout + refused.stderr)
+        self.assertIn(text, refused.stderr)
+
+    def test_refusals_leave_the_job_running(self):
+        job = self.daemon.submit("train.epochs=1000")
+        self.daemon.wait_step(job, 2)
+        before = self.units(job)
+        self.refuse(1, "did you mean 'fc1'?", job, "--policy", "units", "--units", "[fcl]")
+        self.refuse(1, "did you mean 'Linear'?", job, "--policy", "type", "--types", "Lineer")
+        self.refuse(1, "matches no module", job, "--policy", "match", "--modules", "layers.*")
+        self.refuse(1, "no module reaches it", job, "--policy", "size", "--min-num-params", "1e9")
+        self.refuse(harness.USAGE, "--policy", job)
+        self.refuse(harness.USAGE, "did you mean", job, "--polcy", "none")
+        self.refuse(harness.USAGE, "expected none, size, type, match or units", job, "--policy", "x")
+        self.refuse(harness.USAGE, "fsdp.wrap.types: is missing", job, "--policy", "type")
+        self.refuse(harness.USAGE, "belongs to", job, "--policy", "none", "--types", "Linear")
+        self.refuse(harness.NOT_FOUND, "no-such-job", "no-such-job", "--policy", "none")
+        queued = self.daemon.submit("workers=9")
+        self.refuse(harness.CONFLICT, "QUEUED", queued, "--policy", "none")
+        self.daemon.ctl("cancel", queued)
+        self.daemon.wait_state(queued, "CANCELLED")
+        self.refuse(harness.CONFLICT, "is over", queued, "--policy", "none")
+        self.assertEqual(self.units(job), before)
+        step = int(self.daemon.show(job)["step"])
+        self.daemon.wait_step(job, step + 3)
+        self.assertEqual(self.daemon.show(job)["state"], "RUNNING")
+        self.assertFalse([event for event in self.daemon.json("list") if event["id"] != job
+                          and event["state"] == "RUNNING"])
+
+        # The policy that it has already: nothing happens, well.
+        again = self.daemon.ctl("wrap", "set", job, "--policy", "size", "--min-num-params", "20000")
+        self.assertEqual(again.returncode, 0, again.stderr)
+        # Many at once: one at a time is done, the others are told so.
+        calls = [self.daemon.spawn("wrap", "set", job, "--policy", "size", "--min-num-params",
+                                   str(100 + i)) for i in range(4)]
+        codes = []
+        for call in calls:
+            _, errors = call.communicate(timeout=60)
+            codes.append(call.returncode)
+            self.assertIn(call.returncode, (0, harness.CONFLICT), errors)
+        self.assertIn(0, codes)
+        self.assertEqual(self.daemon.ctl("cancel", job).returncode, 0)
+        ended = self.daemon.wait_state(job, "CANCELLED")
+        changes = [event for event in self.events(job) if "wrap" in event]
+        self.assertEqual(len(changes), codes.count(0))
+        self.assertEqual(ended["spec"]["fsdp"]["wrap"]["policy"], "size")
+
+    def test_kept_over_a_restart(self):
+        """The record has the policy that the job ended with, also after the daemon was killed."""
+        with harness.Daemon() as daemon:
+            job = daemon.submit("train.epochs=1000")
+            daemon.wait_step(job, 2)
+            self.assertEqual(daemon.ctl("wrap", "set", job, "--policy", "none").returncode, 0)
+            daemon.kill()
+            daemon.start()
+            shown = daemon.show(job)
+            self.assertEqual(shown["spec"]["fsdp"]["wrap"]["policy"], "none")
+            self.assertEqual([unit["name"] for unit in shown["units"]], ["(root)"])
+
+
+if __name__ == "__main__":
+    harness.main()
