@@ -353,11 +353,9 @@ static struct trace_stamp *trace_stamps(const struct executor *executor,
     return trace->steps[trace->done].stamps;
 }
 
-static void trace_step_done(struct executor *executor, uint64_t step, int64_t begin_ns,
-                            int64_t end_ns)
+static void trace_step_done(struct executor *executor, int64_t begin_ns, int64_t end_ns)
 {
     struct trace *trace = executor->trace;
-    trace->steps[trace->done].step = step + 1;
     trace->steps[trace->done++].whole = (struct trace_stamp){begin_ns, end_ns};
     if (trace_is_full(trace)) executor->trace = NULL;
 }
@@ -489,7 +487,7 @@ static status_t run_program(struct executor *executor, struct program *program,
     int64_t idle = measured.step_ns - measured.compute_ns;
     if (idle > 0) measured.exposed_comm_ns = idle < measured.comm_ns ? idle : measured.comm_ns;
     if (trace_stamps(executor, program) != NULL)
-        trace_step_done(executor, input->step, start, start + measured.step_ns);
+        trace_step_done(executor, start, start + measured.step_ns);
     memcpy(measured.stats, executor->stats_out, sizeof measured.stats);
     *result = measured;
     return STATUS_OKAY;

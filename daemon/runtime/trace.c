@@ -6,7 +6,7 @@
 
 #include "base/mem.h"
 
-status_t trace_new(int instruction_count, int step_count, struct trace **result)
+status_t trace_new(int instruction_count, int step_count, uint64_t step, struct trace **result)
 {
     if (step_count < 1 || step_count > TRACE_MAX_STEPS)
         return status_new(STATUS_INVALID_ARGUMENT, "steps: expected 1 to %d, found %d",
@@ -24,8 +24,10 @@ status_t trace_new(int instruction_count, int step_count, struct trace **result)
     trace->stamps = mem_alloc_array(stamps + 1, sizeof *trace->stamps);
     /* Touched now, so that no step has to. */
     memset(trace->stamps, 0, (stamps + 1) * sizeof *trace->stamps);
-    for (int i = 0; i < step_count; i++)
+    for (int i = 0; i < step_count; i++) {
+        trace->steps[i].step = step + (uint64_t)i + 1;
         trace->steps[i].stamps = trace->stamps + (size_t)i * (size_t)instruction_count;
+    }
     *result = trace;
     return STATUS_OKAY;
 }

@@ -33,7 +33,9 @@ struct trace {
 };
 
 /* RESOURCE_EXHAUSTED above TRACE_MAX_STAMPS; INVALID_ARGUMENT unless 1 to TRACE_MAX_STEPS. */
-status_t trace_new(int instruction_count, int step_count, struct trace **trace) FSDPD_MUST_USE;
+/* `step` training steps are done already. */
+status_t trace_new(int instruction_count, int step_count, uint64_t step,
+                   struct trace **trace) FSDPD_MUST_USE;
 void trace_free(struct trace *trace); /* accepts NULL */
 
 static inline bool trace_is_full(const struct trace *trace)

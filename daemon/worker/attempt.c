@@ -248,7 +248,7 @@ static status_t run_orders(void *user, uint64_t sequence, struct executor *execu
         }
         if (order.trace != 0) {
             tracer_begin(&attempt->tracer, train_session_executor(attempt->session), order.trace,
-                         order.steps);
+                         order.steps, step);
             continue;
         }
         if (order.pull == 0) {

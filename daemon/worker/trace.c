@@ -173,14 +173,15 @@ static void forget(struct tracer *tracer)
     tracer->number = 0;
 }
 
-void tracer_begin(struct tracer *tracer, struct executor *executor, uint64_t number, uint32_t steps)
+void tracer_begin(struct tracer *tracer, struct executor *executor, uint64_t number, uint32_t steps,
+                  uint64_t step)
 {
     const struct plan *plan = executor_plan(executor);
     executor_set_trace(executor, NULL);
     forget(tracer);
     tracer->number = number;
     int count = steps <= TRACE_MAX_STEPS ? (int)steps : TRACE_MAX_STEPS + 1;
-    status_t status = trace_new(plan->train.instruction_count, count, &tracer->trace);
+    status_t status = trace_new(plan->train.instruction_count, count, step, &tracer->trace);
     if (status != NULL) {
         post_failure(tracer, status);
         forget(tracer);

@@ -19,9 +19,9 @@ struct tracer {
     Fsdpd__V1__TraceChunk *first; /* what the steps are made of; rank 0 only */
 };
 
-/* Traces the next `steps` steps, in the place of an earlier order that is not done. */
-void tracer_begin(struct tracer *tracer, struct executor *executor, uint64_t number,
-                  uint32_t steps);
+/* Traces the `steps` steps after step `step`, in the place of an earlier order that is not done. */
+void tracer_begin(struct tracer *tracer, struct executor *executor, uint64_t number, uint32_t steps,
+                  uint64_t step);
 
 /* A step is done: sends everything if it was the last one asked for, or the last one of its
  * executor. */

@@ -50,7 +50,7 @@ static void arm_and_check(struct executor *executor, struct comm *comm, int step
     (void)comm;
     const struct plan_program *program = &executor_plan(executor)->train;
     if (step == FIRST) {
-        status_t status = trace_new(program->instruction_count, TRACED, &trace);
+        status_t status = trace_new(program->instruction_count, TRACED, FIRST, &trace);
         ck_assert_ptr_null(status);
         executor_set_trace(executor, trace);
     }
@@ -127,7 +127,7 @@ START_TEST(test_bounds)
         {100000, 41, STATUS_RESOURCE_EXHAUSTED, "ask for at most 40"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        status_t status = trace_new(cases[i].instructions, cases[i].steps, &none);
+        status_t status = trace_new(cases[i].instructions, cases[i].steps, 0, &none);
         ck_assert_int_eq(status_code(status), cases[i].code);
         ck_assert_ptr_nonnull(strstr(status_message(status), cases[i].message));
         ck_assert_ptr_null(none);

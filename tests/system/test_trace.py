@@ -99,7 +99,16 @@ class TraceTest(unittest.TestCase):
                     self.assertLessEqual(span["end"], step["end"] + 1000)
 
     def test_two_ranks(self):
-        job = self.start()
+        self.check_two_ranks(gathers=True)
+
+    def test_shard_grad_op(self):
+        self.check_two_ranks("fsdp.strategy=shard_grad_op", gathers=True)
+
+    def test_no_shard(self):
+        self.check_two_ranks("fsdp.strategy=no_shard", gathers=False)
+
+    def check_two_ranks(self, *settings, gathers):
+        job = self.start(*settings)
         trace, told = self.trace(job)
         self.assertEqual((told["ranks"], told["hosts"], told["steps"]), (2, 1, STEPS))
         self.check(trace, 2, STEPS)
@@ -114,9 +123,7 @@ class TraceTest(unittest.TestCase):
             sent = sum(span["args"].get("bytes", 0) for span in mine)
             self.assertEqual(sent, STEPS * program["communicated_bytes"])
             for collective in program["collectives"]:
-                count = sum(span["cat"] in (collective["kind"], "reduce_stats")
-                            if collective["kind"] == "all_reduce"
-                            else span["cat"] == collective["kind"] for span in mine)
+                count = sum(span["cat"] == collective["kind"] for span in mine)
                 self.assertEqual(count, STEPS * collective["count"], collective)
 
             counter = [event["args"]["live bytes"] for event in trace.counters
@@ -130,10 +137,10 @@ class TraceTest(unittest.TestCase):
             self.assertLess(min(counter), max(counter))
 
         # one arrow from every gather, to a compute of the same rank and step that begins after it
-        gathers = [span for span in trace.spans if span["cat"] == "all_gather"]
-        self.assertTrue(gathers)
+        count = sum(span["cat"] == "all_gather" for span in trace.spans)
+        self.assertEqual(count > 0, gathers)
         self.assertEqual(trace.starts.keys(), trace.ends.keys())
-        self.assertEqual(len(trace.starts), len(gathers))
+        self.assertEqual(len(trace.starts), count)
         for number, start in trace.starts.items():
             gather, compute = trace.at(start), trace.at(trace.ends[number])
             self.assertEqual(gather["cat"], "all_gather")
@@ -179,6 +186,27 @@ class TraceTest(unittest.TestCase):
             trace.document["otherData"]["first_step"] + 1
         self.assertTrue(1 <= count < 1000, output)
         self.check(trace, 2, count)
+
+    def test_units_that_change(self):
+        # the plan that is traced is gone; what there was of it is told, and the next is another
+        job = self.start("fsdp.wrap.policy=none")
+        path = os.path.join(self.daemon.root, "changed.json")
+        trace = self.daemon.spawn("trace", job, "--steps", "1000", "-o", path)
+        self.daemon.wait_step(job, int(self.daemon.show(job)["step"]) + 5)
+        changed = self.daemon.ctl("wrap", "set", job, "--policy", "size",
+                                  "--min-num-params", "1000")
+        self.assertEqual(changed.returncode, DONE, changed.stderr)
+        _, errors = trace.communicate(timeout=60)
+        self.assertEqual(trace.returncode, DONE, errors)
+        before, (after, _) = Trace(path), self.trace(job, 2, "after.json")
+        self.stop(job)
+        told = before.document["otherData"]
+        self.assertLess(told["last_step"] - told["first_step"] + 1, 1000)
+        self.check(before, 2, told["last_step"] - told["first_step"] + 1)
+        self.check(after, 2, 2)
+        units = [{span["args"].get("unit") for span in trace.spans if span["tid"] == 1}
+                 for trace in (before, after)]
+        self.assertLess(len(units[0]), len(units[1]))
 
     def test_a_client_that_leaves(self):
         job = self.start()
