@@ -491,6 +491,15 @@ status_t comm_gloo_new(int rank, int world, const char *address, const char *pre
         return status_new(STATUS_INVALID_ARGUMENT, "a group's timeout must be positive");
     struct gloo_link *link = NULL;
     if (world > 1) TRY(gloo_link_new(rank, world, address, prefix, store, timeout_ms, &link));
-    *result = &gloo_new(link, rank, world, timeout_ms)->base;
+    struct gloo_comm *comm = gloo_new(link, rank, world, timeout_ms);
+    /* A connected rank may be gone again while others still connect: nobody goes before all are in.
+     */
+    struct comm_call everybody_is_here = {.comm = &comm->base, .kind = COMM_BARRIER};
+    status_t status = world > 1 ? gloo_run(&comm->base, &everybody_is_here) : STATUS_OKAY;
+    if (status != NULL) {
+        gloo_free(&comm->base);
+        return status_wrap(status, "rank %d of %d cannot join group %s", rank, world, prefix);
+    }
+    *result = &comm->base;
     return STATUS_OKAY;
 }

@@ -33,6 +33,9 @@ struct engine_job {
     void (*tamper)(struct plan *plan);
     /* Called before step `step`, on every rank; may be NULL. */
     void (*before_step)(struct executor *executor, struct comm *comm, int step);
+    /* Called when this rank is done, before it is torn down; may be NULL. */
+    void (*finished)(struct comm *comm);
+    const char *device; /* NULL: cpu */
 };
 
 struct engine_outcome {
@@ -40,12 +43,14 @@ struct engine_outcome {
     int64_t parameter_elements;
     float loss[ENGINE_MAX_STEPS]; /* rank 0's: summed over ranks */
     float evaluated[PLAN_STATS_COUNT];
-    uint64_t hash;
+    uint64_t hash[GROUP_MAX]; /* of the ranks' plans */
     uint64_t planned_peak[GROUP_MAX], measured_peak[GROUP_MAX], touched[GROUP_MAX];
     uint64_t planned_bytes[GROUP_MAX], sent_bytes[GROUP_MAX]; /* by the last training step */
     char collectives[ENGINE_LOG];                             /* of rank 0's last training step */
     char planned[ENGINE_LOG]; /* the same, from the plan's instructions */
     struct step_result last;  /* rank 0's */
+    char *device_log;         /* rank 0's, threads only; NULL but on the null device */
+    int computes[2];          /* COMPUTE instructions: of a training step, of an evaluation */
 };
 
 /* One rank's part, for group_run; `argument` is a struct engine_run. */

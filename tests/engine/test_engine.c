@@ -329,6 +329,22 @@ START_TEST(test_memory_order)
 }
 END_TEST
 
+/* The executor touches device memory through lanes only: the null device has no memory behind it.
+ */
+START_TEST(test_null_device)
+{
+    struct engine_job job = job_of(&nets[0], 1);
+    job.device = "null";
+    struct engine_outcome *outcome = engine_train(&job, GROUP_LOCAL, 1);
+    ck_assert_int_gt(outcome->computes[0], outcome->computes[1]);
+    ck_assert_int_eq(count_of(outcome->device_log, "compute: launch "),
+                     outcome->computes[0] * job.steps + outcome->computes[1]);
+    ck_assert_int_eq(count_of(outcome->device_log, "compute: optimize adadelta "), job.steps);
+    ck_assert_int_eq(count_of(outcome->device_log, "comm: "), 0);
+    engine_outcome_free(outcome);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("engine");
@@ -341,6 +357,7 @@ int main(void)
     tcase_set_timeout(plan, 120);
     tcase_add_loop_test(plan, test_collectives, 0, 2);
     tcase_add_test(plan, test_memory_order);
+    tcase_add_test(plan, test_null_device);
     suite_add_tcase(suite, plan);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
