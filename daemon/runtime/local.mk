@@ -24,7 +24,7 @@ RUNTIME_LIBS = libruntime.a libkernels.a libfsdp.a libmodel.a libops.a libyamldo
 if HAVE_CHECK
 RUNTIME_TESTS = tests/unit/test_device tests/unit/test_comm tests/engine/test_engine \
   tests/engine/test_engine_failures tests/engine/test_checkpointing \
-  tests/engine/test_precision tests/engine/test_trace
+  tests/engine/test_precision tests/engine/test_trace tests/engine/test_matrix
 check_PROGRAMS += $(RUNTIME_TESTS)
 TESTS += $(RUNTIME_TESTS)
 
@@ -54,6 +54,9 @@ tests_engine_test_checkpointing_LDADD = $(RUNTIME_LIBS) $(CHECK_LIBS)
 tests_engine_test_trace_SOURCES = tests/engine/test_trace.c $(ENGINE_TEST_SOURCES)
 tests_engine_test_trace_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_engine_test_trace_LDADD = $(RUNTIME_LIBS) $(CHECK_LIBS)
+tests_engine_test_matrix_SOURCES = tests/engine/test_matrix.c $(ENGINE_TEST_SOURCES)
+tests_engine_test_matrix_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_engine_test_matrix_LDADD = $(RUNTIME_LIBS) $(CHECK_LIBS)
 tests_engine_test_precision_SOURCES = tests/engine/test_precision.c $(ENGINE_TEST_SOURCES)
 tests_engine_test_precision_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_engine_test_precision_LDADD = $(RUNTIME_LIBS) $(CHECK_LIBS)

@@ -1,9 +1,9 @@
 /*
  * Moving a job's state from one plan's shards to another's; see relayout.h. One unit of the old
  * plan after the other, and of each one array (parameters, then the optimizer's slots) after the
- * other: pieces of the shards of all ranks that share it are gathered into the buffer, and each rank copies out what
- * belongs to its new shards. Everything is enqueued on one lane, so its order is all that is
- * needed.
+ * other: pieces of the shards of all ranks that share it are gathered into the buffer, and each
+ * rank copies out what belongs to its new shards. Everything is enqueued on one lane, so its order
+ * is all that is needed.
  */
 #include "runtime/relayout.h"
 

@@ -9,7 +9,7 @@
 #include "group.h"
 #include "runtime/executor.h"
 
-enum { ENGINE_MAX_STEPS = 12, ENGINE_LOG = 4096 };
+enum { ENGINE_MAX_STEPS = 20, ENGINE_LOG = 16384 };
 
 struct engine_job {
     const char *model; /* the model file's text */

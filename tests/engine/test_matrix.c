@@ -1,0 +1,428 @@
+/*
+ * The matrix: strategies, policies, prefetch, limits, precision and checkpointing in any
+ * combination come to what one unsharded rank comes to. Each case is drawn from a seed: a network
+ * (an MLP of odd sizes, one with a tied and a frozen parameter, the tutorial's, a random tree of
+ * modules), a world of 1 to 8 local ranks, and everything that a job can choose.
+ *
+ * What must hold: after 20 steps the parameters are those of one rank, to 1e-5 of the largest in
+ * f32, to BF16_BOUND of the way that training went in bf16 (see test_precision.c); they have the
+ * same bits as without any sharding on as many ranks, but with hybrid_shard, which adds up in
+ * another order; the collectives are those that the units ask for, in the plan's order, and send as
+ * many bytes as it says; the arenas are as large as it says (engine_train checks that, and that the
+ * plan is valid), full of NaNs before every step.
+ *
+ * FSDPD_MATRIX_CASES=N draws N cases, FSDPD_MATRIX_SEED=S starts with seed S.
+ */
+#include <check.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "engine.h"
+
+#define F32_BOUND 1e-5
+#define BF16_BOUND 0.2
+
+enum { CASES = 100, STEPS = 20, LARGE_EVERY = 13, LARGE_STEPS = 4, PATHS_MAX = 64 };
+
+struct random {
+    uint64_t state;
+};
+
+static uint64_t draw(struct random *random, uint64_t below)
+{
+    random->state += 0x9e3779b97f4a7c15u;
+    uint64_t x = random->state;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return (x ^ (x >> 31)) % below;
+}
+
+/* --- Networks --- */
+
+#define NET(INPUT, CLASSES, MODULES, FORWARD, MORE)                                                \
+    "name: T\ninput: [" INPUT "]\nclasses: " CLASSES "\nmodules: {" MODULES                        \
+    "}\nforward: [" FORWARD "]\nloss: cross_entropy(output, target, reduction=\"sum\")\n" MORE
+
+static const char odd_sizes[] =
+    NET("7", "5", "a: 'Linear(7, 13)', b: 'Linear(13, 11)', c: 'Linear(11, 3)', d: 'Linear(3, 5)'",
+        "'x = relu(a(x))', 'x = relu(b(x))', 'x = c(x)', 'output = d(x)'", "");
+static const char tied_and_frozen[] =
+    NET("8", "8", "a: 'Linear(8, 8)', b: 'Linear(8, 8)', c: 'Linear(8, 8, bias=False)'",
+        "'x = relu(a(x))', 'x = relu(b(x))', 'output = c(x)'",
+        "tie: {c.weight: a.weight}\nfreeze: [b.bias]\n");
+
+/* A Sequential from `*width` features to as many as it then says; children deeper down by chance.
+ */
+static void add_sequence(struct random *random, struct buf *text, int *width, int depth)
+{
+    int count = 1 + (int)draw(random, 4);
+    buf_add_text(text, "Sequential(");
+    for (int i = 0; i < count; i++) {
+        if (i > 0) buf_add_text(text, ", ");
+        if (depth < 3 && draw(random, 3) == 0) {
+            add_sequence(random, text, width, depth + 1);
+            continue;
+        }
+        int out = 1 + (int)draw(random, 12);
+        bool bias = draw(random, 4) > 0;
+        buf_printf(text, "Linear(%d, %d%s)", *width, out, bias ? "" : ", bias=False");
+        if (draw(random, 3) > 0) buf_add_text(text, ", ReLU()");
+        *width = out;
+    }
+    buf_add_text(text, ")");
+}
+
+static char *random_tree(struct random *random)
+{
+    struct buf modules = {0}, forward = {0};
+    int count = 1 + (int)draw(random, 4), input = 2 + (int)draw(random, 9), width = input;
+    for (int m = 0; m < count; m++) {
+        buf_printf(&modules, "  m%d: ", m);
+        int before = width;
+        add_sequence(random, &modules, &width, 0);
+        buf_add_text(&modules, "\n");
+        buf_printf(&forward, "  - y = m%d(x)\n  - x = %s\n", m,
+                   before == width && draw(random, 2) == 0 ? "x + y" : "y");
+        /* a module that is used twice */
+        if (before == width && draw(random, 3) == 0) buf_printf(&forward, "  - x = m%d(x)\n", m);
+    }
+    static const char *const frozen[] = {"freeze: [out.weight]\n", "freeze: ['m0.*']\n"};
+    const char *freeze = draw(random, 3) == 0 ? frozen[draw(random, 2)] : "";
+    char *text = mem_printf("name: Tree\ninput: [%d]\nclasses: 5\nmodules:\n%s"
+                            "  out: Linear(%d, 5)\nforward:\n%s  - output = out(x)\n"
+                            "loss: cross_entropy(output, target, reduction=\"sum\")\n%s",
+                            input, buf_text(&modules), width, buf_text(&forward), freeze);
+    buf_deinit(&modules);
+    buf_deinit(&forward);
+    return text;
+}
+
+/* --- Cases --- */
+
+struct matrix_case {
+    uint64_t seed;
+    char *text;
+    bool large, parted, low; /* the tutorial's network; hybrid_shard somewhere; bf16 */
+    int world;
+    struct engine_job job;
+    struct wrap_unit_spec specs[PATHS_MAX];
+    const char *paths[PATHS_MAX], *globs[2];
+    struct model *model;
+    struct unit_set *units; /* as every rank will have them */
+    struct buf what;
+};
+
+static int random_divisor(struct random *random, int world)
+{
+    int divisor = 1 + (int)draw(random, (uint64_t)world);
+    while (world % divisor != 0) divisor--;
+    return divisor;
+}
+
+/* Leaves in units of one to three, wherever they stand, some sharded in their own way. */
+static void draw_listed_units(struct random *random, struct matrix_case *it)
+{
+    struct wrap_policy *policy = &it->job.policy;
+    int used = 0;
+    *policy = (struct wrap_policy){.kind = WRAP_UNITS, .units = it->specs};
+    for (int p = 0; p < it->model->parameter_count && used < PATHS_MAX; p++) {
+        const struct parameter *parameter = &it->model->parameters[p];
+        const char *path = it->model->modules[parameter->module].path;
+        /* the first parameter of each module, if it is its own */
+        bool again = p > 0 && parameter->module == it->model->parameters[p - 1].module;
+        if (again || parameter->tied_to >= 0 || draw(random, 3) == 0) continue;
+        it->paths[used++] = path;
+        struct wrap_unit_spec *spec = &it->specs[policy->unit_count];
+        if (policy->unit_count > 0 && spec[-1].module_count < 3 && draw(random, 2) == 0) {
+            spec[-1].module_count++;
+            continue;
+        }
+        *spec = (struct wrap_unit_spec){.modules = &it->paths[used - 1], .module_count = 1};
+        policy->unit_count++;
+        if (draw(random, 3) > 0) continue;
+        spec->shard_world = random_divisor(random, it->world);
+        spec->reshard = (enum reshard)draw(random, 3);
+        buf_printf(&it->what, ", unit %d over %d reshard %d", policy->unit_count, spec->shard_world,
+                   spec->reshard);
+    }
+    if (policy->unit_count == 0) policy->kind = WRAP_NONE;
+}
+
+static void draw_policy(struct random *random, struct matrix_case *it)
+{
+    uint64_t all = (uint64_t)model_parameter_elements(it->model);
+    switch (draw(random, 4)) {
+    case 0: it->job.policy = (struct wrap_policy){.kind = WRAP_NONE}; break;
+    case 1: draw_listed_units(random, it); break;
+    default:
+        it->job.policy =
+            (struct wrap_policy){.kind = WRAP_SIZE,
+                                 .min_num_params = 1 + draw(random, all < 200 ? all : 200)};
+        if (it->large) it->job.policy.min_num_params = draw(random, 2) ? 100 : 20000;
+    }
+    buf_printf(&it->what, ", policy %d (%" PRIu64 ", %d units)", it->job.policy.kind,
+               it->job.policy.min_num_params, it->job.policy.unit_count);
+}
+
+static void draw_settings(struct random *random, struct matrix_case *it)
+{
+    struct engine_job *job = &it->job;
+    job->strategy = (enum strategy)draw(random, STRATEGY_COUNT);
+    job->shard_size = random_divisor(random, it->world);
+    job->prefetch = (enum prefetch)draw(random, 3);
+    job->forward_prefetch = draw(random, 2);
+    job->gathered_limit = (int)draw(random, 5);
+    job->reshard = (enum reshard)draw(random, 3);
+    job->bucket_bytes = draw(random, 2) ? 4 * (1 + draw(random, 200)) : 0;
+    job->poison = true;
+    it->low = draw(random, 5) == 0;
+    if (it->low) job->param_dtype = DTYPE_BF16;
+    if (it->low && draw(random, 2)) job->reduce_dtype = DTYPE_BF16;
+    if (draw(random, 3) == 0) {
+        it->globs[0] = it->large ? "conv?" : strstr(it->text, "m0") ? "m?" : "?";
+        it->globs[1] = "*";
+        job->checkpoint = &it->globs[draw(random, 2)];
+        job->checkpoint_count = 1;
+    }
+    buf_printf(&it->what,
+               "%s on %d ranks (groups of %d), prefetch %d %d, limit %d, reshard %d, buckets of "
+               "%" PRIu64 ", dtypes %d %d, checkpointing %s",
+               plan_strategy_name(job->strategy), it->world, job->shard_size, job->prefetch,
+               job->forward_prefetch, job->gathered_limit, job->reshard, job->bucket_bytes,
+               job->param_dtype, job->reduce_dtype, job->checkpoint ? *job->checkpoint : "off");
+}
+
+static void draw_case(struct matrix_case *it, uint64_t seed, bool large)
+{
+    static const int worlds[] = {1, 2, 2, 3, 4, 4, 8};
+    struct random random = {.state = seed * 0x2545f4914f6cdd1du};
+    uint64_t which = draw(&random, 4);
+    *it = (struct matrix_case){.seed = seed, .large = large};
+    it->text = large        ? mem_strdup(engine_mnist())
+               : which == 0 ? mem_strdup(odd_sizes)
+               : which == 1 ? mem_strdup(tied_and_frozen)
+                            : random_tree(&random);
+    it->world = worlds[draw(&random, 7)];
+    it->job = (struct engine_job){
+        .model = it->text,
+        .optimizer = {.kind = OPTIMIZER_SGD, .lr = 0.002, .momentum = 0.9},
+        .global_batch = 24,
+        .steps = large ? LARGE_STEPS : STEPS,
+    };
+    status_t status = model_parse(it->text, strlen(it->text), "net.yaml", &it->model);
+    ck_assert_msg(status == NULL, "seed %" PRIu64 ": %s\n%s", seed, status_message(status),
+                  it->text);
+    draw_settings(&random, it);
+    draw_policy(&random, it);
+    int shard_world = it->job.strategy == STRATEGY_NO_SHARD       ? 1
+                      : it->job.strategy == STRATEGY_HYBRID_SHARD ? it->job.shard_size
+                                                                  : it->world;
+    status = units_build(it->model, &it->job.policy, shard_world, &it->units);
+    ck_assert_msg(status == NULL, "seed %" PRIu64 ": %s: %s\n%s", seed, buf_text(&it->what),
+                  status_message(status), it->text);
+    for (int u = 0; u < it->units->unit_count; u++) {
+        int size = it->units->units[u].shard_world;
+        it->parted = it->parted || (size > 1 && size < it->world);
+    }
+}
+
+static void case_deinit(struct matrix_case *it)
+{
+    units_free(it->units);
+    model_free(it->model);
+    buf_deinit(&it->what);
+    free(it->text);
+}
+
+#define FAIL(IT, FORMAT, ...)                                                                      \
+    ck_abort_msg("seed %" PRIu64 ": %s: " FORMAT "\n%s", (IT)->seed, buf_text(&(IT)->what),        \
+                 __VA_ARGS__, (IT)->text)
+
+/* --- What must hold --- */
+
+/* Elements of a kind of collective among `ranks` ranks, and how many of them. */
+struct tally {
+    int64_t elements;
+    int count;
+};
+
+static struct tally logged(const char *log, const char *kind, int ranks, int world)
+{
+    struct tally tally = {0};
+    size_t length = strlen(kind);
+    for (const char *at = log; *at != '\0'; at += strcspn(at, " "), at += *at == ' ') {
+        if (strncmp(at, kind, length) != 0 || at[length] != '(') continue;
+        char *end;
+        long long elements = strtoll(at + length + 1, &end, 10);
+        int among = end[1] == 'x' ? atoi(end + 2) : world;
+        if (among != ranks) continue;
+        tally.elements += elements;
+        tally.count++;
+    }
+    return tally;
+}
+
+static bool is_kept(const struct matrix_case *it, const struct unit *unit)
+{
+    enum reshard reshard = unit->reshard ? unit->reshard : it->job.reshard;
+    return unit->modules[0] == 0 || reshard == RESHARD_NO ||
+           (reshard == RESHARD_DEFAULT && it->job.strategy == STRATEGY_SHARD_GRAD_OP);
+}
+
+/* What the units ask for in a training step, told from them alone. */
+static void check_collectives(const struct matrix_case *it, const char *log)
+{
+    for (int ranks = 2; ranks <= it->world; ranks++) {
+        struct tally scatter = {0}, reduce = {0}, gather = {0};
+        int64_t most = 0;
+        bool buckets = false;
+        if (ranks == it->world) reduce = (struct tally){.elements = PLAN_STATS_COUNT, .count = 1};
+        for (int u = 0; u < it->units->unit_count; u++) {
+            const struct unit *unit = &it->units->units[u];
+            int size = unit->shard_world;
+            if (unit->flat.parameter_count == 0) continue;
+            if (size == ranks) {
+                gather.elements += unit->flat.shard;
+                most += unit->flat.shard * (is_kept(it, unit) ? 1 : 2);
+            }
+            if (unit->frozen) continue;
+            if (size == ranks) {
+                scatter.elements += unit->flat.shard;
+                scatter.count++;
+            }
+            if (size < it->world && it->world / size == ranks) {
+                reduce.elements += unit->flat.shard;
+                reduce.count++;
+                buckets = buckets || size == 1;
+            }
+        }
+        struct tally found = logged(log, "reduce_scatter", ranks, it->world);
+        if (found.count != scatter.count || found.elements != scatter.elements)
+            FAIL(it, "%d reduce_scatters of %" PRId64 " elements among %d, not %d of %" PRId64,
+                 found.count, found.elements, ranks, scatter.count, scatter.elements);
+        found = logged(log, "all_reduce", ranks, it->world);
+        if (found.elements != reduce.elements ||
+            (buckets ? found.count < reduce.count : found.count != reduce.count))
+            FAIL(it, "%d all_reduces of %" PRId64 " elements among %d, not %d of %" PRId64,
+                 found.count, found.elements, ranks, reduce.count, reduce.elements);
+        found = logged(log, "all_gather", ranks, it->world);
+        if (found.elements < gather.elements || found.elements > most)
+            FAIL(it, "%" PRId64 " elements gathered among %d, not %" PRId64 " to %" PRId64,
+                 found.elements, ranks, gather.elements, most);
+    }
+}
+
+static void check_close(const struct matrix_case *it, const struct engine_outcome *start,
+                        const struct engine_outcome *alone, const struct engine_outcome *found)
+{
+    double largest = 0, off = 0, way = 0, difference = 0;
+    for (int64_t i = 0; i < alone->parameter_elements; i++) {
+        double expected = (double)alone->parameters[i];
+        double d = (double)found->parameters[i] - expected;
+        double moved = expected - (double)start->parameters[i];
+        if (!isfinite(d)) FAIL(it, "parameter element %" PRId64 " is not finite", i);
+        largest = fmax(largest, fabs(expected));
+        off = fmax(off, fabs(d));
+        way += moved * moved;
+        difference += d * d;
+    }
+    if (!(way > 0)) FAIL(it, "%s", "nothing was learnt");
+    if (!it->low && off > F32_BOUND * largest)
+        FAIL(it, "parameters differ by %g of %g", off, largest);
+    if (it->low && sqrt(difference / way) > BF16_BOUND)
+        FAIL(it, "parameters are off by %g of the way", sqrt(difference / way));
+    for (int i = 0; i < it->job.steps; i++) {
+        double expected = (double)alone->loss[i], loss = (double)found->loss[i];
+        if (fabs(expected - loss) > (it->low ? 0.05 : F32_BOUND) * expected)
+            FAIL(it, "the loss of step %d is %g on one rank and %g here", i, expected, loss);
+    }
+}
+
+static void check_same_bits(const struct matrix_case *it, const struct engine_outcome *plain,
+                            const struct engine_outcome *found)
+{
+    for (int64_t i = 0; i < plain->parameter_elements; i++)
+        if (memcmp(&plain->parameters[i], &found->parameters[i], sizeof(float)) != 0)
+            FAIL(it, "parameter element %" PRId64 " is %a, and %a without sharding", i,
+                 (double)found->parameters[i], (double)plain->parameters[i]);
+    if (memcmp(plain->loss, found->loss, sizeof plain->loss) != 0)
+        FAIL(it, "%s", "losses differ from those without sharding");
+    if (memcmp(plain->evaluated, found->evaluated, sizeof plain->evaluated) != 0)
+        FAIL(it, "%s", "the evaluation differs from that without sharding");
+}
+
+/* The same job on `world` ranks without sharding, units, checkpointing. */
+static struct engine_outcome *run_plain(const struct matrix_case *it, int world, double lr,
+                                        bool full)
+{
+    struct engine_job job = it->job;
+    job.policy = (struct wrap_policy){.kind = WRAP_NONE};
+    job.strategy = STRATEGY_NO_SHARD;
+    job.reshard = RESHARD_DEFAULT;
+    job.bucket_bytes = 0;
+    job.checkpoint = NULL;
+    job.checkpoint_count = 0;
+    job.poison = false;
+    job.optimizer.lr = lr;
+    if (full) job.param_dtype = job.reduce_dtype = DTYPE_F32;
+    return engine_train(&job, GROUP_LOCAL, world);
+}
+
+static uint64_t setting(const char *name, uint64_t otherwise)
+{
+    const char *text = getenv(name);
+    return text != NULL ? strtoull(text, NULL, 10) : otherwise;
+}
+
+START_TEST(test_case)
+{
+    struct matrix_case it;
+    uint64_t seed = setting("FSDPD_MATRIX_SEED", 1) + (uint64_t)_i;
+    draw_case(&it, seed, seed % LARGE_EVERY == 0);
+    /* If the case dies, this is what is left of it. */
+    printf("seed %" PRIu64 ": %s\n", seed, buf_text(&it.what));
+    fflush(stdout);
+    struct engine_outcome *found = engine_train(&it.job, GROUP_LOCAL, it.world);
+    if (strcmp(found->collectives, it.world > 1 ? found->planned : "") != 0)
+        FAIL(&it, "collectives\n%s\nwhere the plan has\n%s", found->collectives, found->planned);
+    for (int r = 0; r < it.world; r++)
+        if (found->sent_bytes[r] != found->planned_bytes[r])
+            FAIL(&it, "rank %d sent %" PRIu64 " bytes, not %" PRIu64, r, found->sent_bytes[r],
+                 found->planned_bytes[r]);
+    check_collectives(&it, found->collectives);
+
+    /* One rank's gradient is `world` times the mean that the ranks see. */
+    double lr = it.job.optimizer.lr;
+    struct engine_outcome *alone = run_plain(&it, 1, lr / it.world, true);
+    struct engine_outcome *start = run_plain(&it, 1, 0, true);
+    check_close(&it, start, alone, found);
+    if (!it.parted) {
+        struct engine_outcome *plain = run_plain(&it, it.world, lr, false);
+        check_same_bits(&it, plain, found);
+        engine_outcome_free(plain);
+    }
+    engine_outcome_free(start);
+    engine_outcome_free(alone);
+    engine_outcome_free(found);
+    case_deinit(&it);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("matrix");
+    TCase *cases = tcase_create("cases");
+    tcase_set_timeout(cases, 120);
+    tcase_add_loop_test(cases, test_case, 0, (int)setting("FSDPD_MATRIX_CASES", CASES));
+    suite_add_tcase(suite, cases);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
