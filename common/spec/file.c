@@ -3,6 +3,7 @@
  * laid over the table of keys first (which refuses unknown keys), then every row takes its value.
  * Types are read before the keys that depend on them.
  */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -307,6 +308,55 @@ static void set_default_list(const struct spec_key *key, struct spec_field field
     }
 }
 
+/* What a group says of itself. What it leaves out is that of the optimizer, which may not be read
+ * yet: not a number stands for it, which no file can write. */
+static status_t read_group(const struct yamldoc_node *node, Fsdpd__V1__OptimizerGroup *group)
+{
+    group->weight_decay = NAN;
+    group->lr_scale = 1;
+    for (int i = 0; i < node->item_count; i++) {
+        const struct yamldoc_node *item = node->items[i];
+        char text[72];
+        bool scalar = is_module(item);
+        if (strcmp(item->key, "match") == 0) {
+            if (!scalar) return status_new(STATUS_INVALID_ARGUMENT, "match: expected a pattern");
+            if (group->match != protobuf_c_empty_string) free(group->match);
+            group->match = mem_strdup(item->text);
+            continue;
+        }
+        double *number = strcmp(item->key, "weight_decay") == 0 ? &group->weight_decay
+                         : strcmp(item->key, "lr_scale") == 0   ? &group->lr_scale
+                                                                : NULL;
+        if (number == NULL)
+            return status_new(STATUS_INVALID_ARGUMENT,
+                              "%s: unknown key; expected match, weight_decay or lr_scale",
+                              yamldoc_excerpt(item->key, text));
+        if (!scalar || item->quoted || !text_parse_f64(item->text, number) || isnan(*number))
+            return status_new(STATUS_INVALID_ARGUMENT, "%s: expected a number%s%s", item->key,
+                              scalar ? ", found " : "",
+                              scalar ? yamldoc_excerpt(item->text, text) : "");
+    }
+    return NULL;
+}
+
+static status_t read_groups(struct reader *reader, const struct spec_key *key,
+                            const struct yamldoc_node *node)
+{
+    bool list = node->kind == YAMLDOC_SEQUENCE;
+    for (int i = 0; list && i < node->item_count; i++)
+        list = node->items[i]->kind == YAMLDOC_MAPPING;
+    if (!list) return unexpected_node(key, node);
+    Fsdpd__V1__OptimizerSpec *optimizer = reader->spec->optimizer;
+    optimizer->groups = mem_alloc_array((size_t)node->item_count + 1, sizeof *optimizer->groups);
+    for (int i = 0; i < node->item_count; i++) {
+        Fsdpd__V1__OptimizerGroup *group = mem_alloc(sizeof *group);
+        fsdpd__v1__optimizer_group__init(group);
+        optimizer->groups[optimizer->n_groups++] = group;
+        TRY(status_wrap(read_group(node->items[i], group), "group %d", i + 1));
+    }
+    return NULL;
+}
+
 static status_t read_value(struct reader *reader, const struct spec_key *key,
                            const struct yamldoc_node *node)
 {
@@ -316,6 +366,7 @@ static status_t read_value(struct reader *reader, const struct spec_key *key,
     case SPEC_NUMBER: return read_number(key, node, field);
     case SPEC_BOOLEAN: return read_boolean(key, node, field);
     case SPEC_UNITS: return read_units(reader, key, node);
+    case SPEC_GROUPS: return read_groups(reader, key, node);
     case SPEC_GLOBS:
     case SPEC_TYPES: return read_list(key, node, field);
     default: return read_text(reader, key, node, field);
@@ -333,6 +384,7 @@ static void set_default(struct reader *reader, const struct spec_key *key)
         spec_field_set_number(field, value);
         break;
     case SPEC_BOOLEAN: spec_field_set_number(field, strcmp(key->fallback, "true") == 0); break;
+    case SPEC_GROUPS: break; /* none */
     case SPEC_GLOBS:
     case SPEC_TYPES: set_default_list(key, field); break;
     default:
@@ -397,12 +449,28 @@ static status_t read_row(struct reader *reader, size_t row)
     return status;
 }
 
+/* When everything is read: groups take what they do not say from the optimizer. */
+static status_t complete_groups(struct reader *reader)
+{
+    Fsdpd__V1__OptimizerSpec *optimizer = reader->spec->optimizer;
+    for (size_t i = 0; i < optimizer->n_groups; i++)
+        if (isnan(optimizer->groups[i]->weight_decay))
+            optimizer->groups[i]->weight_decay = optimizer->weight_decay;
+    status_t status = spec_check_groups(optimizer->groups, optimizer->n_groups);
+    if (status == NULL) return NULL;
+    status_t placed = yamldoc_error(reader->given[row_of("optimizer.groups")],
+                                    "optimizer.groups: %s", status_message(status));
+    status_free(status);
+    return placed;
+}
+
 static status_t read_rows(struct reader *reader)
 {
     for (size_t i = 0; i < spec_key_count; i++)
         if (spec_keys[i].with_key == NULL) TRY(read_row(reader, i));
     for (size_t i = 0; i < spec_key_count; i++)
         if (spec_keys[i].with_key != NULL) TRY(read_row(reader, i));
+    TRY(complete_groups(reader));
     return status_wrap(spec_check_together(reader->spec), "%s", reader->file);
 }
 

@@ -33,6 +33,7 @@ status_t spec_check_number(const struct spec_key *key, double value, const char 
 status_t spec_check_text(const struct spec_key *key, const char *text);
 /* Of a list of patterns or of types. */
 status_t spec_check_list(const struct spec_key *key, char *const *items, size_t count);
+status_t spec_check_groups(Fsdpd__V1__OptimizerGroup *const *groups, size_t count);
 status_t spec_check_units(Fsdpd__V1__WrapUnit *const *units, size_t count);
 
 /* The rules that involve several keys. */

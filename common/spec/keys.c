@@ -47,7 +47,8 @@ const struct spec_key spec_keys[] = {
     {"train.shuffle", SPEC_BOOLEAN, DEFAULT("true")},
     {"train.evaluate", SPEC_BOOLEAN, DEFAULT("true")},
 
-    {"optimizer.type", SPEC_CHOICE, DEFAULT("adadelta"), CHOICES("adadelta", "sgd", "adam", "adamw")},
+    {"optimizer.type", SPEC_CHOICE, DEFAULT("adadelta"),
+     CHOICES("adadelta", "sgd", "adam", "adamw")},
     {"optimizer.lr", SPEC_NUMBER, DEFAULT("1"), RANGE(0, 1e6), ADADELTA},
     {"optimizer.lr", SPEC_NUMBER, DEFAULT("0.01"), RANGE(0, 1e6), SGD},
     {"optimizer.lr", SPEC_NUMBER, DEFAULT("0.001"), RANGE(0, 1e6), ADAMS},
@@ -63,8 +64,9 @@ const struct spec_key spec_keys[] = {
     {"optimizer.momentum", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1), SGD},
     {"optimizer.dampening", SPEC_NUMBER, DEFAULT("0"), RANGE(0, 1), SGD},
     {"optimizer.nesterov", SPEC_BOOLEAN, DEFAULT("false"), SGD},
+    {"optimizer.groups", SPEC_GROUPS, DEFAULT("")},
 
-    {"schedule.type", SPEC_CHOICE, DEFAULT("constant"), 
+    {"schedule.type", SPEC_CHOICE, DEFAULT("constant"),
      CHOICES("constant", "step", "linear", "cosine")},
     {"schedule.step_size", SPEC_INTEGER, DEFAULT("1"), RANGE(1, 1e6), UNIT("epochs"), STEP},
     {"schedule.gamma", SPEC_NUMBER, DEFAULT("0.1"), RANGE(0, 10), STEP},

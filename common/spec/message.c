@@ -147,6 +147,9 @@ void spec_key_expected(const struct spec_key *key, struct buf *out)
     case SPEC_UNITS:
         buf_add_text(out, "a list of modules or lists of modules, such as [fc1, [conv1, conv2]]");
         break;
+    case SPEC_GROUPS:
+        buf_add_text(out, "a list of groups, such as [{match: '*.bias', weight_decay: 0}]");
+        break;
     case SPEC_GLOBS: buf_add_text(out, "a list of patterns of modules, such as [layers.*]"); break;
     case SPEC_TYPES: buf_add_text(out, "a list of module types, such as [Block, Linear]"); break;
     }
@@ -238,6 +241,33 @@ status_t spec_check_list(const struct spec_key *key, char *const *items, size_t 
     return NULL;
 }
 
+status_t spec_check_groups(Fsdpd__V1__OptimizerGroup *const *groups, size_t count)
+{
+    if (count > SPEC_GLOBS_MAX)
+        return status_new(STATUS_INVALID_ARGUMENT, "expected at most %d groups, found %zu",
+                          SPEC_GLOBS_MAX, count);
+    for (size_t i = 0; i < count; i++) {
+        const Fsdpd__V1__OptimizerGroup *group = groups[i];
+        size_t length = strlen(group->match);
+        if (length == 0 || length > SPEC_GLOB_MAX || !is_plain(group->match))
+            return status_new(STATUS_INVALID_ARGUMENT,
+                              "group %zu: match: expected a pattern of 1 to %d characters, found "
+                              "%zu%s",
+                              i + 1, SPEC_GLOB_MAX, length,
+                              is_plain(group->match) ? "" : " with control characters among them");
+        struct {
+            const char *name;
+            double value;
+        } numbers[] = {{"weight_decay", group->weight_decay}, {"lr_scale", group->lr_scale}};
+        for (int k = 0; k < 2; k++)
+            if (!(numbers[k].value >= 0 && numbers[k].value <= 1e6))
+                return status_new(STATUS_INVALID_ARGUMENT,
+                                  "group %zu: %s: expected a number from 0 to 1000000, found %g",
+                                  i + 1, numbers[k].name, numbers[k].value);
+    }
+    return NULL;
+}
+
 status_t spec_check_units(Fsdpd__V1__WrapUnit *const *units, size_t count)
 {
     size_t total = 0;
@@ -306,6 +336,7 @@ static status_t check_field(const struct spec_key *key, const Fsdpd__V1__JobSpec
         char *const *items = spec_field_texts(field, &count);
         return spec_check_list(key, items, count);
     }
+    case SPEC_GROUPS: return spec_check_groups(spec->optimizer->groups, spec->optimizer->n_groups);
     case SPEC_UNITS: return spec_check_units(spec->fsdp->wrap->units, spec->fsdp->wrap->n_units);
     case SPEC_INTEGER:
     case SPEC_NUMBER: return spec_check_number(key, spec_field_number(field), NULL);

@@ -40,6 +40,21 @@ static void add_units(struct buf *out, const Fsdpd__V1__WrapSpec *wrap)
     buf_add_char(out, ']');
 }
 
+static void add_groups(struct buf *out, const Fsdpd__V1__OptimizerSpec *optimizer)
+{
+    char decay[32], scale[32];
+    buf_add_char(out, '[');
+    for (size_t i = 0; i < optimizer->n_groups; i++) {
+        const Fsdpd__V1__OptimizerGroup *group = optimizer->groups[i];
+        buf_add_text(out, i ? ", {match: " : "{match: ");
+        add_text(out, group->match);
+        buf_printf(out, ", weight_decay: %s, lr_scale: %s}",
+                   spec_format_number(group->weight_decay, decay),
+                   spec_format_number(group->lr_scale, scale));
+    }
+    buf_add_char(out, ']');
+}
+
 static void add_globs(struct buf *out, struct spec_field field)
 {
     size_t count;
@@ -63,6 +78,7 @@ static void add_value(struct buf *out, const struct spec_key *key, const Fsdpd__
         break;
     case SPEC_BOOLEAN: buf_add_text(out, spec_field_number(field) != 0 ? "true" : "false"); break;
     case SPEC_UNITS: add_units(out, spec->fsdp->wrap); break;
+    case SPEC_GROUPS: add_groups(out, spec->optimizer); break;
     case SPEC_GLOBS:
     case SPEC_TYPES: add_globs(out, field); break;
     default: add_text(out, spec_field_text(field)); break;

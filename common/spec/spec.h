@@ -36,9 +36,10 @@ enum spec_type {
     SPEC_INTEGER,
     SPEC_NUMBER,
     SPEC_BOOLEAN,
-    SPEC_UNITS, /* a list whose items are a module's path or a list of them */
-    SPEC_GLOBS, /* a list of patterns of names, empty only if it need not be given */
-    SPEC_TYPES, /* a list of module types, likewise */
+    SPEC_UNITS,  /* a list whose items are a module's path or a list of them */
+    SPEC_GLOBS,  /* a list of patterns of names, empty only if it need not be given */
+    SPEC_TYPES,  /* a list of module types, likewise */
+    SPEC_GROUPS, /* a list of mappings: match, and what is different for what it matches */
 };
 
 enum { SPEC_CHOICES_MAX = 6 };

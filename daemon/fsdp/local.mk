@@ -9,6 +9,7 @@ libfsdp_a_SOURCES = \
   %D%/plan_memory.c \
   %D%/plan_order.c \
   %D%/plan_place.c \
+  %D%/plan_ranges.c \
   %D%/plan_schedule.c \
   %D%/plan_simulate.c \
   %D%/plan_validate.c %D%/plan_validate.h \

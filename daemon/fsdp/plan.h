@@ -177,6 +177,8 @@ struct plan_options {
     /* What is gathered (ops read it as it is): DTYPE_F32 or DTYPE_BF16; and what parts of gradients
      * are rounded to on the wire. Shards, gradients and their sums are f32 always. */
     enum dtype gathered_dtype, reduce_dtype;
+    /* By parameter: which settings it has, 0 for the optimizer's own. Borrowed; NULL: all 0. */
+    const int *group_of_parameter;
     uint64_t collective_workspace_bytes; /* the communicator's scratch for a reduction */
 };
 
@@ -219,6 +221,19 @@ const char *plan_strategy_name(enum strategy strategy); /* "full_shard" */
 
 /* Whether some unit's parameters are spread over ranks, so that they must be gathered. */
 bool plan_is_sharded(const struct plan *plan);
+
+/* Elements of the part of a flat parameter that this rank keeps. */
+struct plan_range {
+    int64_t from, count;
+    int group; /* as in plan_options */
+};
+
+/*
+ * The runs of values with one group in the unit's kept part, ascending; what lies between two
+ * parameters has no meaning and is left out, unless `with_gaps` allows it within a run. Returns how
+ * many; the caller frees *ranges.
+ */
+int plan_find_ranges(const struct plan *plan, int unit, bool with_gaps, struct plan_range **ranges);
 
 /* The text that a person reads and golden tests compare; see docs/plan.md. Caller frees. */
 char *plan_dump(const struct plan *plan);

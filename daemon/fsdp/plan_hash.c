@@ -120,6 +120,8 @@ uint64_t plan_compute_hash(const struct plan *plan)
         hash_text(&hash, parameter->name);
         hash_type(&hash, &parameter->type);
         hash_u64(&hash, parameter->trainable);
+        if (options->group_of_parameter != NULL)
+            hash_u64(&hash, (uint64_t)options->group_of_parameter[p]);
         hash_u64(&hash, (uint64_t)parameter->tied_to);
     }
     for (int u = 0; u < plan->units->unit_count; u++) {

@@ -77,6 +77,13 @@ static inline uint64_t plan_parameter_size(const struct plan *plan, int unit)
     return plan_gathers(plan, unit) ? dtype_size(plan->options.gathered_dtype) : sizeof(float);
 }
 
+/* Where in the unit's flat parameter they start. */
+static inline int64_t plan_kept_start(const struct plan *plan, int unit)
+{
+    int parts = plan->units->units[unit].shard_world;
+    return plan_kept_elements(plan, unit) * (plan->options.rank % parts);
+}
+
 /* --- plan_order.c --- */
 
 /*

@@ -19,13 +19,22 @@ struct lane_queue; /* an open lane */
 struct event;
 struct device_graph; /* a graph lowered by a device: layouts chosen, kernels prepared */
 
+/* Parameters with settings of their own. */
+struct optimizer_group {
+    const char *match; /* a pattern of their names, for whoever sorts parameters */
+    double weight_decay;
+    double lr_scale; /* the rate is multiplied with it */
+};
+
 /* Arguments of an optimizer step that change from step to step. */
 struct optimizer_step {
     enum optimizer_kind kind;
     double lr, rho, eps, weight_decay, momentum, dampening, beta1, beta2;
     bool nesterov;
-    uint64_t taken;        /* steps before this one */
-    double gradient_scale; /* gradients are multiplied with it first; 0: 1 */
+    uint64_t taken;                       /* steps before this one */
+    double gradient_scale;                /* gradients are multiplied with it first; 0: 1 */
+    const struct optimizer_group *groups; /* group g of a plan is groups[g - 1]; for executors */
+    int group_count;
 };
 
 /* f32 values that an optimizer keeps per parameter. */

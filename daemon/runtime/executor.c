@@ -29,6 +29,8 @@ struct action {
     float scale;       /* a reduction's */
     size_t count;      /* elements that a collective or the optimizer works on */
     float *slots[MAX_SLOTS];
+    struct plan_range *ranges; /* of the unit's kept elements */
+    int range_count;
     struct kernel_call call;
 };
 
@@ -165,7 +167,8 @@ static void prepare_action(const struct executor *executor, const struct program
         prepare_collective(executor, instruction, action);
         break;
     case INSTRUCTION_OPTIMIZER:
-        action->count = plan->buffers[instruction->target].bytes / sizeof(float);
+        action->range_count =
+            plan_find_ranges(executor->plan, instruction->unit, true, &action->ranges);
         for (int slot = 0; slot < options->optimizer_slots && slot < MAX_SLOTS; slot++)
             action->slots[slot] = (float *)buffer_memory(executor, plan,
                                                          find_buffer(plan, BUFFER_OPTIMIZER,
@@ -302,6 +305,7 @@ static void program_deinit(struct program *program)
     for (int i = 0; program->actions != NULL && i < program->plan->instruction_count; i++) {
         event_free(program->actions[i].fires);
         free(program->actions[i].label);
+        free(program->actions[i].ranges);
     }
     free(program->actions);
 }
@@ -368,6 +372,26 @@ static status_t aborted(struct executor *executor)
     return status;
 }
 
+/* Each range with the settings of its group. */
+static status_t optimize(struct lane_queue *lane, const struct action *action,
+                         const struct optimizer_step *optimizer)
+{
+    for (int r = 0; r < action->range_count; r++) {
+        const struct plan_range *range = &action->ranges[r];
+        struct optimizer_step step = *optimizer;
+        float *slots[MAX_SLOTS] = {NULL};
+        if (range->group > 0 && range->group <= optimizer->group_count) {
+            step.lr *= optimizer->groups[range->group - 1].lr_scale;
+            step.weight_decay = optimizer->groups[range->group - 1].weight_decay;
+        }
+        for (int slot = 0; slot < MAX_SLOTS; slot++)
+            if (action->slots[slot] != NULL) slots[slot] = action->slots[slot] + range->from;
+        TRY(lane_optimize(lane, &step, (size_t)range->count, (float *)action->target + range->from,
+                          (float *)action->source + range->from, slots, NULL));
+    }
+    return STATUS_OKAY;
+}
+
 static status_t issue(struct executor *executor, struct program *program, int i,
                       const struct step_input *input)
 {
@@ -408,9 +432,7 @@ static status_t issue(struct executor *executor, struct program *program, int i,
     case INSTRUCTION_REDUCE_STATS:
         return comm_all_reduce(action->comm, lane, (float *)action->target, action->count,
                                action->scale, action->workspace);
-    case INSTRUCTION_OPTIMIZER:
-        return lane_optimize(lane, &input->optimizer, action->count, (float *)action->target,
-                             (float *)action->source, action->slots, NULL);
+    case INSTRUCTION_OPTIMIZER: return optimize(lane, action, &input->optimizer);
     }
     return status_new(STATUS_INTERNAL, "unknown kind of instruction %d", (int)instruction->kind);
 }

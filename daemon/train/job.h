@@ -23,7 +23,7 @@ struct train_job {
     uint32_t log_interval; /* steps */
     uint64_t max_steps;    /* 0: no limit */
     bool dropout, shuffle, evaluate;
-    struct optimizer_step optimizer; /* with the initial lr */
+    struct optimizer_step optimizer; /* with the initial lr, and the groups */
     enum schedule_kind schedule;
     uint32_t schedule_step_size;
     double schedule_gamma;

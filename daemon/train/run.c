@@ -96,6 +96,10 @@ static uint64_t hash_settings(const struct train_session *session)
         job->schedule_end_factor,
     };
     uint64_t hash = mix(UINT64_C(0xcbf29ce484222325), counts, sizeof counts);
+    for (int g = 0; g < optimizer->group_count; g++) {
+        hash = mix(hash, &optimizer->groups[g].weight_decay, sizeof(double));
+        hash = mix(hash, &optimizer->groups[g].lr_scale, sizeof(double));
+    }
     return mix(hash, numbers, sizeof numbers);
 }
 

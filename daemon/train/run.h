@@ -18,6 +18,7 @@ struct train_session {
     struct dataset train_set, test_set; /* test_set is empty without evaluation */
     struct graph *train_graph, *evaluate_graph;
     struct device_graph *train_lowered, *evaluate_lowered;
+    int *groups; /* by parameter, as plan_options wants it; NULL without groups */
     struct unit_set *units;
     struct plan *plan;
     enum op_reduction reduction; /* of the training loss; an evaluation's is always a sum */

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "train/idx.h"
 #include "train/run.h"
 #include "train/schedule.h"
@@ -104,6 +105,30 @@ static status_t build_graphs_as(struct train_session *session, const enum dtype 
     return device_lower(session->device, session->evaluate_graph, &session->evaluate_lowered);
 }
 
+/* Each parameter belongs to the first group that matches it. */
+static status_t sort_parameters(struct train_session *session)
+{
+    const struct optimizer_step *optimizer = &session->job->optimizer;
+    const struct model *model = session->model;
+    if (optimizer->group_count == 0) return NULL;
+    session->groups = mem_alloc_array((size_t)model->parameter_count, sizeof *session->groups);
+    for (int g = 0; g < optimizer->group_count; g++) {
+        const char *match = optimizer->groups[g].match;
+        bool found = false, taken = false;
+        for (int p = 0; p < model->parameter_count; p++) {
+            if (!text_glob_match(match, model->parameters[p].name)) continue;
+            found = found || session->groups[p] == 0;
+            taken = true;
+            if (session->groups[p] == 0) session->groups[p] = g + 1;
+        }
+        if (!found)
+            return status_new(STATUS_INVALID_ARGUMENT, "optimizer.groups: '%s' matches %s", match,
+                              taken ? "only parameters that an earlier group has taken"
+                                    : "no parameter of the model");
+    }
+    return NULL;
+}
+
 static int shard_world_of(const struct train_job *job)
 {
     if (job->strategy == STRATEGY_NO_SHARD) return 1;
@@ -145,6 +170,7 @@ status_t session_build_plan(struct train_session *session, const struct wrap_pol
         .gathered_dtype = job->param_dtype,
         .reduce_dtype = job->reduce_dtype,
         .optimizer = job->optimizer.kind,
+        .group_of_parameter = session->groups,
         .optimizer_slots = optimizer_step_slots(&job->optimizer),
         .collective_workspace_bytes = executor_collective_bytes(*units, job->world),
     };
@@ -200,6 +226,7 @@ static status_t set_up(struct train_session *session)
     TRY(read_sizes(session));
     TRY(schedule_check(job, session->steps));
     TRY(build_graphs(session));
+    TRY(sort_parameters(session));
     TRY(session_build_plan(session, &job->wrap, &session->units, &session->plan));
     TRY(plan_check_fits(session->plan, device_memory_bytes(session->device)));
     return session->headers_only ? NULL : read_data(session);
@@ -235,6 +262,7 @@ void train_session_free(struct train_session *session)
     dataset_deinit(&session->test_set);
     dataset_deinit(&session->train_set);
     model_free(session->model);
+    free(session->groups);
     pthread_mutex_destroy(&session->mutex);
     free(session->abort_reason);
     free(session);

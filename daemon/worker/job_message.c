@@ -82,8 +82,15 @@ static enum schedule_kind schedule_from_name(const char *name)
     return strcmp(name, "cosine") == 0 ? SCHEDULE_COSINE : SCHEDULE_CONSTANT;
 }
 
-static void fill_optimizer(struct optimizer_step *optimizer, const Fsdpd__V1__OptimizerSpec *spec)
+static void fill_optimizer(struct job_settings *settings, const Fsdpd__V1__OptimizerSpec *spec)
 {
+    struct optimizer_step *optimizer = &settings->job.optimizer;
+    settings->groups = mem_alloc_array(spec->n_groups + 1, sizeof *settings->groups);
+    for (size_t i = 0; i < spec->n_groups; i++)
+        settings->groups[i] =
+            (struct optimizer_group){.match = spec->groups[i]->match,
+                                     .weight_decay = spec->groups[i]->weight_decay,
+                                     .lr_scale = spec->groups[i]->lr_scale};
     *optimizer = (struct optimizer_step){
         .kind = optimizer_from_name(spec->type),
         .lr = spec->lr,
@@ -95,6 +102,8 @@ static void fill_optimizer(struct optimizer_step *optimizer, const Fsdpd__V1__Op
         .beta1 = spec->beta1,
         .beta2 = spec->beta2,
         .nesterov = spec->nesterov,
+        .groups = settings->groups,
+        .group_count = (int)spec->n_groups,
     };
 }
 
@@ -172,7 +181,7 @@ status_t job_settings_init(struct job_settings *settings, const Fsdpd__V1__JobSp
         .checkpoint_count = (int)spec->fsdp->n_activation_checkpointing,
         .world = (int)spec->workers,
     };
-    fill_optimizer(&settings->job.optimizer, spec->optimizer);
+    fill_optimizer(settings, spec->optimizer);
     job_wrap_policy_init(&settings->job.wrap, &settings->units, spec->fsdp->wrap);
     return NULL;
 }
@@ -180,6 +189,7 @@ status_t job_settings_init(struct job_settings *settings, const Fsdpd__V1__JobSp
 void job_settings_deinit(struct job_settings *settings)
 {
     spec_free(settings->spec);
+    free(settings->groups);
     free(settings->units);
     free(settings->data_dir);
     free(settings->id);

@@ -11,6 +11,7 @@ struct job_settings {
     struct train_job job;
     Fsdpd__V1__JobSpec *spec; /* a copy; the job's strings point into it */
     struct wrap_unit_spec *units;
+    struct optimizer_group *groups;
     char *data_dir;
     char *id;
 };

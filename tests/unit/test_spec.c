@@ -120,6 +120,11 @@ static const struct {
     {"optimizer: {lr: .5}", NULL, "  lr: 0.5\n"},
     {"optimizer: {type: adam}", NULL, "  eps: 1e-08\n"},
     {"optimizer: {type: adamw}", NULL, "  weight_decay: 0.01\n"},
+    {"optimizer: {type: adamw, groups: [{match: '*.bias', weight_decay: 0}, {match: fc1.*}]}", NULL,
+     "  groups: [{match: \"*.bias\", weight_decay: 0, lr_scale: 1}, "
+     "{match: \"fc1.*\", weight_decay: 0.01, lr_scale: 1}]\n"},
+    {"optimizer: {groups: []}", "optimizer.groups=[{match: a, lr_scale: 0.1}]",
+     "  groups: [{match: a, weight_decay: 0, lr_scale: 0.1}]\n"},
     {"optimizer: {type: adamw, beta2: 0.95}", NULL, "  lr: 0.001\n"},
     {"schedule: {type: cosine, warmup_steps: 1e3}", NULL, "  warmup_steps: 1000\n"},
     {"optimizer: {lr: 2, rho: 0.8}", "optimizer.type=sgd", "  lr: 2\n"},
@@ -278,6 +283,20 @@ static const struct {
     {"schedule: {type: step, end_factor: 0.1}", NULL,
      "job.yaml:4: schedule.end_factor: belongs to schedule.type linear or cosine, but here it is "
      "step"},
+    {"optimizer: {groups: '*.bias'}", NULL,
+     "job.yaml:4: optimizer.groups: expected a list of groups, such as [{match: '*.bias', "
+     "weight_decay: 0}], found the text '*.bias'"},
+    {"optimizer: {groups: [{match: a}, {match: b, decay: 0}]}", NULL,
+     "job.yaml:4: optimizer.groups: group 2: decay: unknown key; expected match, weight_decay or "
+     "lr_scale"},
+    {"optimizer: {groups: [{match: a, lr_scale: nan}]}", NULL,
+     "job.yaml:4: optimizer.groups: group 1: lr_scale: expected a number, found nan"},
+    {"optimizer: {groups: [{match: a, lr_scale: -1}]}", NULL,
+     "job.yaml:4: optimizer.groups: group 1: lr_scale: expected a number from 0 to 1000000, found "
+     "-1"},
+    {"optimizer: {groups: [{lr_scale: 1}]}", NULL,
+     "job.yaml:4: optimizer.groups: group 1: match: expected a pattern of 1 to 256 characters, "
+     "found 0"},
     {"schedule: {warmup_start_factor: 1.5}", NULL,
      "job.yaml:4: schedule.warmup_start_factor: expected a number from 0 to 1, found 1.5"},
     {"fsdp: {backward_prefetch: before}", NULL,
@@ -570,6 +589,7 @@ START_TEST(table_and_message)
             break;
         case SPEC_NUMBER: fits = type == PROTOBUF_C_TYPE_DOUBLE; break;
         case SPEC_BOOLEAN: fits = type == PROTOBUF_C_TYPE_BOOL; break;
+        case SPEC_GROUPS:
         case SPEC_UNITS: fits = type == PROTOBUF_C_TYPE_MESSAGE; break;
         case SPEC_GLOBS:
         case SPEC_TYPES:
@@ -589,7 +609,7 @@ static void describe_row(const struct spec_key *key, char *row, size_t size)
         [SPEC_NAME] = "name",       [SPEC_TEXT] = "path",     [SPEC_MODEL] = "path",
         [SPEC_INTEGER] = "integer", [SPEC_NUMBER] = "number", [SPEC_BOOLEAN] = "boolean",
         [SPEC_UNITS] = "list",      [SPEC_GLOBS] = "list",    [SPEC_TYPES] = "list",
-        [SPEC_CHOICE] = NULL,
+        [SPEC_GROUPS] = "list",     [SPEC_CHOICE] = NULL,
     };
     char with[64] = "", type[128] = "", fallback[64] = "required", min[32], max[32];
     bool list = key->type == SPEC_GLOBS || key->type == SPEC_TYPES;
