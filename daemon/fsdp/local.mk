@@ -14,6 +14,7 @@ libfsdp_a_SOURCES = \
   %D%/plan_simulate.c \
   %D%/plan_validate.c %D%/plan_validate.h \
   %D%/plan_validate_memory.c \
+  %D%/plan_validate_step.c \
   %D%/print_tree.c \
   %D%/units.c %D%/units.h \
   %D%/wrap_names.c %D%/wrap_names.h \

@@ -23,6 +23,12 @@
  * through buffer_of_value and offset_of_value FREE            GATHERED -> none REDUCE_SCATTER
  * GRADIENT -> GRADIENT_SHARD ALL_REDUCE      GRADIENT -> the same REDUCE_STATS    STATS -> the same
  *   OPTIMIZER       GRADIENT_SHARD (no_shard: GRADIENT) -> SHARD, with the unit's OPTIMIZER buffers
+ *   NORM            what OPTIMIZER reads -> NORM
+ *   REDUCE_NORM     NORM -> the same
+ *   GATE            NORM -> STATS; OPTIMIZER then reads STATS too
+ *   ACCUMULATE      GRADIENT_SHARD (no_shard: GRADIENT) -> ACCUMULATED, which OPTIMIZER reads
+ *   ZERO            none -> what adds up over micro-steps: ACCUMULATED, or the gradient that ops
+ *                   write
  *
  * A unit whose shard world is the group is sharded over all ranks (full_shard, shard_grad_op); one
  * whose shard world is 1 is whole on every rank (no_shard), its gradient reduced in buckets, each
@@ -55,6 +61,18 @@ enum prefetch { PREFETCH_NONE, PREFETCH_PRE, PREFETCH_POST };
 
 enum optimizer_kind { OPTIMIZER_ADADELTA, OPTIMIZER_SGD, OPTIMIZER_ADAM, OPTIMIZER_ADAMW };
 
+/*
+ * How the gradients of several micro-steps come together before an optimizer step. The accumulate
+ * program is all but the last of them, the train program the last.
+ */
+enum accumulation {
+    ACCUMULATION_NONE,    /* one micro-step is a step */
+    ACCUMULATION_LOCAL,   /* unsharded gradients add up on each rank, and are reduced once: more
+                             memory. Ops that write parameters' gradients must accumulate */
+    ACCUMULATION_REDUCED, /* each micro-step's are reduced, and their shards add up: more
+                             communication. With more than one rank only */
+};
+
 /* Of all gradients together. */
 enum norm_kind { NORM_NONE, NORM_2, NORM_INF };
 
@@ -74,6 +92,11 @@ enum instruction_kind {
     INSTRUCTION_ALL_REDUCE,     /* comm lane: mean of the unit's gradient in place: a bucket of it
                                    (no_shard), its shard (hybrid_shard) */
     INSTRUCTION_REDUCE_STATS,   /* comm lane: sum over ranks of the statistics buffer, in place */
+    INSTRUCTION_ACCUMULATE,     /* compute lane: the unit's reduced gradient is added to its sum */
+    INSTRUCTION_NORM,           /* compute lane: the gradient's part in the norm over all units */
+    INSTRUCTION_REDUCE_NORM,    /* comm lane: every rank's part to every rank */
+    INSTRUCTION_GATE,           /* compute lane: norm, scale and whether to skip, into STATS */
+    INSTRUCTION_ZERO,           /* compute lane: the unit's sum of gradients starts anew */
     INSTRUCTION_OPTIMIZER, /* compute lane: the unit's shard from its gradient shard and state */
 };
 
@@ -89,6 +112,8 @@ enum buffer_class {
     BUFFER_ACTIVATION,     /* work: forward values that backward or a later op needs */
     BUFFER_TEMPORARY,      /* work: backward's values */
     BUFFER_WORKSPACE,      /* work: an op's or a collective's scratch */
+    BUFFER_ACCUMULATED,    /* state: sum of the unit's reduced gradients (ACCUMULATION_REDUCED) */
+    BUFFER_NORM,           /* work: each rank's part in the norm, a double each */
     BUFFER_CLASS_COUNT
 };
 
@@ -179,6 +204,8 @@ struct plan_options {
     enum dtype gathered_dtype, reduce_dtype;
     /* By parameter: which settings it has, 0 for the optimizer's own. Borrowed; NULL: all 0. */
     const int *group_of_parameter;
+    enum accumulation accumulation;
+    enum norm_kind norm;                 /* NORM_NONE: no NORM, no GATE */
     uint64_t collective_workspace_bytes; /* the communicator's scratch for a reduction */
 };
 
@@ -186,8 +213,8 @@ struct plan {
     struct plan_options options;
     const struct model *model; /* borrowed, as are units */
     const struct unit_set *units;
-    struct plan_program train, evaluate;
-    uint64_t state_bytes; /* arena sizes */
+    struct plan_program train, accumulate, evaluate; /* without a graph where there is none */
+    uint64_t state_bytes;                            /* arena sizes */
     uint64_t work_bytes;
     uint64_t peak_bytes; /* state + work: what the runtime allocates per rank */
     uint64_t hash;       /* of everything that must be equal on all ranks */
@@ -234,6 +261,10 @@ struct plan_range {
  * many; the caller frees *ranges.
  */
 int plan_find_ranges(const struct plan *plan, int unit, bool with_gaps, struct plan_range **ranges);
+
+/* Whether this rank counts its part of the unit in the norm: each part is counted once over the
+ * ranks, however many have it. */
+bool plan_counts_in_norm(const struct plan *plan, int unit);
 
 /* The text that a person reads and golden tests compare; see docs/plan.md. Caller frees. */
 char *plan_dump(const struct plan *plan);

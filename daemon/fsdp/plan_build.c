@@ -50,6 +50,9 @@ static status_t check_options(const struct plan_options *options, const struct u
         return status_new(STATUS_INVALID_ARGUMENT,
                           "the limit of gathered units is %d; expected at least 1",
                           options->gathered_limit);
+    if (options->accumulation == ACCUMULATION_REDUCED && options->world == 1)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "one rank has nothing to reduce; its gradients accumulate locally");
     if (options->optimizer_slots < 0 || options->optimizer_slots > OPTIMIZER_SLOTS_MAX)
         return status_new(STATUS_INVALID_ARGUMENT, "%d optimizer slots; expected 0 to %d",
                           options->optimizer_slots, OPTIMIZER_SLOTS_MAX);
@@ -115,6 +118,7 @@ void plan_free(struct plan *plan)
 {
     if (plan == NULL) return;
     plan_program_deinit(&plan->train);
+    plan_program_deinit(&plan->accumulate);
     plan_program_deinit(&plan->evaluate);
     free(plan);
 }
@@ -126,17 +130,18 @@ struct building {
 };
 
 static status_t build_program(const struct building *building, struct graph *graph,
-                              const struct lowering *lowering, bool train, bool thrifty,
+                              const struct lowering *lowering, enum plan_role role, bool thrifty,
                               struct plan_program *program)
 {
     struct plan_program built = {0};
-    status_t status = plan_schedule(building->plan, graph, train, thrifty, &built);
+    status_t status = plan_schedule(building->plan, graph, role, thrifty, &built);
     if (status == STATUS_OKAY)
         status =
             plan_memory(building->plan, lowering, building->state, building->state_count, &built);
     if (status != STATUS_OKAY) {
         plan_program_deinit(&built);
-        return status_wrap(status, train ? "train" : "evaluate");
+        static const char *const names[] = {"train", "accumulate", "evaluate"};
+        return status_wrap(status, "%s", names[role]);
     }
     *program = built;
     return STATUS_OKAY;
@@ -148,11 +153,11 @@ static status_t build_evaluate(const struct building *building, struct graph *gr
                                const struct lowering *lowering)
 {
     struct plan *plan = building->plan;
-    TRY(build_program(building, graph, lowering, false, false, &plan->evaluate));
+    TRY(build_program(building, graph, lowering, ROLE_EVALUATE, false, &plan->evaluate));
     if (!plan_is_sharded(plan) || plan->evaluate.work_bytes <= plan->train.work_bytes)
         return STATUS_OKAY;
     struct plan_program thrifty;
-    TRY(build_program(building, graph, lowering, false, true, &thrifty));
+    TRY(build_program(building, graph, lowering, ROLE_EVALUATE, true, &thrifty));
     if (thrifty.work_bytes < plan->evaluate.work_bytes) {
         struct plan_program other = plan->evaluate;
         plan->evaluate = thrifty;
@@ -184,12 +189,18 @@ status_t plan_build(const struct model *model, const struct unit_set *units,
     struct building building = {.plan = built};
     building.state = plan_state_buffers(built, train_graph, evaluate_graph, &building.state_count,
                                         &built->state_bytes);
-    status = build_program(&building, train_graph, train_lowering, true, false, &built->train);
+    status =
+        build_program(&building, train_graph, train_lowering, ROLE_TRAIN, false, &built->train);
+    if (status == STATUS_OKAY && options->accumulation != ACCUMULATION_NONE)
+        status = build_program(&building, train_graph, train_lowering, ROLE_ACCUMULATE, false,
+                               &built->accumulate);
     if (status == STATUS_OKAY && evaluate_graph != NULL)
         status = build_evaluate(&building, evaluate_graph, evaluate_lowering);
     free(building.state);
     if (status == STATUS_OKAY) {
         built->work_bytes = built->train.work_bytes;
+        if (built->accumulate.work_bytes > built->work_bytes)
+            built->work_bytes = built->accumulate.work_bytes;
         if (built->evaluate.work_bytes > built->work_bytes)
             built->work_bytes = built->evaluate.work_bytes;
         built->peak_bytes = built->state_bytes + built->work_bytes;

@@ -21,6 +21,11 @@ const char *plan_instruction_name(enum instruction_kind kind)
     case INSTRUCTION_REDUCE_SCATTER: return "reduce_scatter";
     case INSTRUCTION_ALL_REDUCE: return "all_reduce";
     case INSTRUCTION_REDUCE_STATS: return "reduce_stats";
+    case INSTRUCTION_ACCUMULATE: return "accumulate";
+    case INSTRUCTION_NORM: return "norm";
+    case INSTRUCTION_REDUCE_NORM: return "reduce_norm";
+    case INSTRUCTION_GATE: return "gate";
+    case INSTRUCTION_ZERO: return "zero";
     case INSTRUCTION_OPTIMIZER: return "optimizer";
     }
     return "unknown";
@@ -50,6 +55,8 @@ const char *plan_buffer_class_name(enum buffer_class class)
     case BUFFER_ACTIVATION: return "activations";
     case BUFFER_TEMPORARY: return "temporaries";
     case BUFFER_WORKSPACE: return "workspace";
+    case BUFFER_ACCUMULATED: return "gradients (accumulated)";
+    case BUFFER_NORM: return "gradient norm";
     case BUFFER_CLASS_COUNT: break;
     }
     return "unknown";
@@ -96,6 +103,12 @@ static void dump_header(struct buf *out, const struct plan *plan)
         buf_add_text(out, ", gathers bf16");
     if (options->reduce_dtype == DTYPE_BF16 && plan_reduces(plan))
         buf_add_text(out, ", reduces bf16");
+    if (options->accumulation != ACCUMULATION_NONE)
+        buf_printf(out, ", gradients accumulate %s",
+                   options->accumulation == ACCUMULATION_LOCAL ? "before they are reduced"
+                                                               : "after they are reduced");
+    if (options->norm != NORM_NONE)
+        buf_printf(out, ", norm %s of the gradient", options->norm == NORM_2 ? "2" : "inf");
     buf_printf(out, "\noptimizer %s with %d value%s per parameter\nhash %016llx\n",
                plan_optimizer_name(options->optimizer), options->optimizer_slots,
                options->optimizer_slots == 1 ? "" : "s", (unsigned long long)plan->hash);
@@ -133,13 +146,23 @@ static const char *subject(const struct plan *plan, const struct plan_program *p
 
 static void dump_memory(struct buf *out, const struct plan *plan)
 {
-    const struct plan_program *programs[] = {&plan->train, &plan->evaluate};
-    static const char *const titles[] = {"train", "evaluate"};
-    int count = plan->evaluate.graph != NULL ? 2 : 1;
+    const struct plan_program *all[] = {&plan->train, &plan->accumulate, &plan->evaluate};
+    const struct plan_program *programs[3];
+    static const char *const all_titles[] = {"train", "accumulate", "evaluate"};
+    const char *titles[3];
+    int count = 0;
+    for (int k = 0; k < 3; k++) {
+        if (all[k]->graph == NULL) continue;
+        programs[count] = all[k];
+        titles[count++] = all_titles[k];
+    }
     buf_printf(out, "\n%-28s", "bytes per rank");
     for (int k = 0; k < count; k++) buf_printf(out, "%16s", titles[k]);
     buf_add_char(out, '\n');
     for (int class = 0; class < BUFFER_CLASS_COUNT; class ++) {
+        uint64_t most = 0;
+        for (int k = 0; k < count; k++) most |= programs[k]->class_bytes_at_peak[class];
+        if (class > BUFFER_WORKSPACE && most == 0) continue; /* of steps that this plan lacks */
         buf_printf(out, "  %-26s", plan_buffer_class_name(class));
         for (int k = 0; k < count; k++) add_count(out, 16, programs[k]->class_bytes_at_peak[class]);
         buf_add_char(out, '\n');
@@ -245,6 +268,7 @@ char *plan_dump(const struct plan *plan)
     dump_units(&out, plan);
     dump_memory(&out, plan);
     dump_program(&out, plan, &plan->train, "train");
+    if (plan->accumulate.graph != NULL) dump_program(&out, plan, &plan->accumulate, "accumulate");
     if (plan->evaluate.graph != NULL) dump_program(&out, plan, &plan->evaluate, "evaluate");
     return buf_take(&out);
 }

@@ -92,6 +92,16 @@ static double instruction_seconds(const struct plan *plan, const struct plan_pro
         return link_seconds(&rates->batch, value_bytes(program, program->graph->input) +
                                                value_bytes(program, program->graph->target));
     case INSTRUCTION_FREE: return 0;
+    case INSTRUCTION_GATE: return rates->op_seconds;
+    case INSTRUCTION_NORM:
+        return rates->op_seconds +
+               (double)buffer_bytes(program, it->source) / rates->memory_bandwidth;
+    case INSTRUCTION_ACCUMULATE: /* two are read, one is written */
+        return rates->op_seconds +
+               3 * (double)buffer_bytes(program, it->source) / rates->memory_bandwidth;
+    case INSTRUCTION_ZERO:
+        return rates->op_seconds +
+               (double)buffer_bytes(program, it->target) / rates->memory_bandwidth;
     case INSTRUCTION_OPTIMIZER: {
         /* the parameter and its state are read and written, the gradient read */
         uint64_t bytes =

@@ -114,6 +114,8 @@ uint64_t plan_compute_hash(const struct plan *plan)
     }
     hash_u64(&hash, options->optimizer);
     hash_u64(&hash, (uint64_t)options->optimizer_slots);
+    if (options->accumulation != ACCUMULATION_NONE) hash_u64(&hash, options->accumulation);
+    if (options->norm != NORM_NONE) hash_u64(&hash, (uint64_t)options->norm << 8);
     const struct model *model = plan->model;
     for (int p = 0; p < model->parameter_count; p++) {
         const struct parameter *parameter = &model->parameters[p];
@@ -137,6 +139,7 @@ uint64_t plan_compute_hash(const struct plan *plan)
         }
     }
     hash_program(&hash, &plan->train);
+    hash_program(&hash, &plan->accumulate);
     hash_program(&hash, &plan->evaluate);
     return hash;
 }
@@ -164,6 +167,7 @@ uint64_t plan_communicated(const struct plan *plan, const struct plan_instructio
     case INSTRUCTION_REDUCE_SCATTER: return elements * size * (world - 1);
     case INSTRUCTION_ALL_REDUCE: return all_reduce_bytes(elements, size, world, rank);
     case INSTRUCTION_REDUCE_STATS: return all_reduce_bytes(elements, sizeof(float), world, rank);
+    case INSTRUCTION_REDUCE_NORM: return elements * sizeof(float) * (world - 1);
     default: return 0;
     }
 }

@@ -19,6 +19,9 @@ static inline uint64_t plan_align(uint64_t bytes)
     return (bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN;
 }
 
+/* A double of each rank travels as its bits. */
+enum { PLAN_NORM_FLOATS = sizeof(double) / sizeof(float) };
+
 /* What follows from the options and the units. */
 static inline bool plan_gathers(const struct plan *plan, int unit)
 {
@@ -101,13 +104,15 @@ static inline bool plan_clock_before(const int *clocks, enum lane lane_a, int a,
 
 /* --- plan_schedule.c --- */
 
+enum plan_role { ROLE_TRAIN, ROLE_ACCUMULATE, ROLE_EVALUATE };
+
 /*
  * Lists the instructions of one step of `graph`, waits and clocks included, buffers not. With
- * `thrifty` a forward gather starts only when the compute before its first use is done. `train`
+ * `thrifty` a forward gather starts only when the compute before its first use is done. The role
  * says whether gradients are reduced and used.
  */
-status_t plan_schedule(const struct plan *plan, struct graph *graph, bool train, bool thrifty,
-                       struct plan_program *program) FSDPD_MUST_USE;
+status_t plan_schedule(const struct plan *plan, struct graph *graph, enum plan_role role,
+                       bool thrifty, struct plan_program *program) FSDPD_MUST_USE;
 
 /* --- plan_memory.c --- */
 

@@ -28,6 +28,21 @@ static void add_state(struct plan_buffer *buffers, int *count, uint64_t *end,
     *end += plan_align(bytes);
 }
 
+/* What of a gradient lives on from one program to the next. */
+static void add_state_gradient(const struct plan *plan, int u, struct plan_buffer *buffers,
+                               int *count, uint64_t *end)
+{
+    enum accumulation accumulation = plan->options.accumulation;
+    uint64_t whole = (uint64_t)plan->units->units[u].flat.padded * sizeof(float);
+    uint64_t kept = (uint64_t)plan_kept_elements(plan, u) * sizeof(float);
+    bool local = accumulation == ACCUMULATION_LOCAL;
+    if (accumulation == ACCUMULATION_REDUCED)
+        add_state(buffers, count, end, BUFFER_ACCUMULATED, u, 0, kept);
+    else if (plan_replicates(plan, u) || (local && plan_gathers(plan, u)))
+        add_state(buffers, count, end, BUFFER_GRADIENT, u, 0, whole);
+    else if (local) add_state(buffers, count, end, BUFFER_GRADIENT_SHARD, u, 0, kept);
+}
+
 static uint64_t batch_bytes(const struct graph *train, const struct graph *evaluate, bool target)
 {
     uint64_t bytes = tensor_bytes(&train->values[target ? train->target : train->input].type);
@@ -42,7 +57,7 @@ struct plan_buffer *plan_state_buffers(const struct plan *plan, const struct gra
 {
     int unit_count = plan->units->unit_count, slots = plan->options.optimizer_slots;
     struct plan_buffer *buffers =
-        mem_alloc_array((size_t)unit_count * (2 + slots) + 3, sizeof *buffers);
+        mem_alloc_array((size_t)unit_count * (3 + slots) + 3, sizeof *buffers);
     *count = 0;
     *bytes = 0;
     for (int kind = 0; kind < 3; kind++) {
@@ -52,8 +67,7 @@ struct plan_buffer *plan_state_buffers(const struct plan *plan, const struct gra
             if (kept == 0) continue;
             if (kind == 0) add_state(buffers, count, bytes, BUFFER_SHARD, u, 0, kept);
             if (unit->frozen) continue;
-            if (kind == 1 && plan_replicates(plan, u))
-                add_state(buffers, count, bytes, BUFFER_GRADIENT, u, 0, kept);
+            if (kind == 1) add_state_gradient(plan, u, buffers, count, bytes);
             for (int slot = 0; kind == 2 && slot < slots; slot++)
                 add_state(buffers, count, bytes, BUFFER_OPTIMIZER, u, slot, kept);
         }
@@ -71,9 +85,9 @@ struct mapper {
     const struct lowering *lowering;
     struct plan_program *program;
     int capacity;
-    int *shard, *gradient, *gradient_shard, *gathered; /* buffers by unit, -1 */
-    int input, target, stats;                          /* buffers */
-    int *value_last;                                   /* by value: the last op that touches it */
+    int *shard, *gradient, *gradient_shard, *gathered, *accumulated; /* buffers by unit, -1 */
+    int input, target, stats, norm;                                  /* buffers */
+    int *value_last;  /* by value: the last op that touches it */
     int *buffer_last; /* by buffer: the same over its values so far; work buffers of values only */
     int buffer_last_capacity;
     bool *viewed; /* by value: it is a view, or there is one of it */
@@ -108,6 +122,8 @@ static void take_state(struct mapper *mapper, const struct plan_buffer *state, i
         switch (state[b].class) {
         case BUFFER_SHARD: mapper->shard[state[b].unit] = b; break;
         case BUFFER_GRADIENT: mapper->gradient[state[b].unit] = b; break;
+        case BUFFER_GRADIENT_SHARD: mapper->gradient_shard[state[b].unit] = b; break;
+        case BUFFER_ACCUMULATED: mapper->accumulated[state[b].unit] = b; break;
         case BUFFER_STATS: mapper->stats = b; break;
         case BUFFER_BATCH:
             if (mapper->input < 0) mapper->input = b;
@@ -118,6 +134,31 @@ static void take_state(struct mapper *mapper, const struct plan_buffer *state, i
     }
     program->buffers[mapper->input].value = program->graph->input;
     program->buffers[mapper->target].value = program->graph->target;
+}
+
+/* Where the unit's gradient is when it is reduced, and with one rank when it is written. */
+static int reduced_gradient(struct mapper *mapper, int u)
+{
+    const struct plan *plan = mapper->plan;
+    bool whole = plan_replicates(plan, u);
+    int *buffer = whole ? &mapper->gradient[u] : &mapper->gradient_shard[u];
+    uint64_t bytes = (uint64_t)plan_kept_elements(plan, u) * sizeof(float);
+    if (*buffer < 0)
+        *buffer = add_buffer(mapper, whole ? BUFFER_GRADIENT : BUFFER_GRADIENT_SHARD, u, -1, bytes);
+    return *buffer;
+}
+
+/* What the optimizer reads. */
+static int final_gradient(struct mapper *mapper, int u)
+{
+    return mapper->accumulated[u] >= 0 ? mapper->accumulated[u] : reduced_gradient(mapper, u);
+}
+
+static int norm_buffer(struct mapper *mapper)
+{
+    uint64_t bytes = (uint64_t)mapper->plan->options.world * sizeof(double);
+    if (mapper->norm < 0) mapper->norm = add_buffer(mapper, BUFFER_NORM, -1, -1, bytes);
+    return mapper->norm;
 }
 
 /* The buffers that instructions name. */
@@ -147,30 +188,43 @@ static void map_instructions(struct mapper *mapper)
             break;
         case INSTRUCTION_FREE: instruction->source = mapper->gathered[u]; break;
         case INSTRUCTION_REDUCE_SCATTER:
-            mapper->gradient[u] = add_buffer(mapper, BUFFER_GRADIENT, u, -1, whole);
+            if (mapper->gradient[u] < 0)
+                mapper->gradient[u] = add_buffer(mapper, BUFFER_GRADIENT, u, -1, whole);
             mapper->gradient_shard[u] = add_buffer(mapper, BUFFER_GRADIENT_SHARD, u, -1, kept);
             instruction->source = mapper->gradient[u];
             instruction->target = mapper->gradient_shard[u];
             workspace = plan->options.collective_workspace_bytes;
             break;
         case INSTRUCTION_ALL_REDUCE:
-            instruction->source = instruction->target =
-                plan_replicates(plan, u) ? mapper->gradient[u] : mapper->gradient_shard[u];
+            instruction->source = instruction->target = reduced_gradient(mapper, u);
             workspace = plan->options.collective_workspace_bytes;
             break;
         case INSTRUCTION_REDUCE_STATS:
             instruction->source = instruction->target = mapper->stats;
             workspace = plan->options.collective_workspace_bytes;
             break;
+        case INSTRUCTION_ACCUMULATE:
+            instruction->source = reduced_gradient(mapper, u);
+            instruction->target = mapper->accumulated[u];
+            break;
+        case INSTRUCTION_NORM:
+            instruction->source = final_gradient(mapper, u);
+            instruction->target = norm_buffer(mapper);
+            break;
+        case INSTRUCTION_REDUCE_NORM:
+            instruction->source = instruction->target = norm_buffer(mapper);
+            break;
+        case INSTRUCTION_GATE:
+            instruction->source = norm_buffer(mapper);
+            instruction->target = mapper->stats;
+            break;
+        case INSTRUCTION_ZERO:
+            instruction->target = mapper->accumulated[u] >= 0 ? mapper->accumulated[u]
+                                  : mapper->gradient[u] >= 0  ? mapper->gradient[u]
+                                                              : mapper->gradient_shard[u];
+            break;
         case INSTRUCTION_OPTIMIZER:
-            if (plan_replicates(plan, u)) {
-                instruction->source = mapper->gradient[u];
-            } else {
-                if (mapper->gradient_shard[u] < 0)
-                    mapper->gradient_shard[u] =
-                        add_buffer(mapper, BUFFER_GRADIENT_SHARD, u, -1, kept);
-                instruction->source = mapper->gradient_shard[u];
-            }
+            instruction->source = final_gradient(mapper, u);
             instruction->target = mapper->shard[u];
             break;
         }
@@ -363,7 +417,9 @@ status_t plan_memory(const struct plan *plan, const struct lowering *lowering,
                             .shard = unit_table(plan),
                             .gradient = unit_table(plan),
                             .gradient_shard = unit_table(plan),
-                            .gathered = unit_table(plan)};
+                            .gathered = unit_table(plan),
+                            .accumulated = unit_table(plan),
+                            .norm = -1};
     int value_count = program->graph->value_count;
     program->buffer_of_value = mem_alloc_array(value_count, sizeof(int));
     program->offset_of_value = mem_alloc_array(value_count, sizeof(uint64_t));
@@ -389,5 +445,6 @@ status_t plan_memory(const struct plan *plan, const struct lowering *lowering,
     free(mapper.gradient);
     free(mapper.gradient_shard);
     free(mapper.gathered);
+    free(mapper.accumulated);
     return status;
 }

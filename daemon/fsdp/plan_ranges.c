@@ -32,3 +32,8 @@ int plan_find_ranges(const struct plan *plan, int unit, bool with_gaps, struct p
     *ranges = found;
     return count;
 }
+
+bool plan_counts_in_norm(const struct plan *plan, int unit)
+{
+    return plan->options.rank < plan->units->units[unit].shard_world;
+}

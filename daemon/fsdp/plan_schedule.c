@@ -66,7 +66,10 @@ struct scheduler {
     const struct plan *plan;
     struct graph *graph;
     struct plan_program *program;
-    bool train, thrifty, backward;
+    enum plan_role role;
+    bool train;   /* there are gradients */
+    bool reduces; /* and they are reduced */
+    bool thrifty, backward;
     int limit;
     int capacity;
     struct unit_state *units;
@@ -75,7 +78,7 @@ struct scheduler {
     int room;              /* the last FREE that made room in the window, -1 */
     struct pass passes[2]; /* forward, backward */
     int kept;              /* the unit that stays gathered from forward to backward, -1 */
-    int copy, last_compute, stats_op;
+    int copy, last_compute, stats_op, reduce_stats;
     int *gradient_op;       /* by owning parameter: the last op that writes its gradient, -1 */
     struct bucket *buckets; /* by unit */
     int bucket_count, bucket_capacity;
@@ -385,18 +388,48 @@ static void after_op(struct scheduler *s, struct pass *pass, int o)
     }
     gather_until(s, pass, o);
     for (int i = 0; i < count && s->train; i++) {
-        if (plan_reduces(s->plan)) reduce(s, units[i], o, computed);
+        if (s->reduces) reduce(s, units[i], o, computed);
         if (s->units[units[i]].reduce_op == o) s->completed[s->completed_count++] = units[i];
     }
     if (o == s->stats_op && plan_reduces(s->plan))
-        append_collective(s, INSTRUCTION_REDUCE_STATS, -1, GROUP_WORLD, 0, PLAN_STATS_COUNT,
-                          &computed, 1);
+        s->reduce_stats = append_collective(s, INSTRUCTION_REDUCE_STATS, -1, GROUP_WORLD, 0,
+                                            PLAN_STATS_COUNT, &computed, 1);
 }
 
 static void start_backward(struct scheduler *s)
 {
     s->backward = true;
     if (s->plan->options.backward_prefetch == PREFETCH_PRE) want_next(s, &s->passes[1], -1);
+}
+
+/* An instruction on the compute lane for every unit whose gradient is complete, in that order. */
+static void for_each_unit(struct scheduler *s, enum instruction_kind kind)
+{
+    for (int i = 0; i < s->completed_count; i++) {
+        struct unit_state *state = &s->units[s->completed[i]];
+        int after[] = {state->reduce, state->gather};
+        append(s, kind, LANE_COMPUTE, s->completed[i], -1, after, 2);
+    }
+}
+
+/* What comes of the gradients. Nothing here waits for the host: the gate decides, optimizers look.
+ */
+static void end_step(struct scheduler *s)
+{
+    const struct plan_options *options = &s->plan->options;
+    if (options->accumulation == ACCUMULATION_REDUCED) for_each_unit(s, INSTRUCTION_ACCUMULATE);
+    if (s->role != ROLE_TRAIN) return;
+    if (options->norm != NORM_NONE) {
+        for_each_unit(s, INSTRUCTION_NORM);
+        int reduced = -1;
+        if (plan_reduces(s->plan))
+            reduced = append_collective(s, INSTRUCTION_REDUCE_NORM, -1, GROUP_WORLD, 0,
+                                        PLAN_NORM_FLOATS, &s->last_compute, 1);
+        int after[] = {reduced, s->reduce_stats};
+        append(s, INSTRUCTION_GATE, LANE_COMPUTE, -1, -1, after, 2);
+    }
+    for_each_unit(s, INSTRUCTION_OPTIMIZER);
+    if (options->accumulation != ACCUMULATION_NONE) for_each_unit(s, INSTRUCTION_ZERO);
 }
 
 static void list_instructions(struct scheduler *s)
@@ -410,11 +443,7 @@ static void list_instructions(struct scheduler *s)
         after_op(s, pass, o);
     }
     s->backward = false;
-    for (int i = 0; i < s->completed_count; i++) {
-        struct unit_state *state = &s->units[s->completed[i]];
-        int after[] = {state->reduce, state->gather};
-        append(s, INSTRUCTION_OPTIMIZER, LANE_COMPUTE, s->completed[i], -1, after, 2);
-    }
+    end_step(s);
 }
 
 /* A gradient is reduced as soon as it is complete; with prefetch post, where the next unit is
@@ -490,18 +519,24 @@ static int find_kept(const struct scheduler *s)
     return -1;
 }
 
-status_t plan_schedule(const struct plan *plan, struct graph *graph, bool train, bool thrifty,
-                       struct plan_program *program)
+status_t plan_schedule(const struct plan *plan, struct graph *graph, enum plan_role role,
+                       bool thrifty, struct plan_program *program)
 {
+    bool train = role != ROLE_EVALUATE;
+    bool reduces = role == ROLE_TRAIN ||
+                   (role == ROLE_ACCUMULATE && plan->options.accumulation == ACCUMULATION_REDUCED);
     int unit_count = plan->units->unit_count;
     struct scheduler s = {.plan = plan,
                           .graph = graph,
                           .program = program,
+                          .role = role,
                           .train = train,
+                          .reduces = reduces && plan_reduces(plan),
                           .thrifty = thrifty,
                           .limit = plan->options.gathered_limit,
                           .last_compute = -1,
                           .stats_op = -1,
+                          .reduce_stats = -1,
                           .room = -1,
                           .kept = -1};
     if (train) TRY(check_gradients(&s));
@@ -518,7 +553,7 @@ status_t plan_schedule(const struct plan *plan, struct graph *graph, bool train,
     find_uses(&s, &s.passes[0], 0, graph->forward_op_count);
     find_uses(&s, &s.passes[1], graph->forward_op_count, graph->op_count);
     find_reductions(&s);
-    if (train && plan_reduces(plan)) find_buckets(&s);
+    if (s.reduces) find_buckets(&s);
     s.kept = find_kept(&s);
     if (graph->loss >= 0) s.stats_op = graph->values[graph->loss].producer;
     if (graph->correct >= 0 && graph->values[graph->correct].producer > s.stats_op)

@@ -89,11 +89,20 @@ static bool kind_allowed(const struct validator *v, const struct plan_instructio
     case INSTRUCTION_COMPUTE: return true;
     case INSTRUCTION_ALL_GATHER:
     case INSTRUCTION_FREE: return validate_gathers(v, in->unit);
-    case INSTRUCTION_REDUCE_SCATTER: return v->train && validate_gathers(v, in->unit);
+    case INSTRUCTION_REDUCE_SCATTER:
+        return validate_reduces_gradients(v) && validate_gathers(v, in->unit);
     case INSTRUCTION_ALL_REDUCE:
-        return v->train && unit_of(v, in->unit)->shard_world < v->plan->options.world;
+        return validate_reduces_gradients(v) &&
+               unit_of(v, in->unit)->shard_world < v->plan->options.world;
     case INSTRUCTION_REDUCE_STATS: return v->reduces;
-    case INSTRUCTION_OPTIMIZER: return v->train;
+    case INSTRUCTION_ACCUMULATE:
+        return v->train && v->plan->options.accumulation == ACCUMULATION_REDUCED;
+    case INSTRUCTION_NORM:
+    case INSTRUCTION_GATE: return v->updates && v->plan->options.norm != NORM_NONE;
+    case INSTRUCTION_REDUCE_NORM:
+        return v->updates && v->reduces && v->plan->options.norm != NORM_NONE;
+    case INSTRUCTION_ZERO: return v->updates && v->plan->options.accumulation != ACCUMULATION_NONE;
+    case INSTRUCTION_OPTIMIZER: return v->updates;
     }
     return false;
 }
@@ -124,6 +133,7 @@ static status_t check_collective(const struct validator *v, int i)
         count = in->count;
         break;
     case INSTRUCTION_REDUCE_STATS: count = PLAN_STATS_COUNT; break;
+    case INSTRUCTION_REDUCE_NORM: count = 2; break;
     default: break;
     }
     if (in->group != group || in->from != from || in->count != count)
@@ -142,7 +152,8 @@ static enum lane lane_of_kind(enum instruction_kind kind)
     case INSTRUCTION_ALL_GATHER:
     case INSTRUCTION_REDUCE_SCATTER:
     case INSTRUCTION_ALL_REDUCE:
-    case INSTRUCTION_REDUCE_STATS: return LANE_COMM;
+    case INSTRUCTION_REDUCE_STATS:
+    case INSTRUCTION_REDUCE_NORM: return LANE_COMM;
     default: return LANE_COMPUTE;
     }
 }
@@ -151,7 +162,8 @@ static bool kind_has_unit(enum instruction_kind kind)
 {
     return kind == INSTRUCTION_ALL_GATHER || kind == INSTRUCTION_FREE ||
            kind == INSTRUCTION_REDUCE_SCATTER || kind == INSTRUCTION_ALL_REDUCE ||
-           kind == INSTRUCTION_OPTIMIZER;
+           kind == INSTRUCTION_OPTIMIZER || kind == INSTRUCTION_ACCUMULATE ||
+           kind == INSTRUCTION_NORM || kind == INSTRUCTION_ZERO;
 }
 
 /* What this rank sends: everybody's part but its own to those who need it. */
@@ -173,6 +185,7 @@ static uint64_t expected_traffic(const struct validator *v,
     case INSTRUCTION_ALL_GATHER:
         return (v->plan->options.gathered_dtype == DTYPE_BF16 ? 2 : 4) * elements * (world - 1);
     case INSTRUCTION_REDUCE_SCATTER: return reduced * elements * (world - 1);
+    case INSTRUCTION_REDUCE_NORM: return 4 * elements * (world - 1);
     case INSTRUCTION_ALL_REDUCE:
     case INSTRUCTION_REDUCE_STATS:
         /* Each other rank gets its own part to sum, and the sum of ours. */
@@ -325,7 +338,6 @@ struct reduction {
     int scatter;   /* -1 */
     int last;      /* the last ALL_REDUCE, -1 */
     int64_t done;  /* elements that ALL_REDUCEs were for */
-    int optimize;  /* -1 */
 };
 
 /* The parameters of the unit that `from` to `from` + `count` - 1 hold some of are written, and from
@@ -377,7 +389,7 @@ static status_t check_reduction(const struct validator *v, struct reduction *of,
 static int gradient_ready(const struct validator *v, const struct reduction *of, int unit)
 {
     const struct flat_parameter *flat = &unit_of(v, unit)->flat;
-    if (!v->reduces) {
+    if (!validate_reduces_gradients(v)) {
         int last = -1;
         for (int k = 0; k < flat->parameter_count; k++) {
             if (of->written[k] < 0) return -1;
@@ -434,12 +446,12 @@ static status_t walk_gradients(const struct validator *v, struct reduction *of, 
             earlier[i] = of[in->unit].last;
             TRY(check_reduction(v, &of[in->unit], i, earlier));
             break;
+        case INSTRUCTION_ACCUMULATE:
+        case INSTRUCTION_NORM:
         case INSTRUCTION_OPTIMIZER: {
             int ready = gradient_ready(v, &of[in->unit], in->unit);
-            if (of[in->unit].optimize >= 0) return validate_fail(v, i, "is the unit's second");
             if (ready < 0 || !validate_before(v, ready, i))
                 return validate_fail(v, i, "does not wait for the reduced gradient");
-            of[in->unit].optimize = i;
             break;
         }
         default: break;
@@ -450,8 +462,6 @@ static status_t walk_gradients(const struct validator *v, struct reduction *of, 
         if (unit->frozen || unit->flat.parameter_count == 0) continue;
         if (gradient_ready(v, &of[u], u) < 0)
             return validate_fail(v, -1, "the gradient of unit %s is never reduced", unit->name);
-        if (of[u].optimize < 0)
-            return validate_fail(v, -1, "unit %s is never optimized", unit->name);
     }
     return STATUS_OKAY;
 }
@@ -463,11 +473,12 @@ static status_t check_gradients(const struct validator *v)
     int *earlier = mem_alloc_array(v->program->instruction_count, sizeof *earlier);
     for (int u = 0; u < unit_count; u++) {
         int count = unit_of(v, u)->flat.parameter_count;
-        of[u] = (struct reduction){.written = mem_alloc_array(count, sizeof(int)),
-                                   .reduced = mem_alloc_array(count, sizeof(bool)),
-                                   .scatter = -1,
-                                   .last = -1,
-                                   .optimize = -1};
+        of[u] = (struct reduction){
+            .written = mem_alloc_array(count, sizeof(int)),
+            .reduced = mem_alloc_array(count, sizeof(bool)),
+            .scatter = -1,
+            .last = -1,
+        };
         for (int k = 0; k < count; k++) of[u].written[k] = -1;
     }
     status_t status = walk_gradients(v, of, earlier);
@@ -595,22 +606,25 @@ static status_t validate_program(struct validator *v)
     TRY(check_clocks(v));
     TRY(check_batch_and_stats(v));
     TRY(check_gradients(v));
+    TRY(validate_step(v));
     TRY(check_gathers(v));
     return validate_memory(v);
 }
 
 status_t plan_validate(const struct plan *plan)
 {
-    const struct plan_program *programs[] = {&plan->train, &plan->evaluate};
+    const struct plan_program *programs[] = {&plan->train, &plan->accumulate, &plan->evaluate};
+    static const char *const names[] = {"train", "accumulate", "evaluate"};
     uint64_t work_bytes = 0;
-    for (int i = 0; i < 2; i++) {
+    if ((plan->accumulate.graph != NULL) != (plan->options.accumulation != ACCUMULATION_NONE))
+        return status_new(STATUS_INTERNAL, "the accumulate program does not fit the options");
+    for (int i = 0; i < 3; i++) {
         if (programs[i]->graph == NULL) continue;
         struct validator v = {.plan = plan,
                               .program = programs[i],
                               .graph = programs[i]->graph,
-                              .name = i == 0 ? "train" : "evaluate",
-                              .train = i == 0,
-                              .reduces = plan->options.world > 1};
+                              .name = names[i],
+                              .train = i<2, .updates = i == 0, .reduces = plan->options.world> 1};
         status_t status = validate_program(&v);
         free(v.clocks);
         TRY(status);

@@ -9,7 +9,9 @@ struct validator {
     const struct plan_program *program;
     const struct graph *graph;
     const char *name; /* of the program */
-    bool train, reduces;
+    bool train;       /* has gradients */
+    bool updates;     /* is the train program: ends an optimizer step */
+    bool reduces;
     int *clocks; /* own ones, from the waits */
 };
 
@@ -30,6 +32,16 @@ bool validate_stays(const struct validator *v, int unit); /* gathered from forwa
 
 /* The parameter that owns the memory of the parameter of a value. */
 int validate_owner(const struct validator *v, int value);
+
+/* Whether the gradients of this program are reduced; with one rank nothing is. */
+static inline bool validate_reduces_gradients(const struct validator *v)
+{
+    return v->reduces && v->train &&
+           (v->updates || v->plan->options.accumulation == ACCUMULATION_REDUCED);
+}
+
+/* plan_validate_step.c: what happens with complete gradients, in order and once each. */
+status_t validate_step(const struct validator *v) FSDPD_MUST_USE;
 
 /* plan_validate_memory.c: buffers, places, sharing of bytes, order of reads and writes, figures. */
 status_t validate_memory(const struct validator *v) FSDPD_MUST_USE;

@@ -43,6 +43,36 @@ static const char *storage_name(const struct validator *v, const struct storage 
 
 /* --- Places --- */
 
+/* The class of the unit's gradient when it is reduced; with one rank, when it is written. */
+static enum buffer_class reduced_class(const struct validator *v, int unit)
+{
+    return validate_replicates(v, unit) ? BUFFER_GRADIENT : BUFFER_GRADIENT_SHARD;
+}
+
+/* The class of what ops write. */
+static enum buffer_class written_class(const struct validator *v, int unit)
+{
+    return validate_gathers(v, unit) ? BUFFER_GRADIENT : reduced_class(v, unit);
+}
+
+/* The class of what the optimizer reads. */
+static enum buffer_class final_class(const struct validator *v, int unit)
+{
+    return v->plan->options.accumulation == ACCUMULATION_REDUCED ? BUFFER_ACCUMULATED
+                                                                 : reduced_class(v, unit);
+}
+
+/* Whether a gradient outlives the step: what ops write, if it adds up over micro-steps; and whole
+ * ones, unless their sum does. */
+static bool is_state_gradient(const struct validator *v, const struct plan_buffer *buffer)
+{
+    if (buffer->class != BUFFER_GRADIENT && buffer->class != BUFFER_GRADIENT_SHARD) return false;
+    enum accumulation accumulation = v->plan->options.accumulation;
+    if (accumulation == ACCUMULATION_REDUCED) return false;
+    if (accumulation == ACCUMULATION_LOCAL) return buffer->class == written_class(v, buffer->unit);
+    return buffer->class == BUFFER_GRADIENT && validate_replicates(v, buffer->unit);
+}
+
 static status_t check_buffers(const struct validator *v)
 {
     for (int b = 0; b < v->program->buffer_count; b++) {
@@ -62,10 +92,12 @@ static status_t check_buffers(const struct validator *v)
                                  (unsigned long long)buffer->bytes);
         if (buffer->unit >= v->plan->units->unit_count)
             return validate_fail(v, -1, "buffer %d is of unit %d", b, buffer->unit);
-        bool whole = buffer->unit >= 0 && validate_replicates(v, buffer->unit);
+        if (buffer->class == BUFFER_NORM && buffer->bytes != 8 * (uint64_t)v->plan->options.world)
+            return validate_fail(v, -1, "buffer %d (gradient norm) has %llu bytes", b,
+                                 (unsigned long long)buffer->bytes);
         bool state = buffer->class == BUFFER_SHARD || buffer->class == BUFFER_OPTIMIZER ||
                      buffer->class == BUFFER_BATCH || buffer->class == BUFFER_STATS ||
-                     (buffer->class == BUFFER_GRADIENT && whole);
+                     buffer->class == BUFFER_ACCUMULATED || is_state_gradient(v, buffer);
         if (buffer->state != state)
             return validate_fail(v, -1, "buffer %d (%s) is in the wrong arena", b,
                                  plan_buffer_class_name(buffer->class));
@@ -101,8 +133,7 @@ static status_t check_unit_buffer(const struct validator *v, int i, int buffer,
 static status_t check_operands(const struct validator *v, int i)
 {
     const struct plan_instruction *in = &v->program->instructions[i];
-    bool whole = in->unit >= 0 && validate_replicates(v, in->unit);
-    enum buffer_class gradient = whole ? BUFFER_GRADIENT : BUFFER_GRADIENT_SHARD;
+    enum buffer_class gradient = in->unit >= 0 ? reduced_class(v, in->unit) : BUFFER_GRADIENT;
     if (in->workspace >= v->program->buffer_count ||
         (in->workspace >= 0 && v->program->buffers[in->workspace].class != BUFFER_WORKSPACE))
         return validate_fail(v, i, "has buffer %d for its scratch memory", in->workspace);
@@ -127,8 +158,26 @@ static status_t check_operands(const struct validator *v, int i)
     case INSTRUCTION_REDUCE_STATS:
         TRY(check_unit_buffer(v, i, in->source, BUFFER_STATS, -1));
         return check_unit_buffer(v, i, in->target, BUFFER_STATS, -1);
-    case INSTRUCTION_OPTIMIZER:
+    case INSTRUCTION_ACCUMULATE:
         TRY(check_unit_buffer(v, i, in->source, gradient, in->unit));
+        return check_unit_buffer(v, i, in->target, BUFFER_ACCUMULATED, in->unit);
+    case INSTRUCTION_NORM:
+        TRY(check_unit_buffer(v, i, in->source, final_class(v, in->unit), in->unit));
+        return check_unit_buffer(v, i, in->target, BUFFER_NORM, -1);
+    case INSTRUCTION_REDUCE_NORM:
+        TRY(check_unit_buffer(v, i, in->source, BUFFER_NORM, -1));
+        return check_unit_buffer(v, i, in->target, BUFFER_NORM, -1);
+    case INSTRUCTION_GATE:
+        TRY(check_unit_buffer(v, i, in->source, BUFFER_NORM, -1));
+        return check_unit_buffer(v, i, in->target, BUFFER_STATS, -1);
+    case INSTRUCTION_ZERO: {
+        bool local = v->plan->options.accumulation == ACCUMULATION_LOCAL;
+        if (in->source != -1) return validate_fail(v, i, "has a source");
+        return check_unit_buffer(v, i, in->target,
+                                 local ? written_class(v, in->unit) : BUFFER_ACCUMULATED, in->unit);
+    }
+    case INSTRUCTION_OPTIMIZER:
+        TRY(check_unit_buffer(v, i, in->source, final_class(v, in->unit), in->unit));
         return check_unit_buffer(v, i, in->target, BUFFER_SHARD, in->unit);
     default: return STATUS_OKAY;
     }
@@ -164,14 +213,14 @@ static status_t check_value(const struct validator *v, int i, int value)
         while (at < flat->parameter_count && flat->parameters[at] != owner) at++;
         if (at == flat->parameter_count)
             return validate_fail(v, i, "uses %s, which its unit does not hold", it->name);
-        bool gathers = validate_gathers(v, unit), whole = validate_replicates(v, unit);
+        bool gathers = validate_gathers(v, unit);
         bool low =
             it->kind == VALUE_PARAMETER && gathers && v->plan->options.gathered_dtype == DTYPE_BF16;
         if (it->type.dtype != (low ? DTYPE_BF16 : DTYPE_F32))
             return validate_fail(v, i, "touches %s, which lies there as another type", it->name);
         place = (uint64_t)flat->offsets[at] * (low ? 2 : 4);
         if (it->kind == VALUE_PARAMETER) expected = gathers ? BUFFER_GATHERED : BUFFER_SHARD;
-        else expected = gathers || whole ? BUFFER_GRADIENT : BUFFER_GRADIENT_SHARD;
+        else expected = (int)written_class(v, unit);
         break;
     }
     case VALUE_ACTIVATION:
@@ -202,7 +251,10 @@ static int add_storage(const struct validator *v, struct storages *all, int buff
                          .begin = it->offset + offset,
                          .end = it->offset + offset + bytes,
                          .state = it->state,
-                         .written = it->class == BUFFER_SHARD || it->class == BUFFER_OPTIMIZER,
+                         .written = it->class == BUFFER_SHARD || it->class == BUFFER_OPTIMIZER ||
+                                    it->class == BUFFER_ACCUMULATED ||
+                                    (v->plan->options.accumulation == ACCUMULATION_LOCAL &&
+                                     is_state_gradient(v, it)),
                          .write = -1};
     for (int lane = 0; lane < LANE_COUNT; lane++)
         storage->read[lane] = storage->first[lane] = storage->last[lane] = -1;
@@ -322,7 +374,12 @@ static status_t walk_op(const struct validator *v, struct storages *all, int i, 
         if (value < 0) continue;
         const struct graph_value *it = &v->graph->values[value];
         TRY(check_value(v, i, value));
-        if (op->accumulate[k] && !written[value])
+        bool adds_up = it->kind == VALUE_PARAMETER_GRADIENT &&
+                       v->plan->options.accumulation == ACCUMULATION_LOCAL;
+        if (adds_up && !op->accumulate[k])
+            return validate_fail(v, i, "writes over %s, which earlier micro-steps added up",
+                                 it->name);
+        if (op->accumulate[k] && !written[value] && !adds_up)
             return validate_fail(v, i, "adds to %s, which nothing has written", it->name);
         if (it->kind == VALUE_PARAMETER || it->kind == VALUE_INPUT || it->kind == VALUE_TARGET)
             return validate_fail(v, i, "writes %s", it->name);
@@ -389,6 +446,9 @@ static status_t walk_instruction(const struct validator *v, struct storages *all
             TRY(write_storage(v, &all->items[all->of_buffer[b]], i));
         }
         if (slots != expected) return validate_fail(v, i, "lacks buffers of optimizer state");
+        for (int b = 0; b < v->program->buffer_count; b++)
+            if (v->program->buffers[b].class == BUFFER_STATS && v->plan->options.norm != NORM_NONE)
+                TRY(read_storage(v, &all->items[all->of_buffer[b]], i));
         break;
     }
     default: break;
@@ -430,7 +490,8 @@ static void add_fixed_storages(const struct validator *v, struct storages *all)
                         validate_replicates(v, buffer->unit);
         if (bucketed && add_buckets(v, all, b)) continue;
         if (buffer->state || buffer->class == BUFFER_GRADIENT ||
-            buffer->class == BUFFER_GRADIENT_SHARD || buffer->class == BUFFER_GATHERED)
+            buffer->class == BUFFER_GRADIENT_SHARD || buffer->class == BUFFER_GATHERED ||
+            buffer->class == BUFFER_NORM)
             all->of_buffer[b] = add_storage(v, all, b, 0, buffer->bytes);
     }
 }

@@ -22,6 +22,7 @@ struct backward {
     bool *needed;            /* by forward value: a trainable parameter is behind it */
     int *gradient;           /* by forward value: its gradient so far, or -1 */
     int *parameter_gradient; /* by parameter: its gradient, or -1 before the first */
+    bool accumulate;         /* the first of a parameter's gradients, too */
     int current;             /* the forward op that is differentiated */
 };
 
@@ -80,9 +81,9 @@ static void add_parameter_gradient(struct backward *backward, int value, int slo
     value = parameter_behind(graph, value);
     int parameter = graph->values[value].parameter;
     int *gradient = &backward->parameter_gradient[parameter];
-    if (*gradient >= 0) {
+    if (*gradient >= 0 || backward->accumulate)
         graph->ops[graph->op_count - 1].accumulate[slot] = true;
-    } else {
+    if (*gradient < 0) {
         struct tensor_type type = graph->values[value].type;
         type.dtype = DTYPE_F32;
         *gradient = builder_add_value(backward->builder, VALUE_PARAMETER_GRADIENT, &type,
@@ -272,11 +273,12 @@ static void differentiate(struct backward *backward)
     }
 }
 
-status_t graph_add_gradients(struct graph_builder *builder)
+status_t graph_add_gradients(struct graph_builder *builder, const struct graph_options *options)
 {
     struct graph *graph = builder->graph;
     size_t values = (size_t)graph->value_count, parameters = (size_t)graph->model->parameter_count;
     struct backward backward = {.builder = builder,
+                                .accumulate = options->accumulate,
                                 .needed = mem_alloc_array(values, sizeof(bool)),
                                 .gradient = mem_alloc_array(values, sizeof(int)),
                                 .parameter_gradient = mem_alloc_array(parameters, sizeof(int))};

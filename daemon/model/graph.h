@@ -64,6 +64,9 @@ struct graph_options {
     bool train;         /* dropout active and backward ops appended */
     bool dropout;       /* false: dropout does nothing even in training */
     bool count_correct; /* also count the rows whose largest output is the target */
+    /* With `train`: parameters' gradients are added to what is there from the first op on, which so
+     * must hold zeros before the first of several steps. */
+    bool accumulate;
     /* With `train`: patterns (text_glob_match) of modules whose activations are computed again in
      * the backward pass instead of being kept; a module inside a selected one is part of it. */
     const char *const *checkpoint;

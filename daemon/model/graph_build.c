@@ -278,7 +278,7 @@ status_t graph_build(const struct model *model, const struct graph_options *opti
     forward.value_of_parameter = mem_alloc_array(parameters, sizeof *forward.value_of_parameter);
     for (size_t i = 0; i < parameters; i++) forward.value_of_parameter[i] = -1;
     status_t status = build_forward(&forward);
-    if (!status && options->train) status = graph_add_gradients(&forward.builder);
+    if (!status && options->train) status = graph_add_gradients(&forward.builder, options);
     if (!status && options->train) status = graph_checkpoint(&forward.builder, options);
     free(forward.value_of);
     free(forward.value_of_parameter);

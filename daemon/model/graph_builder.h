@@ -37,7 +37,8 @@ void graph_compact(struct graph *graph, const bool *dead);
 void graph_lower_precision(struct graph_builder *builder, const struct graph_options *options);
 
 /* INVALID_ARGUMENT if no trainable parameter reaches the loss. */
-status_t graph_add_gradients(struct graph_builder *builder) FSDPD_MUST_USE;
+status_t graph_add_gradients(struct graph_builder *builder,
+                             const struct graph_options *options) FSDPD_MUST_USE;
 
 /* Repeats the forward ops of checkpointed modules before their backward ops. INVALID_ARGUMENT for a
  * pattern that matches no module. */

@@ -40,7 +40,8 @@ struct program {
     struct action *actions;
     char *input, *target, *stats;
     uint64_t input_bytes, target_bytes;
-    enum lane stats_lane; /* that has the last word on the statistics */
+    const struct action *first_norm; /* which starts this rank's part; NULL without norms */
+    enum lane stats_lane;            /* that has the last word on the statistics */
 };
 
 /* The parts of the group that units sharded over `ranks` ranks need. */
@@ -60,7 +61,7 @@ struct executor {
     char *state, *work; /* the arenas */
     bool released;      /* the work arena was given back */
     struct lane_queue *lanes[LANE_COUNT];
-    struct program train, evaluate;
+    struct program train, accumulate, evaluate;
     float stats_in[PLAN_STATS_COUNT], stats_out[PLAN_STATS_COUNT]; /* host side of a step */
     uint64_t allocated_before, peak;                               /* the device's books */
     struct trace *trace;                                           /* being filled; NULL: off */
@@ -102,7 +103,7 @@ static char *label_of(const struct executor *executor, const struct program *pro
     const struct plan_instruction *instruction = &program->plan->instructions[i];
     struct buf text = {0};
     buf_printf(&text, "%s step, instruction %d, %s",
-               program == &executor->train ? "training" : "evaluation", i,
+               program == &executor->evaluate ? "evaluation" : "training", i,
                plan_instruction_name(instruction->kind));
     if (instruction->op >= 0)
         buf_printf(&text, " of op %d, %s", instruction->op,
@@ -166,6 +167,16 @@ static void prepare_action(const struct executor *executor, const struct program
         action->count = (size_t)instruction->count;
         prepare_collective(executor, instruction, action);
         break;
+    case INSTRUCTION_REDUCE_NORM:
+    case INSTRUCTION_GATE: break;
+    case INSTRUCTION_ACCUMULATE:
+    case INSTRUCTION_ZERO: action->count = plan->buffers[instruction->target].bytes; break;
+    case INSTRUCTION_NORM:
+        action->target += (size_t)options->rank * sizeof(double);
+        if (plan_counts_in_norm(executor->plan, instruction->unit))
+            action->range_count =
+                plan_find_ranges(executor->plan, instruction->unit, false, &action->ranges);
+        break;
     case INSTRUCTION_OPTIMIZER:
         action->range_count =
             plan_find_ranges(executor->plan, instruction->unit, true, &action->ranges);
@@ -195,7 +206,10 @@ static status_t prepare_program(struct executor *executor, struct program *progr
     for (int i = 0; i < plan->instruction_count; i++) {
         const struct plan_instruction *instruction = &plan->instructions[i];
         prepare_action(executor, program, i);
-        if (instruction->kind == INSTRUCTION_REDUCE_STATS) program->stats_lane = instruction->lane;
+        if (instruction->kind == INSTRUCTION_REDUCE_STATS || instruction->kind == INSTRUCTION_GATE)
+            program->stats_lane = instruction->lane;
+        if (instruction->kind == INSTRUCTION_NORM && program->first_norm == NULL)
+            program->first_norm = &program->actions[i];
         for (int w = 0; w < instruction->wait_count; w++) {
             struct action *awaited = &program->actions[instruction->waits[w]];
             if (awaited->fires == NULL) TRY(event_new(executor->device, &awaited->fires));
@@ -276,6 +290,7 @@ static status_t prepare(struct executor *executor, struct device_graph *train,
     for (int lane = 0; lane < LANE_COUNT; lane++)
         TRY(lane_open(executor->device, (enum lane)lane, &executor->lanes[lane]));
     TRY(prepare_program(executor, &executor->train, &plan->train, train));
+    TRY(prepare_program(executor, &executor->accumulate, &plan->accumulate, train));
     return prepare_program(executor, &executor->evaluate, &plan->evaluate, evaluate);
 }
 
@@ -315,6 +330,7 @@ void executor_free(struct executor *executor)
     if (executor == NULL) return;
     for (int lane = 0; lane < LANE_COUNT; lane++) lane_close(executor->lanes[lane]);
     program_deinit(&executor->train);
+    program_deinit(&executor->accumulate);
     program_deinit(&executor->evaluate);
     for (int g = 0; g < executor->group_count; g++) {
         comm_free(executor->groups[g].shard);
@@ -374,7 +390,7 @@ static status_t aborted(struct executor *executor)
 
 /* Each range with the settings of its group. */
 static status_t optimize(struct lane_queue *lane, const struct action *action,
-                         const struct optimizer_step *optimizer)
+                         const struct optimizer_step *optimizer, const float *gate)
 {
     for (int r = 0; r < action->range_count; r++) {
         const struct plan_range *range = &action->ranges[r];
@@ -387,8 +403,19 @@ static status_t optimize(struct lane_queue *lane, const struct action *action,
         for (int slot = 0; slot < MAX_SLOTS; slot++)
             if (action->slots[slot] != NULL) slots[slot] = action->slots[slot] + range->from;
         TRY(lane_optimize(lane, &step, (size_t)range->count, (float *)action->target + range->from,
-                          (float *)action->source + range->from, slots, NULL));
+                          (float *)action->source + range->from, slots, gate));
     }
+    return STATUS_OKAY;
+}
+
+/* What this rank counts of a unit's gradient. */
+static status_t add_norm(const struct executor *executor, const struct program *program,
+                         const struct action *action, struct lane_queue *lane)
+{
+    if (action == program->first_norm) TRY(lane_zero(lane, action->target, sizeof(double)));
+    for (int r = 0; r < action->range_count; r++)
+        TRY(lane_norm(lane, executor->plan->options.norm, (size_t)action->ranges[r].count,
+                      (float *)action->source + action->ranges[r].from, (double *)action->target));
     return STATUS_OKAY;
 }
 
@@ -432,7 +459,27 @@ static status_t issue(struct executor *executor, struct program *program, int i,
     case INSTRUCTION_REDUCE_STATS:
         return comm_all_reduce(action->comm, lane, (float *)action->target, action->count,
                                action->scale, action->workspace);
-    case INSTRUCTION_OPTIMIZER: return optimize(lane, action, &input->optimizer);
+    case INSTRUCTION_OPTIMIZER:
+        return optimize(lane, action, &input->optimizer,
+                        program->first_norm != NULL ? (float *)program->stats : NULL);
+    case INSTRUCTION_ACCUMULATE:
+        return lane_add(lane, action->count / sizeof(float), (float *)action->target,
+                        (float *)action->source);
+    case INSTRUCTION_ZERO: return lane_zero(lane, action->target, action->count);
+    case INSTRUCTION_NORM: return add_norm(executor, program, action, lane);
+    case INSTRUCTION_REDUCE_NORM:
+        return comm_all_gather(executor->comm, lane,
+                               (float *)(action->source +
+                                         (size_t)executor->plan->options.rank * sizeof(double)),
+                               (float *)action->target, sizeof(double) / sizeof(float));
+    case INSTRUCTION_GATE: {
+        const struct gate_args args = {.kind = executor->plan->options.norm,
+                                       .max_norm = input->max_norm,
+                                       .gradient_scale = input->optimizer.gradient_scale,
+                                       .skip = input->skip};
+        return lane_gate(lane, &args, (double *)action->source, executor->plan->options.world,
+                         (float *)action->target);
+    }
     }
     return status_new(STATUS_INTERNAL, "unknown kind of instruction %d", (int)instruction->kind);
 }
@@ -519,6 +566,12 @@ status_t executor_train_step(struct executor *executor, const struct step_input 
                              struct step_result *result)
 {
     return run_program(executor, &executor->train, input, result);
+}
+
+status_t executor_accumulate_step(struct executor *executor, const struct step_input *input,
+                                  struct step_result *result)
+{
+    return run_program(executor, &executor->accumulate, input, result);
 }
 
 status_t executor_evaluate_step(struct executor *executor, const struct step_input *input,

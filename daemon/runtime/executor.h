@@ -33,6 +33,8 @@ struct step_input {
     float signal;                    /* this rank's part of PLAN_STAT_SIGNAL */
     uint64_t step;                   /* keys dropout; from 0 */
     struct optimizer_step optimizer; /* train only */
+    double max_norm;                 /* clips gradients, if the plan has a norm; 0: no clipping */
+    bool skip;                       /* updates nothing, if the plan has a norm */
 };
 
 struct step_result {
@@ -45,6 +47,9 @@ struct step_result {
 
 status_t executor_train_step(struct executor *executor, const struct step_input *input,
                              struct step_result *result) FSDPD_MUST_USE;
+/* A micro-step before the last one, which is a train step; where the plan accumulates. */
+status_t executor_accumulate_step(struct executor *executor, const struct step_input *input,
+                                  struct step_result *result) FSDPD_MUST_USE;
 status_t executor_evaluate_step(struct executor *executor, const struct step_input *input,
                                 struct step_result *result) FSDPD_MUST_USE;
 

@@ -1,0 +1,105 @@
+/*
+ * The part of plan_validate that looks at the end of a step: what happens with the gradients of
+ * trainable units once they are complete, each thing as often as it should, one after the other.
+ * That gradients are complete then, plan_validate.c knows; that every operand is where it should
+ * be, plan_validate_memory.c. Pure functions; any thread.
+ */
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "fsdp/plan_validate.h"
+
+/* By unit, the instruction; -1 if there is none. */
+struct unit_end {
+    int accumulate, norm, optimize, zero;
+};
+
+/* In the whole program; -1. */
+struct end {
+    struct unit_end *units;
+    int reduce_stats, reduce_norm, gate;
+};
+
+static status_t note(const struct validator *v, struct end *end, int i)
+{
+    const struct plan_instruction *in = &v->program->instructions[i];
+    struct unit_end *unit = in->unit >= 0 ? &end->units[in->unit] : NULL;
+    int *slot = NULL;
+    switch (in->kind) {
+    case INSTRUCTION_ACCUMULATE: slot = &unit->accumulate; break;
+    case INSTRUCTION_NORM: slot = &unit->norm; break;
+    case INSTRUCTION_OPTIMIZER: slot = &unit->optimize; break;
+    case INSTRUCTION_ZERO: slot = &unit->zero; break;
+    case INSTRUCTION_REDUCE_STATS: slot = &end->reduce_stats; break;
+    case INSTRUCTION_REDUCE_NORM: slot = &end->reduce_norm; break;
+    case INSTRUCTION_GATE: slot = &end->gate; break;
+    default: return STATUS_OKAY;
+    }
+    if (*slot >= 0) return validate_fail(v, i, "is the second of its kind");
+    *slot = i;
+    return STATUS_OKAY;
+}
+
+/* Both are there, and `a` comes before `b`. */
+static status_t check_order(const struct validator *v, int a, int b, const char *what)
+{
+    if (a < 0 || b < 0) return validate_fail(v, -1, "%s is missing", what);
+    if (!validate_before(v, a, b))
+        return validate_fail(v, b, "does not come after instruction %d: %s", a, what);
+    return STATUS_OKAY;
+}
+
+static status_t check_unit(const struct validator *v, const struct end *end, int u)
+{
+    const struct unit_end *unit = &end->units[u];
+    const struct plan_options *options = &v->plan->options;
+    bool reduced = options->accumulation == ACCUMULATION_REDUCED;
+    if (reduced && unit->accumulate < 0)
+        return validate_fail(v, -1, "the gradient of unit %s is never added up",
+                             v->plan->units->units[u].name);
+    if (!v->updates) return STATUS_OKAY;
+    if (unit->optimize < 0)
+        return validate_fail(v, -1, "unit %s is never optimized", v->plan->units->units[u].name);
+    if (reduced) TRY(check_order(v, unit->accumulate, unit->optimize, "the last micro-step"));
+    if (options->accumulation != ACCUMULATION_NONE)
+        TRY(check_order(v, unit->optimize, unit->zero, "the gradient's new start"));
+    if (options->norm == NORM_NONE) return STATUS_OKAY;
+    if (reduced) TRY(check_order(v, unit->accumulate, unit->norm, "the last micro-step"));
+    TRY(check_order(v, unit->norm, v->reduces ? end->reduce_norm : end->gate, "a unit's norm"));
+    return check_order(v, end->gate, unit->optimize, "the gate");
+}
+
+static status_t check(const struct validator *v, struct end *end)
+{
+    for (int i = 0; i < v->program->instruction_count; i++) TRY(note(v, end, i));
+    if (!v->train) return STATUS_OKAY;
+    if (v->updates && v->plan->options.norm != NORM_NONE && v->reduces) {
+        TRY(check_order(v, end->reduce_norm, end->gate, "the norm over the ranks"));
+        TRY(check_order(v, end->reduce_stats, end->gate, "the loss over the ranks"));
+    }
+    for (int i = 0; i < v->program->instruction_count && end->gate >= 0; i++) {
+        const struct plan_instruction *in = &v->program->instructions[i];
+        for (int k = 0; in->kind == INSTRUCTION_COMPUTE && k < OP_MAX_OUTPUTS; k++)
+            if (v->graph->ops[in->op].outputs[k] >= 0 &&
+                v->graph->ops[in->op].outputs[k] == v->graph->loss)
+                TRY(check_order(v, i, end->gate, "the loss"));
+    }
+    for (int u = 0; u < v->plan->units->unit_count; u++) {
+        const struct unit *unit = &v->plan->units->units[u];
+        if (!unit->frozen && unit->flat.parameter_count > 0) TRY(check_unit(v, end, u));
+    }
+    return STATUS_OKAY;
+}
+
+status_t validate_step(const struct validator *v)
+{
+    int count = v->plan->units->unit_count;
+    struct end end = {.units = mem_alloc_array((size_t)count + 1, sizeof *end.units),
+                      .reduce_stats = -1,
+                      .reduce_norm = -1,
+                      .gate = -1};
+    for (int u = 0; u < count; u++) end.units[u] = (struct unit_end){-1, -1, -1, -1};
+    status_t status = check(v, &end);
+    free(end.units);
+    return status;
+}
