@@ -48,6 +48,14 @@ static void report_metrics(const Fsdpd__V1__Metrics *metrics, bool over, struct 
     if (metrics->step == 0 && !metrics->evaluated) return;
     label(out, "loss");
     buf_printf(out, "%.4f at a learning rate of %g\n", metrics->loss, metrics->learning_rate);
+    if (metrics->gradient_norm_known) {
+        label(out, "gradient");
+        buf_printf(out, "norm %.4g", metrics->gradient_norm);
+        if (metrics->skipped_steps > 0)
+            buf_printf(out, ", %llu steps skipped that were not finite",
+                       (unsigned long long)metrics->skipped_steps);
+        buf_add_char(out, '\n');
+    }
     if (metrics->evaluated) {
         label(out, "test");
         buf_printf(out, "loss %.4f, accuracy %.2f%%\n", metrics->test_loss,

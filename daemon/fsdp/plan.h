@@ -205,6 +205,7 @@ struct plan_options {
     /* By parameter: which settings it has, 0 for the optimizer's own. Borrowed; NULL: all 0. */
     const int *group_of_parameter;
     enum accumulation accumulation;
+    uint32_t micro_steps;                /* of a step, with accumulation */
     enum norm_kind norm;                 /* NORM_NONE: no NORM, no GATE */
     uint64_t collective_workspace_bytes; /* the communicator's scratch for a reduction */
 };
@@ -261,6 +262,9 @@ struct plan_range {
  * many; the caller frees *ranges.
  */
 int plan_find_ranges(const struct plan *plan, int unit, bool with_gaps, struct plan_range **ranges);
+
+/* Bytes that this rank sends in an optimizer step with all its micro-steps. */
+uint64_t plan_communicated_per_step(const struct plan *plan);
 
 /* Whether this rank counts its part of the unit in the norm: each part is counted once over the
  * ranks, however many have it. */

@@ -114,7 +114,10 @@ uint64_t plan_compute_hash(const struct plan *plan)
     }
     hash_u64(&hash, options->optimizer);
     hash_u64(&hash, (uint64_t)options->optimizer_slots);
-    if (options->accumulation != ACCUMULATION_NONE) hash_u64(&hash, options->accumulation);
+    if (options->accumulation != ACCUMULATION_NONE) {
+        hash_u64(&hash, options->accumulation);
+        hash_u64(&hash, options->micro_steps);
+    }
     if (options->norm != NORM_NONE) hash_u64(&hash, (uint64_t)options->norm << 8);
     const struct model *model = plan->model;
     for (int p = 0; p < model->parameter_count; p++) {
@@ -170,4 +173,18 @@ uint64_t plan_communicated(const struct plan *plan, const struct plan_instructio
     case INSTRUCTION_REDUCE_NORM: return elements * sizeof(float) * (world - 1);
     default: return 0;
     }
+}
+
+static uint64_t program_communicated(const struct plan_program *program)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < program->instruction_count; i++)
+        bytes += program->instructions[i].communicated;
+    return bytes;
+}
+
+uint64_t plan_communicated_per_step(const struct plan *plan)
+{
+    uint64_t earlier = plan->options.micro_steps > 1 ? plan->options.micro_steps - 1 : 0;
+    return program_communicated(&plan->train) + earlier * program_communicated(&plan->accumulate);
 }

@@ -246,18 +246,38 @@ static Fsdpd__V1__PlanProgram *program_message_new(const struct plan *plan,
 static void add_programs(Fsdpd__V1__Plan *message, const struct plan *plan,
                          const struct plan_message_options *options)
 {
-    const struct plan_program *programs[] = {&plan->train, &plan->evaluate};
-    static const char *const names[] = {"train", "evaluate"};
-    int largest = 0;
-    message->programs = mem_alloc_array(2, sizeof *message->programs);
-    for (int k = 0; k < 2; k++) {
+    const struct plan_program *programs[] = {&plan->train, &plan->accumulate, &plan->evaluate};
+    static const char *const names[] = {"train", "accumulate", "evaluate"};
+    size_t largest = 0, at = 0;
+    message->programs = mem_alloc_array(3, sizeof *message->programs);
+    for (size_t k = 0; k < 3; k++) {
         if (programs[k]->graph == NULL) continue;
         message->programs[message->n_programs++] =
             program_message_new(plan, programs[k], names[k], options);
-        if (programs[k]->work_bytes > programs[largest]->work_bytes) largest = k;
+        if (programs[k]->work_bytes > programs[largest]->work_bytes) {
+            largest = k;
+            at = message->n_programs - 1;
+        }
     }
     message->memory = memory_rows(programs[largest], plan->peak_bytes, &message->n_memory);
-    message->peak_at = mem_printf("%s, %s", names[largest], message->programs[largest]->peak_at);
+    message->peak_at = mem_printf("%s, %s", names[largest], message->programs[at]->peak_at);
+}
+
+/* To a step's collectives, those of its earlier micro-steps, whose kinds are among the last's. */
+static void add_micro_steps(Fsdpd__V1__Plan *message, uint32_t count)
+{
+    const Fsdpd__V1__PlanProgram *earlier = message->programs[1];
+    for (size_t k = 0; k < message->n_collectives; k++)
+        for (size_t i = 0; i < earlier->n_collectives; i++) {
+            Fsdpd__V1__Collective *collective = message->collectives[k];
+            const Fsdpd__V1__Collective *more = earlier->collectives[i];
+            if (strcmp(collective->kind, more->kind) != 0) continue;
+            collective->count += count * more->count;
+            collective->bytes += count * more->bytes;
+            collective->seconds = plan_message_round(collective->seconds + count * more->seconds);
+            collective->exposed_seconds =
+                plan_message_round(collective->exposed_seconds + count * more->exposed_seconds);
+        }
 }
 
 /* Each line of the units' notes. */
@@ -289,11 +309,12 @@ Fsdpd__V1__Plan *plan_message_new(const struct train_session *session,
     message->parameters = (uint64_t)model_parameter_elements(model);
     add_programs(message, plan, options);
     const Fsdpd__V1__PlanProgram *train = message->programs[0];
-    message->communicated_bytes = train->communicated_bytes;
+    message->communicated_bytes = plan_communicated_per_step(plan);
     message->n_collectives = train->n_collectives;
     message->collectives = mem_alloc_array(train->n_collectives, sizeof *message->collectives);
     for (size_t k = 0; k < train->n_collectives; k++)
         message->collectives[k] = collective_copy(train->collectives[k]);
+    if (plan->options.micro_steps > 1) add_micro_steps(message, plan->options.micro_steps - 1);
     message->module_tree = units_print_tree(units, model);
     if (options->dump) message->dump = plan_dump(plan);
     message->hash = plan->hash;

@@ -437,7 +437,8 @@ static status_t issue(struct executor *executor, struct program *program, int i,
         return comm_all_gather(action->comm, lane, (float *)action->source, (float *)action->target,
                                action->count);
     case INSTRUCTION_COMPUTE:
-        action->call.step = input->step;
+        action->call.step =
+            input->step * (input->micro_steps > 0 ? input->micro_steps : 1) + input->micro;
         return lane_launch(lane, program->graph, instruction->op, &action->call);
     case INSTRUCTION_FREE:
         if (executor->poison == NULL) return STATUS_OKAY;

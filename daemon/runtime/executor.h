@@ -31,7 +31,8 @@ struct step_input {
     const int32_t *target;           /* (batch); negative: a row that does not count */
     int64_t samples;                 /* rows that count */
     float signal;                    /* this rank's part of PLAN_STAT_SIGNAL */
-    uint64_t step;                   /* keys dropout; from 0 */
+    uint64_t step;                   /* keys dropout, with `micro`; from 0 */
+    uint32_t micro, micro_steps;     /* which of the step's batches; 0 of 0 if it is the only one */
     struct optimizer_step optimizer; /* train only */
     double max_norm;                 /* clips gradients, if the plan has a norm; 0: no clipping */
     bool skip;                       /* updates nothing, if the plan has a norm */

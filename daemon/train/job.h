@@ -23,6 +23,11 @@ struct train_job {
     uint32_t log_interval; /* steps */
     uint64_t max_steps;    /* 0: no limit */
     bool dropout, shuffle, evaluate;
+    uint32_t accumulation_steps;     /* batches per optimizer step; 0: 1 */
+    bool no_sync;                    /* their gradients are reduced once */
+    double max_norm;                 /* gradients are clipped to it; 0: no clipping */
+    enum norm_kind norm;             /* NORM_NONE: no clipping, nothing measured */
+    bool skip_non_finite;            /* needs a norm */
     struct optimizer_step optimizer; /* with the initial lr, and the groups */
     enum schedule_kind schedule;
     uint32_t schedule_step_size;

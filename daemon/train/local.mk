@@ -41,8 +41,8 @@ TESTS += tests/parity/test_init.py
 EXTRA_DIST += tests/parity/test_init.py
 
 if HAVE_CHECK
-check_PROGRAMS += tests/engine/test_session tests/engine/test_pull tests/engine/test_rewrap
-TESTS += tests/engine/test_session tests/engine/test_pull tests/engine/test_rewrap
+check_PROGRAMS += tests/engine/test_session tests/engine/test_step tests/engine/test_pull tests/engine/test_rewrap
+TESTS += tests/engine/test_session tests/engine/test_step tests/engine/test_pull tests/engine/test_rewrap
 TRAIN_TEST_LIBS = libtrain.a libcheckpoint.a $(RUNTIME_LIBS) $(JANSSON_LIBS) $(ZLIB_LIBS) \
   $(CHECK_LIBS)
 
@@ -51,6 +51,12 @@ tests_engine_test_session_SOURCES = tests/engine/test_session.c tests/engine/ses
 tests_engine_test_session_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_engine_test_session_LDADD = $(TRAIN_TEST_LIBS)
 EXTRA_tests_engine_test_session_DEPENDENCIES = fsdpd-digits$(EXEEXT)
+
+tests_engine_test_step_SOURCES = tests/engine/test_step.c tests/engine/session_group.c \
+  tests/engine/session_group.h
+tests_engine_test_step_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_engine_test_step_LDADD = $(TRAIN_TEST_LIBS)
+EXTRA_tests_engine_test_step_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 
 tests_engine_test_pull_SOURCES = tests/engine/test_pull.c tests/engine/session_group.c \
   tests/engine/session_group.h

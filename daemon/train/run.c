@@ -44,9 +44,11 @@ struct run {
     uint64_t memory_peak; /* of executors that are gone, and of the changes between them */
     struct feed train, test;
     struct optimizer_step optimizer; /* of the current step */
-    double epoch_rate;               /* the current epoch's, before the step's factor */
-    uint64_t step;                   /* training steps done */
-    uint64_t orders_done;            /* sequence number */
+    float gradient_norm;             /* of the last step */
+    uint64_t skipped_steps;
+    double epoch_rate;    /* the current epoch's, before the step's factor */
+    uint64_t step;        /* training steps done */
+    uint64_t orders_done; /* sequence number */
     /* The failure in progress is known to every rank: nobody waits for this one. */
     bool agreed;
 
@@ -83,6 +85,8 @@ static uint64_t hash_settings(const struct train_session *session)
         job->shuffle,
         job->dropout,
         job->evaluate,
+        job->accumulation_steps,
+        job->skip_non_finite,
         optimizer->kind,
         optimizer->nesterov,
     };
@@ -93,7 +97,7 @@ static uint64_t hash_settings(const struct train_session *session)
         optimizer->weight_decay,  optimizer->momentum,
         optimizer->dampening,     optimizer->beta1,
         optimizer->beta2,         job->schedule_warmup_start_factor,
-        job->schedule_end_factor,
+        job->schedule_end_factor, job->max_norm,
     };
     uint64_t hash = mix(UINT64_C(0xcbf29ce484222325), counts, sizeof counts);
     for (int g = 0; g < optimizer->group_count; g++) {
@@ -310,16 +314,9 @@ static double estimate_seconds_left(const struct run *run)
     double evaluation_ns = (double)run->evaluation_ns;
     if (evaluation_ns <= 0) /* none yet: forward is about a third of a training step */
         evaluation_ns = step_ns / 3 * (double)session->evaluate_steps * session->evaluate_batch /
-                        run->job->batch_size;
+                        run->job->batch_size * (double)session->epoch_steps /
+                        (double)session->epoch_batches;
     return (left + (double)evaluations * evaluation_ns) * 1e-9;
-}
-
-static uint64_t communicated_per_step(const struct plan_program *program)
-{
-    uint64_t bytes = 0;
-    for (int i = 0; i < program->instruction_count; i++)
-        bytes += program->instructions[i].communicated;
-    return bytes;
 }
 
 static void tell_metrics(struct run *run)
@@ -335,7 +332,10 @@ static void tell_metrics(struct run *run)
             .step_seconds = per((double)interval->ns * 1e-9, (double)interval->steps),
             .seconds_left = estimate_seconds_left(run),
             .train_seconds = (double)(clock_monotonic_ns() - run->began_ns) * 1e-9,
-            .communicated_bytes = communicated_per_step(&run->session->plan->train),
+            .gradient_norm_known = run->job->norm != NORM_NONE,
+            .gradient_norm = isfinite(run->gradient_norm) ? run->gradient_norm : 0,
+            .skipped_steps = run->skipped_steps,
+            .communicated_bytes = plan_communicated_per_step(run->session->plan),
             .memory_bytes = executor_memory(run->executor),
             .memory_peak_bytes = memory_peak(run),
             .compute_seconds = per((double)interval->compute_ns * 1e-9, (double)interval->steps),
@@ -348,29 +348,75 @@ static void tell_metrics(struct run *run)
     run->interval = (struct tally){0};
 }
 
-/* One training step and its boundary. */
-static status_t train_step(struct run *run, const struct batch *batch, int64_t began,
-                           struct tally *epoch)
+static status_t not_finite(struct run *run, const char *what, float value)
 {
-    run->optimizer.lr = run->epoch_rate * schedule_factor(run->job, run->step, run->session->steps);
-    const struct step_input input = make_input(run, batch);
-    struct step_result result;
-    TRY(executor_train_step(run->executor, &input, &result));
-    run->optimizer.taken++;
+    run->agreed = true;
+    return status_new(STATUS_FAILED_PRECONDITION, "the %s is %f at step %" PRIu64, what,
+                      (double)value, run->step);
+}
+
+/* One batch of a step, the last one or an earlier one. Whether it is bad every rank knows alike. */
+static status_t micro_step(struct run *run, const struct step_input *input,
+                           struct step_result *result, struct tally *step)
+{
+    bool last = input->micro + 1 >= input->micro_steps;
+    TRY(last ? executor_train_step(run->executor, input, result)
+             : executor_accumulate_step(run->executor, input, result));
+    step->compute_ns += result->compute_ns;
+    step->comm_ns += result->comm_ns;
+    step->exposed_ns += result->exposed_comm_ns;
+    if (run->hooks->progress != NULL && !last) run->hooks->progress(run->hooks->user, run->step);
+    if (isfinite(result->stats[PLAN_STAT_LOSS])) {
+        step->loss += summed_loss(run, result->stats);
+        step->samples += result->stats[PLAN_STAT_SAMPLES];
+        return NULL;
+    }
+    if (run->job->skip_non_finite) return NULL;
     run->step++;
     atomic_store(&run->session->step, run->step);
-    if (!isfinite(result.stats[PLAN_STAT_LOSS])) {
-        run->agreed = true;
-        return status_new(STATUS_FAILED_PRECONDITION, "the loss is %f at step %" PRIu64,
-                          (double)result.stats[PLAN_STAT_LOSS], run->step);
+    return not_finite(run, "loss", result->stats[PLAN_STAT_LOSS]);
+}
+
+/* All batches of one step, of which `batch` is the first. */
+static status_t micro_steps(struct run *run, const struct batch *batch, uint32_t count,
+                            struct step_result *result, struct tally *step)
+{
+    struct batch next = *batch;
+    bool skip = false;
+    /* a mean of means is the mean of all; sums add up */
+    if (run->session->reduction != REDUCTION_SUM) run->optimizer.gradient_scale = 1.0 / count;
+    for (uint32_t micro = 0; micro < count; micro++) {
+        if (micro > 0 && !loader_next(run->train.loader, &next))
+            return status_new(STATUS_INTERNAL, "the epoch has fewer batches than were counted");
+        struct step_input input = make_input(run, &next);
+        input.micro = micro;
+        input.micro_steps = run->job->accumulation_steps;
+        if (micro + 1 == count) input.micro_steps = count; /* the epoch's last step may be short */
+        input.max_norm = run->job->max_norm;
+        input.skip = skip;
+        TRY(micro_step(run, &input, result, step));
+        skip = skip || !isfinite(result->stats[PLAN_STAT_LOSS]);
     }
-    const struct tally step = {.loss = summed_loss(run, result.stats),
-                               .samples = result.stats[PLAN_STAT_SAMPLES],
-                               .steps = 1,
-                               .ns = clock_monotonic_ns() - began,
-                               .compute_ns = result.compute_ns,
-                               .comm_ns = result.comm_ns,
-                               .exposed_ns = result.exposed_comm_ns};
+    return NULL;
+}
+
+/* One training step of `count` batches, and its boundary. */
+static status_t train_step(struct run *run, const struct batch *batch, uint32_t count,
+                           int64_t began, struct tally *epoch)
+{
+    run->optimizer.lr = run->epoch_rate * schedule_factor(run->job, run->step, run->session->steps);
+    struct step_result result;
+    struct tally step = {.steps = 1};
+    TRY(micro_steps(run, batch, count, &result, &step));
+    bool skipped = run->job->norm != NORM_NONE && result.stats[PLAN_STAT_SKIPPED] != 0;
+    run->step++;
+    atomic_store(&run->session->step, run->step);
+    run->gradient_norm = result.stats[PLAN_STAT_NORM];
+    if (skipped && !run->job->skip_non_finite)
+        return not_finite(run, "norm of the gradient", result.stats[PLAN_STAT_NORM]);
+    if (skipped) run->skipped_steps++;
+    else run->optimizer.taken++;
+    step.ns = clock_monotonic_ns() - began;
     add_to_tally(epoch, &step);
     add_to_tally(&run->interval, &step);
     add_to_tally(&run->whole, &step);
@@ -388,8 +434,12 @@ static status_t run_epoch(struct run *run, uint32_t number)
     struct batch batch;
     sampler_fill(&run->train.sampler, number, run->train.order);
     loader_start(run->train.loader, run->train.order, run->train.count);
+    uint64_t left = run->session->epoch_batches;
     while (run->step < run->session->steps && loader_next(run->train.loader, &batch)) {
-        TRY(train_step(run, &batch, step_began, &train));
+        uint64_t count = run->job->accumulation_steps > 1 ? run->job->accumulation_steps : 1;
+        if (count > left) count = left;
+        TRY(train_step(run, &batch, (uint32_t)count, step_began, &train));
+        left -= count;
         step_began = clock_monotonic_ns();
     }
     if (run->job->evaluate) TRY(evaluate(run, &test));

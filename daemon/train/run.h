@@ -23,6 +23,7 @@ struct train_session {
     struct plan *plan;
     enum op_reduction reduction; /* of the training loss; an evaluation's is always a sum */
 
+    uint64_t epoch_batches;  /* training batches per rank and epoch */
     uint64_t epoch_steps;    /* training steps per epoch */
     uint64_t evaluate_steps; /* per evaluation */
     uint32_t evaluate_batch; /* rows per rank and evaluation step */

@@ -41,6 +41,13 @@ static status_t read_sets(struct train_session *session, bool headers_only, stru
     return idx_read_dataset(job->data_dir, IDX_TEST, classes, headers_only, test);
 }
 
+/* One rank has nothing to reduce. */
+static enum accumulation accumulation_of(const struct train_job *job)
+{
+    if (job->accumulation_steps <= 1) return ACCUMULATION_NONE;
+    return job->no_sync || job->world == 1 ? ACCUMULATION_LOCAL : ACCUMULATION_REDUCED;
+}
+
 static uint64_t count_steps(int64_t samples, int world, uint32_t batch_size)
 {
     uint64_t per_rank = ((uint64_t)samples + (uint64_t)world - 1) / (uint64_t)world;
@@ -62,7 +69,9 @@ static status_t read_sizes(struct train_session *session)
         session->evaluate_steps =
             count_steps(session->test_set.count, job->world, session->evaluate_batch);
     }
-    session->epoch_steps = count_steps(session->train_set.count, job->world, job->batch_size);
+    session->epoch_batches = count_steps(session->train_set.count, job->world, job->batch_size);
+    uint64_t micro_steps = job->accumulation_steps > 1 ? job->accumulation_steps : 1;
+    session->epoch_steps = (session->epoch_batches + micro_steps - 1) / micro_steps;
     session->steps = session->epoch_steps * job->epochs;
     if (job->max_steps > 0 && job->max_steps < session->steps) session->steps = job->max_steps;
     return NULL;
@@ -83,6 +92,7 @@ static status_t build_graphs_as(struct train_session *session, const enum dtype 
     const struct graph_options train = {.batch_size = job->batch_size,
                                         .train = true,
                                         .dropout = job->dropout,
+                                        .accumulate = accumulation_of(job) == ACCUMULATION_LOCAL,
                                         .checkpoint = job->checkpoint,
                                         .checkpoint_count = job->checkpoint_count,
                                         .compute_dtype = job->param_dtype,
@@ -169,6 +179,9 @@ status_t session_build_plan(struct train_session *session, const struct wrap_pol
         .gathered_limit = job->gathered_limit > 0 ? job->gathered_limit : INT_MAX,
         .gathered_dtype = job->param_dtype,
         .reduce_dtype = job->reduce_dtype,
+        .accumulation = accumulation_of(job),
+        .micro_steps = job->accumulation_steps > 1 ? job->accumulation_steps : 0,
+        .norm = job->norm,
         .optimizer = job->optimizer.kind,
         .group_of_parameter = session->groups,
         .optimizer_slots = optimizer_step_slots(&job->optimizer),
@@ -222,6 +235,8 @@ static status_t set_up(struct train_session *session)
                           "fsdp.cpu_offload: only CPU workers can have it so far, where it has no "
                           "effect; this worker's device is %s",
                           device);
+    if (job->norm == NORM_NONE && (job->max_norm > 0 || job->skip_non_finite))
+        return status_new(STATUS_INVALID_ARGUMENT, "clipping and skipping need a norm");
     TRY(model_parse(job->model_text, job->model_length, job->model_file, &session->model));
     TRY(read_sizes(session));
     TRY(schedule_check(job, session->steps));

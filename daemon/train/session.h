@@ -31,6 +31,9 @@ struct train_metrics {
     double epoch;  /* epochs done, fractional */
     double loss;   /* mean per sample over all ranks since the last metrics */
     double learning_rate;
+    bool gradient_norm_known;
+    double gradient_norm;      /* of the last step, before clipping; 0 if it was not finite */
+    uint64_t skipped_steps;    /* so far, because loss or norm were not finite */
     double samples_per_second; /* all ranks */
     double step_seconds;       /* mean */
     double seconds_left;

@@ -96,6 +96,9 @@ static void tell_metrics(void *user, const struct train_metrics *metrics)
     message->epoch = metrics->epoch;
     message->loss = metrics->loss;
     message->learning_rate = metrics->learning_rate;
+    message->gradient_norm_known = metrics->gradient_norm_known;
+    message->gradient_norm = metrics->gradient_norm;
+    message->skipped_steps = metrics->skipped_steps;
     message->samples_per_second = metrics->samples_per_second;
     message->step_seconds = metrics->step_seconds;
     message->seconds_left = metrics->seconds_left;

@@ -82,6 +82,13 @@ static enum schedule_kind schedule_from_name(const char *name)
     return strcmp(name, "cosine") == 0 ? SCHEDULE_COSINE : SCHEDULE_CONSTANT;
 }
 
+/* Measured only if something comes of it. */
+static enum norm_kind norm_of_spec(const Fsdpd__V1__TrainSpec *spec)
+{
+    if (spec->clip_grad_max_norm == 0 && strcmp(spec->non_finite, "skip") != 0) return NORM_NONE;
+    return strcmp(spec->clip_grad_norm_type, "inf") == 0 ? NORM_INF : NORM_2;
+}
+
 static void fill_optimizer(struct job_settings *settings, const Fsdpd__V1__OptimizerSpec *spec)
 {
     struct optimizer_step *optimizer = &settings->job.optimizer;
@@ -156,6 +163,11 @@ status_t job_settings_init(struct job_settings *settings, const Fsdpd__V1__JobSp
         .seed = spec->train->seed,
         .log_interval = spec->train->log_interval,
         .max_steps = spec->train->max_steps,
+        .accumulation_steps = spec->train->accumulation_steps,
+        .no_sync = spec->train->no_sync,
+        .max_norm = spec->train->clip_grad_max_norm,
+        .norm = norm_of_spec(spec->train),
+        .skip_non_finite = strcmp(spec->train->non_finite, "skip") == 0,
         .dropout = spec->train->dropout,
         .shuffle = spec->train->shuffle,
         .evaluate = spec->train->evaluate,

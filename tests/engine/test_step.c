@@ -1,0 +1,325 @@
+/*
+ * What a step is made of, with ranks as threads on drawn digits: micro-steps that add up,
+ * clipping, steps that are skipped, parameter groups.
+ */
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "checkpoint/safetensors.h"
+#include "session_group.h"
+
+/* The final parameters of a run, and what its last metrics said. */
+struct outcome {
+    struct buf file;
+    struct safetensors_header header;
+    float *values; /* one tensor after the other, as in the header */
+    size_t count;
+    struct train_metrics last;
+};
+
+static struct outcome train(struct group *group)
+{
+    struct outcome outcome = {0};
+    uint64_t needed;
+    group_run(group);
+    group_expect_success(group);
+    outcome.file = group_pull_file(group, -1);
+    status_t status = safetensors_read_header(outcome.file.data, outcome.file.length,
+                                              outcome.file.length, &outcome.header, &needed);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    size_t bytes = outcome.file.length - outcome.header.data_offset;
+    outcome.values = mem_dup(outcome.file.data + outcome.header.data_offset, bytes);
+    outcome.count = bytes / sizeof(float);
+    const struct member *member = &group->members[0];
+    outcome.last = member->metrics[member->metric_count - 1];
+    group_reset(group);
+    return outcome;
+}
+
+static void forget(struct outcome *outcome)
+{
+    free(outcome->values);
+    safetensors_header_deinit(&outcome->header);
+    buf_deinit(&outcome->file);
+}
+
+/* |a - b| / |b| */
+static double distance(const struct outcome *a, const struct outcome *b)
+{
+    double apart = 0, size = 0;
+    ck_assert_uint_eq(a->count, b->count);
+    for (size_t i = 0; i < a->count; i++) {
+        apart += ((double)a->values[i] - b->values[i]) * ((double)a->values[i] - b->values[i]);
+        size += (double)b->values[i] * b->values[i];
+    }
+    return sqrt(apart / size);
+}
+
+static const float *find(const struct outcome *outcome, const char *name)
+{
+    for (int i = 0; i < outcome->header.count; i++)
+        if (strcmp(outcome->header.entries[i].name, name) == 0)
+            return outcome->values + outcome->header.entries[i].begin / sizeof(float);
+    ck_abort_msg("%s is not in the file", name);
+}
+
+/* To the bit, wherever in the files units have put them. */
+static void expect_same(const struct outcome *a, const struct outcome *b)
+{
+    ck_assert_uint_eq(a->count, b->count);
+    for (int i = 0; i < a->header.count; i++) {
+        const struct safetensors_entry *entry = &a->header.entries[i];
+        ck_assert_msg(memcmp(find(a, entry->name), find(b, entry->name),
+                             entry->end - entry->begin) == 0,
+                      "%s differs", entry->name);
+    }
+}
+
+static void prepare(struct group *group, const char *model, int world, enum strategy strategy)
+{
+    group_init(group, model, group_data, world);
+    group->job.strategy = strategy;
+    group->job.dropout = group->job.evaluate = false;
+    group->job.log_interval = 1;
+    group->job.max_steps = 3;
+    group->job.schedule = SCHEDULE_CONSTANT;
+    group->job.optimizer = (struct optimizer_step){.kind = OPTIMIZER_SGD, .lr = 0.002};
+}
+
+/* Four batches of five are one of twenty, however their gradients come together. */
+START_TEST(test_accumulation)
+{
+    for (int mean = 0; mean < 2; mean++) {
+        struct group group;
+        struct outcome outcomes[3];
+        const char *model = mean ? group_mean_model : group_sum_model;
+        int world = group_worlds[_i].world;
+        for (int k = 0; k < 3; k++) {
+            prepare(&group, model, world, group_worlds[_i].strategy);
+            if (mean) group.job.optimizer.lr = 0.1;
+            group.job.optimizer.momentum = 0.9;
+            if (k > 0) {
+                group.job.batch_size = 5;
+                group.job.accumulation_steps = 4;
+                group.job.no_sync = k == 2;
+            }
+            outcomes[k] = train(&group);
+            ck_assert_uint_eq(outcomes[k].last.step, 3);
+        }
+        for (int k = 1; k < 3; k++) {
+            double apart = distance(&outcomes[k], &outcomes[0]);
+            ck_assert_msg(apart < 2e-6, "world %d, mean %d, kind %d: %g", world, mean, k, apart);
+            ck_assert(fabs(outcomes[k].last.loss / outcomes[0].last.loss - 1) < 1e-5);
+        }
+        ck_assert(world == 1 ||
+                  outcomes[1].last.communicated_bytes > outcomes[2].last.communicated_bytes);
+        for (int k = 0; k < 3; k++) forget(&outcomes[k]);
+    }
+}
+END_TEST
+
+/* An epoch of seven batches per rank is two steps of three and one of one. */
+START_TEST(test_short_last_step)
+{
+    struct group group;
+    prepare(&group, group_mean_model, 2, STRATEGY_FULL_SHARD);
+    group.job.batch_size = 47; /* 301 samples per rank */
+    group.job.accumulation_steps = 3;
+    group.job.epochs = 2;
+    group.job.max_steps = 0;
+    group.job.optimizer.lr = 0.05;
+    struct outcome outcome = train(&group);
+    ck_assert_uint_eq(outcome.last.step, 6);
+    ck_assert(outcome.last.epoch == 2);
+    forget(&outcome);
+}
+END_TEST
+
+/* What clipping leaves of the first step is as long as the bound, whoever holds what. */
+START_TEST(test_clipping)
+{
+    int world = group_worlds[_i].world;
+    struct group group;
+    for (int norm = NORM_2; norm <= NORM_INF; norm++) {
+        prepare(&group, group_sum_model, world, group_worlds[_i].strategy);
+        group.job.max_steps = 1;
+        group.job.optimizer.lr = 0;
+        struct outcome before = train(&group);
+        ck_assert(!before.last.gradient_norm_known);
+        group.job.optimizer.lr = 1;
+        struct outcome whole = train(&group); /* moved by the gradient itself */
+        group.job.norm = (enum norm_kind)norm;
+        group.job.max_norm = 0.01;
+        struct outcome clipped = train(&group);
+        group.job.max_norm = 1e9;
+        struct outcome measured = train(&group);
+        double lengths[2] = {0};
+        for (size_t i = 0; i < before.count; i++)
+            for (int k = 0; k < 2; k++) {
+                double step = (double)(k ? whole : clipped).values[i] - before.values[i];
+                if (norm == NORM_2) lengths[k] += step * step;
+                else lengths[k] = fmax(lengths[k], fabs(step));
+            }
+        for (int k = 0; k < 2 && norm == NORM_2; k++) lengths[k] = sqrt(lengths[k]);
+        ck_assert(clipped.last.gradient_norm_known && clipped.last.gradient_norm > 0.01);
+        ck_assert(fabs(lengths[1] / clipped.last.gradient_norm - 1) < 1e-4);
+        ck_assert_msg(fabs(lengths[0] / 0.01 - 1) < 1e-4, "%g", lengths[0]);
+        ck_assert(clipped.last.gradient_norm == measured.last.gradient_norm);
+        expect_same(&measured, &whole);
+        ck_assert_uint_eq(clipped.last.skipped_steps, 0);
+        forget(&before);
+        forget(&whole);
+        forget(&clipped);
+        forget(&measured);
+    }
+}
+END_TEST
+
+/* The same norm and the same steps, with the gradient in shards and as a whole. */
+START_TEST(test_clipping_over_strategies)
+{
+    struct group group;
+    struct outcome outcomes[2];
+    for (int k = 0; k < 2; k++) {
+        prepare(&group, group_sum_model, 3, k ? STRATEGY_NO_SHARD : STRATEGY_FULL_SHARD);
+        group.job.optimizer = (struct optimizer_step){.kind = OPTIMIZER_ADAMW,
+                                                      .lr = 0.01,
+                                                      .weight_decay = 0.1,
+                                                      .beta1 = 0.9,
+                                                      .beta2 = 0.99,
+                                                      .eps = 1e-8};
+        group.job.norm = NORM_2;
+        group.job.max_norm = 1;
+        outcomes[k] = train(&group);
+    }
+    ck_assert(outcomes[0].last.gradient_norm == outcomes[1].last.gradient_norm);
+    expect_same(&outcomes[0], &outcomes[1]);
+    forget(&outcomes[0]);
+    forget(&outcomes[1]);
+}
+END_TEST
+
+/* The first step goes wrong; with nothing finite after it, it stays the last. */
+START_TEST(test_skipping)
+{
+    struct group group;
+    for (int accumulate = 0; accumulate < 3; accumulate++) {
+        prepare(&group, group_sum_model, group_worlds[_i].world, group_worlds[_i].strategy);
+        group.job.optimizer.lr = 1e30;
+        group.job.norm = NORM_2;
+        group.job.skip_non_finite = true;
+        if (accumulate > 0) group.job.batch_size = 10;
+        group.job.accumulation_steps = accumulate > 0 ? 2 : 1;
+        group.job.no_sync = accumulate == 2;
+        group.job.max_steps = 1;
+        struct outcome first = train(&group);
+        ck_assert_uint_eq(first.last.skipped_steps, 0);
+        ck_assert(first.last.gradient_norm > 0);
+        group.job.max_steps = 4;
+        struct outcome last = train(&group);
+        ck_assert_uint_eq(last.last.step, 4);
+        ck_assert_uint_eq(last.last.skipped_steps, 3);
+        ck_assert(last.last.gradient_norm == 0);
+        expect_same(&first, &last);
+        forget(&first);
+        forget(&last);
+    }
+}
+END_TEST
+
+/* Without the policy, a norm that is not finite ends the run on every rank with the same words. */
+START_TEST(test_failing)
+{
+    struct group group;
+    prepare(&group, group_sum_model, 2, STRATEGY_FULL_SHARD);
+    group.job.optimizer.lr = 1e30;
+    group.job.norm = NORM_INF;
+    group.job.max_norm = 1e30;
+    group_run(&group);
+    for (int rank = 0; rank < 2; rank++) {
+        ck_assert_int_eq(status_code(group.members[rank].status), STATUS_FAILED_PRECONDITION);
+        ck_assert_str_eq(status_message(group.members[rank].status),
+                         status_message(group.members[0].status));
+        ck_assert_ptr_nonnull(strstr(status_message(group.members[rank].status), "at step 2"));
+    }
+    group_reset(&group);
+}
+END_TEST
+
+/* A rate of nothing for biases leaves them alone; a decay of their own does not touch weights. */
+START_TEST(test_groups)
+{
+    static const struct optimizer_group groups[] = {
+        {.match = "*.bias", .weight_decay = 0.5, .lr_scale = 0},
+        {.match = "out.*", .weight_decay = 0, .lr_scale = 2}};
+    struct group group;
+    struct outcome outcomes[4];
+    for (int k = 0; k < 4; k++) {
+        prepare(&group, group_sum_model, group_worlds[_i].world, group_worlds[_i].strategy);
+        if (k == 3) group.job.optimizer.lr *= 2;
+        if (k == 2) group.job.optimizer.lr = 0;
+        if (k < 2) group.job.optimizer.groups = groups;
+        group.job.optimizer.group_count = k < 2 ? 2 : 0;
+        if (k == 1) group.job.wrap = (struct wrap_policy){.kind = WRAP_NONE};
+        group.job.max_steps = 1;
+        outcomes[k] = train(&group);
+    }
+    expect_same(&outcomes[0], &outcomes[1]);
+    for (int i = 0; i < outcomes[0].header.count; i++) {
+        const struct safetensors_entry *entry = &outcomes[0].header.entries[i];
+        const float *found = find(&outcomes[0], entry->name);
+        const float *initial = find(&outcomes[2], entry->name);
+        const float *doubled = find(&outcomes[3], entry->name);
+        size_t bytes = entry->end - entry->begin;
+        bool bias = strstr(entry->name, ".bias") != NULL;
+        bool out = strcmp(entry->name, "out.weight") == 0;
+        ck_assert_msg((memcmp(found, initial, bytes) == 0) == bias, "%s", entry->name);
+        ck_assert_msg((memcmp(found, doubled, bytes) == 0) == out, "%s", entry->name);
+    }
+    for (int k = 0; k < 4; k++) forget(&outcomes[k]);
+}
+END_TEST
+
+START_TEST(test_groups_that_match_nothing)
+{
+    static const struct optimizer_group groups[] = {{.match = "out.*"}, {.match = "out.bias"}};
+    static const struct optimizer_group other[] = {{.match = "outt.*"}};
+    struct group group;
+    for (int k = 0; k < 2; k++) {
+        prepare(&group, group_sum_model, 1, STRATEGY_FULL_SHARD);
+        group.job.optimizer.groups = k ? other : groups;
+        group.job.optimizer.group_count = k ? 1 : 2;
+        group_run(&group);
+        ck_assert_str_eq(status_message(group.members[0].status),
+                         k ? "optimizer.groups: 'outt.*' matches no parameter of the model"
+                           : "optimizer.groups: 'out.bias' matches only parameters that an earlier "
+                             "group has taken");
+        group_reset(&group);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("step");
+    TCase *tests = tcase_create("step");
+    tcase_add_unchecked_fixture(tests, group_draw_digits, group_remove_digits);
+    tcase_set_timeout(tests, 120);
+    tcase_add_loop_test(tests, test_accumulation, 0, GROUP_WORLDS);
+    tcase_add_test(tests, test_short_last_step);
+    tcase_add_loop_test(tests, test_clipping, 0, GROUP_WORLDS);
+    tcase_add_test(tests, test_clipping_over_strategies);
+    tcase_add_loop_test(tests, test_skipping, 0, GROUP_WORLDS);
+    tcase_add_test(tests, test_failing);
+    tcase_add_loop_test(tests, test_groups, 0, GROUP_WORLDS);
+    tcase_add_test(tests, test_groups_that_match_nothing);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
