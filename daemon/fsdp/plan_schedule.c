@@ -419,7 +419,7 @@ static void end_step(struct scheduler *s)
     const struct plan_options *options = &s->plan->options;
     if (options->accumulation == ACCUMULATION_REDUCED) for_each_unit(s, INSTRUCTION_ACCUMULATE);
     if (s->role != ROLE_TRAIN) return;
-    if (options->norm != NORM_NONE) {
+    if (options->norm != NORM_NONE && s->completed_count > 0) {
         for_each_unit(s, INSTRUCTION_NORM);
         int reduced = -1;
         if (plan_reduces(s->plan))

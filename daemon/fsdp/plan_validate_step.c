@@ -73,7 +73,14 @@ static status_t check(const struct validator *v, struct end *end)
 {
     for (int i = 0; i < v->program->instruction_count; i++) TRY(note(v, end, i));
     if (!v->train) return STATUS_OKAY;
-    if (v->updates && v->plan->options.norm != NORM_NONE && v->reduces) {
+    bool trains = false; /* a model may be frozen altogether */
+    for (int u = 0; u < v->plan->units->unit_count; u++) {
+        const struct unit *unit = &v->plan->units->units[u];
+        trains = trains || (!unit->frozen && unit->flat.parameter_count > 0);
+    }
+    if (!trains && (end->gate >= 0 || end->reduce_norm >= 0))
+        return validate_fail(v, -1, "there is no gradient to take a norm of");
+    if (trains && v->updates && v->plan->options.norm != NORM_NONE && v->reduces) {
         TRY(check_order(v, end->reduce_norm, end->gate, "the norm over the ranks"));
         TRY(check_order(v, end->reduce_stats, end->gate, "the loss over the ranks"));
     }

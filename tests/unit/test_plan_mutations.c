@@ -31,6 +31,8 @@ static const struct {
     enum prefetch prefetch;
     int shard_size; /* hybrid_shard */
     uint64_t bucket_bytes;
+    enum norm_kind norm;
+    enum accumulation accumulation;
 } subjects[] = {
     {.min_num_params = 100, .strategy = STRATEGY_FULL_SHARD, .world = 2, .prefetch = PREFETCH_PRE},
     {.min_num_params = 20000,
@@ -60,6 +62,30 @@ static const struct {
      .world = 3,
      .prefetch = PREFETCH_PRE,
      .bucket_bytes = 1000},
+    {.min_num_params = 1000,
+     .strategy = STRATEGY_FULL_SHARD,
+     .world = 2,
+     .prefetch = PREFETCH_PRE,
+     .norm = NORM_2,
+     .accumulation = ACCUMULATION_REDUCED},
+    {.min_num_params = 1000,
+     .strategy = STRATEGY_FULL_SHARD,
+     .world = 2,
+     .prefetch = PREFETCH_PRE,
+     .norm = NORM_INF,
+     .accumulation = ACCUMULATION_LOCAL},
+    {.min_num_params = 0,
+     .strategy = STRATEGY_NO_SHARD,
+     .world = 2,
+     .prefetch = PREFETCH_PRE,
+     .norm = NORM_2,
+     .accumulation = ACCUMULATION_REDUCED},
+    {.min_num_params = 1000,
+     .strategy = STRATEGY_FULL_SHARD,
+     .world = 1,
+     .prefetch = PREFETCH_PRE,
+     .norm = NORM_2,
+     .accumulation = ACCUMULATION_LOCAL},
 };
 enum { SUBJECT_COUNT = sizeof subjects / sizeof subjects[0] };
 
@@ -71,6 +97,9 @@ static void subject_init(struct subject *subject, int which)
                                              .bucket_bytes = subjects[which].bucket_bytes,
                                              .backward_prefetch = subjects[which].prefetch,
                                              .optimizer_slots = 2,
+                                             .norm = subjects[which].norm,
+                                             .accumulation = subjects[which].accumulation,
+                                             .micro_steps = 3,
                                              .collective_workspace_bytes = 256};
     uint64_t min = subjects[which].min_num_params;
     struct wrap_policy policy = {.kind = min ? WRAP_SIZE : WRAP_NONE, .min_num_params = min};
@@ -82,6 +111,14 @@ static void subject_init(struct subject *subject, int which)
     ck_assert_ptr_null(status);
     subject->train = fixture_mnist_graph(subject->model, 2, true);
     subject->evaluate = fixture_mnist_graph(subject->model, 2, false);
+    struct graph *train = subject->train;
+    for (int o = 0; o < train->op_count; o++)
+        for (int i = 0; i < OP_MAX_OUTPUTS; i++) {
+            int v = train->ops[o].outputs[i];
+            if (v >= 0 && train->values[v].kind == VALUE_PARAMETER_GRADIENT &&
+                subjects[which].accumulation == ACCUMULATION_LOCAL)
+                train->ops[o].accumulate[i] = true;
+        }
     fixture_lower(&subject->lowered[0], subject->train, NULL);
     fixture_lower(&subject->lowered[1], subject->evaluate, NULL);
 }
@@ -390,6 +427,9 @@ START_TEST(moved_buffers)
                     continue;
                 /* A gathered buffer that is gathered twice is dead in between. */
                 bool twice = x->class == BUFFER_GATHERED || y->class == BUFFER_GATHERED;
+                /* A gradient that is reduced in buckets lives bucket by bucket. */
+                twice = twice || (subject.options.strategy == STRATEGY_NO_SHARD &&
+                                  (x->class == BUFFER_GRADIENT || y->class == BUFFER_GRADIENT));
                 if (!x->state && (!overlap_in_list(x, y) || twice)) continue;
                 struct plan *plan = fresh(&subject, programs);
                 programs[p]->buffers[a].offset = y->offset;

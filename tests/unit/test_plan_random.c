@@ -21,6 +21,7 @@ enum mark { /* + value, unit or slot */
             MARK_GRADIENT_SHARD = 3 << 20,
             MARK_OPTIMIZER = 4 << 20,
             MARK_STATS = 5 << 20,
+            MARK_NORM = 11 << 20,
             MARK_FREED = 6 << 20,
             MARK_REDUCED = 8 << 20,
             MARK_GROUPS_SHARD = 9 << 20, /* the sum of one group of several */
@@ -158,6 +159,17 @@ static void list_accesses(struct simulation *sim, int i)
         if (graph->correct >= 0)
             add_value(sim, graph->correct, MARK_VALUE + graph->correct, MARK_STATS);
         break;
+    case INSTRUCTION_NORM:
+        if (shards) add_whole(sim, it->source, MARK_GRADIENT_SHARD + u, MARK_NOTHING);
+        else add_reduced(sim, u);
+        add_whole(sim, it->target, MARK_NOTHING, MARK_NORM);
+        break;
+    case INSTRUCTION_REDUCE_NORM: add_whole(sim, it->target, MARK_NORM, MARK_NORM + 1); break;
+    case INSTRUCTION_GATE:
+        add_whole(sim, it->source, MARK_NORM + (sim->plan->options.world > 1), MARK_NOTHING);
+        break;
+    case INSTRUCTION_ACCUMULATE:
+    case INSTRUCTION_ZERO: ck_abort_msg("nothing accumulates here");
     case INSTRUCTION_OPTIMIZER:
         if (shards) add_whole(sim, it->source, MARK_GRADIENT_SHARD + u, MARK_NOTHING);
         else add_reduced(sim, u);
@@ -319,6 +331,7 @@ static struct plan_options random_options(struct fixture_random *random)
                                    .forward_prefetch = fixture_draw(random, 3) == 0,
                                    .gathered_limit = (int)fixture_draw(random, 5),
                                    .optimizer_slots = (int)fixture_draw(random, 3),
+                                   .norm = (enum norm_kind)fixture_draw(random, 3),
                                    .collective_workspace_bytes = fixture_draw(random, 2) * 200};
     options.rank = (int)fixture_draw(random, (uint64_t)options.world);
     return options;
