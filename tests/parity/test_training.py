@@ -36,7 +36,7 @@ def adadelta(parameters):
 
 
 def sgd(parameters):
-    return torch.optim.SGD(parameters, lr=0.00001, momentum=0.9)
+    return torch.optim.SGD(parameters, lr=0.000002, momentum=0.9)
 
 
 class Training(unittest.TestCase):
@@ -98,7 +98,7 @@ class Training(unittest.TestCase):
         self.compare_curve(expected, "optimizer.lr=0.003")
 
     def test_sgd_no_shard(self):
-        settings = ("optimizer.type=sgd", "optimizer.lr=0.00001", "optimizer.momentum=0.9",
+        settings = ("optimizer.type=sgd", "optimizer.lr=0.000002", "optimizer.momentum=0.9",
                     "fsdp.strategy=no_shard")
         expected = self.expect(sgd, STEPS, port=29535)
         self.compare_first_step(expected, *settings)
