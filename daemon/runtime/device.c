@@ -58,7 +58,16 @@ const char *device_name(const struct device *device)
 
 uint64_t device_memory_bytes(const struct device *device)
 {
-    return device->table->memory_bytes(device);
+    uint64_t bytes = device->table->memory_bytes(device);
+    uint64_t limit = device->limit, allocated = device_allocated_bytes(device);
+    if (limit == 0) return bytes;
+    uint64_t left = limit > allocated ? limit - allocated : 0;
+    return left < bytes ? left : bytes;
+}
+
+void device_limit_memory(struct device *device, uint64_t bytes)
+{
+    device->limit = bytes;
 }
 
 uint64_t device_allocated_bytes(const struct device *device)

@@ -50,6 +50,9 @@ const char *device_name(const struct device *device);
 /* Memory that a worker on this device may plan with: for the cpu, what the host has available. */
 uint64_t device_memory_bytes(const struct device *device);
 
+/* For tests: it has no more than this, of which what is allocated is taken. Set before use. */
+void device_limit_memory(struct device *device, uint64_t bytes);
+
 /* Bytes handed out by device_allocate: now, and at most since the device was opened. */
 uint64_t device_allocated_bytes(const struct device *device);
 uint64_t device_peak_bytes(const struct device *device);

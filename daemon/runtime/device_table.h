@@ -58,6 +58,7 @@ struct device_allocation {
 struct device {
     const struct device_table *table;
     char *name;
+    uint64_t limit; /* of memory, for tests; 0: none */
     int threads;
     pthread_mutex_t lock; /* guards what follows */
     struct device_allocation *allocations;

@@ -192,6 +192,8 @@ static status_t finish(void *user, struct executor *executor, uint64_t step)
 static status_t train(struct member *member)
 {
     TRY(device_open("cpu", 1, &member->device));
+    if (member->group->memory != NULL)
+        device_limit_memory(member->device, member->group->memory(member->rank));
     TRY(train_session_new(&member->job, member->device, member->rank, false, &member->session));
     member->memory_planned = train_session_plan(member->session)->peak_bytes;
     const struct train_hooks hooks = {on_started,   on_metrics, on_epoch, on_progress,

@@ -48,6 +48,8 @@ struct group {
     uint64_t order_at[GROUP_MAX_ORDERS];
     int order_count;
     const struct wrap_policy *wraps[GROUP_MAX_ORDERS]; /* order i sets this policy; NULL: a pull */
+    /* What this rank's device has of memory; NULL, or 0: the host's. */
+    uint64_t (*memory)(int rank);
     /* What a rank does instead for order i; NULL: nothing else. */
     status_t (*instead)(struct member *member, int order, const struct wrap_policy **policy);
     uint64_t cancel; /* the order that cancels; 0: none */

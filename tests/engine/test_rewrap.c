@@ -244,6 +244,50 @@ START_TEST(test_one_rank_refuses)
 }
 END_TEST
 
+static uint64_t memory_of_rank_1;
+
+static uint64_t little_on_rank_1(int rank)
+{
+    return rank == 1 ? memory_of_rank_1 : 0;
+}
+
+/* One byte less than the change needs on one rank: nothing happens. With that byte it does. */
+START_TEST(test_does_not_fit)
+{
+    struct group plain, group;
+    group_init(&plain, group_sum_model, group_data, 2);
+    plain.order_count = 1;
+    plain.order_at[0] = 3;
+    group = plain;
+    group.wraps[0] = &none;
+    group_run(&plain);
+    group_run(&group);
+    group_expect_success(&group);
+    uint64_t peak = group.members[1].changes[0].peak_bytes;
+    ck_assert_uint_gt(peak, group.members[1].memory_planned);
+    group_reset(&group);
+    group.memory = little_on_rank_1;
+    for (int more = 0; more < 2; more++) {
+        memory_of_rank_1 = peak - 1 + (uint64_t)more;
+        group_run(&group);
+        group_expect_success(&group);
+        expect_same_run(&group, &plain);
+        if (more == 0) {
+            expect_refused(&group, 0, 0, STATUS_RESOURCE_EXHAUSTED, "rank 1 cannot");
+            expect_refused(&group, 1, 0, STATUS_RESOURCE_EXHAUSTED, "changing the units needs");
+            ck_assert_uint_eq(group.members[1].memory_peak, group.members[1].memory_planned);
+        } else {
+            ck_assert_ptr_null(group.members[0].changes[0].refused);
+            ck_assert_uint_eq(group.members[1].memory_peak, peak);
+        }
+        struct buf a = group_pull_file(&group, -1), b = group_pull_file(&plain, -1);
+        expect_same_file(&a, &b);
+        group_reset(&group);
+    }
+    group_reset(&plain);
+}
+END_TEST
+
 static status_t fails_on_rank_1(struct member *member, int order, const struct wrap_policy **policy)
 {
     (void)order;
@@ -291,6 +335,7 @@ int main(void)
     tcase_add_test(tests, test_many_pieces);
     tcase_add_loop_test(tests, test_refused_and_goes_on, 0, GROUP_WORLDS);
     tcase_add_test(tests, test_one_rank_refuses);
+    tcase_add_test(tests, test_does_not_fit);
     tcase_add_loop_test(tests, test_breaks_off, 0, 2);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
