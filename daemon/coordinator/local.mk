@@ -33,7 +33,7 @@ COORDINATOR_WORLD = tests/unit/test_coordinator_world.c tests/unit/test_coordina
 
 COORDINATOR_TESTS = tests/unit/test_store tests/unit/test_coordinator \
   tests/unit/test_coordinator_ends tests/unit/test_coordinator_streams \
-  tests/unit/test_coordinator_traces
+  tests/unit/test_coordinator_traces tests/unit/test_coordinator_rewrap
 check_PROGRAMS += $(COORDINATOR_TESTS)
 TESTS += $(COORDINATOR_TESTS)
 tests_unit_test_store_SOURCES = tests/unit/test_store.c
@@ -48,6 +48,11 @@ tests_unit_test_coordinator_streams_SOURCES = tests/unit/test_coordinator_stream
   $(COORDINATOR_WORLD)
 tests_unit_test_coordinator_streams_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
 tests_unit_test_coordinator_streams_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
+
+tests_unit_test_coordinator_rewrap_SOURCES = tests/unit/test_coordinator_rewrap.c \
+  $(COORDINATOR_WORLD)
+tests_unit_test_coordinator_rewrap_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
+tests_unit_test_coordinator_rewrap_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
 
 tests_unit_test_coordinator_traces_SOURCES = tests/unit/test_coordinator_traces.c \
   $(COORDINATOR_WORLD)

@@ -23,6 +23,7 @@ METHOD(test_plan, "Control", "PlanJob", RPC_UNARY, plan_job_request, plan);
 METHOD(test_pull, "Control", "PullStateDict", RPC_SERVER_STREAM, pull_state_dict_request,
        state_dict_chunk);
 METHOD(test_trace, "Control", "TraceJob", RPC_SERVER_STREAM, trace_job_request, trace_chunk);
+METHOD(test_set_wrap, "Control", "SetWrapPolicy", RPC_UNARY, set_wrap_policy_request, job);
 METHOD(test_workers, "Control", "ListWorkers", RPC_UNARY, list_workers_request,
        list_workers_response);
 METHOD(test_version, "Control", "GetVersion", RPC_UNARY, get_version_request, version);
@@ -319,6 +320,9 @@ static void take_order(struct fake *fake, const Fsdpd__V1__Order *order)
     } else if (order->order_case == FSDPD__V1__ORDER__ORDER_TRACE) {
         fake->trace = order->trace->trace;
         fake->trace_steps = order->trace->steps;
+    } else if (order->order_case == FSDPD__V1__ORDER__ORDER_WRAP) {
+        fake->wrap = order->wrap->change;
+        fake->wraps++;
     } else if (order->cancel->at_once) {
         fake->cancels_at_once++;
     } else {
@@ -470,6 +474,21 @@ void fake_pull_failed(struct fake *fake, uint64_t pull, const char *text)
     Fsdpd__V1__AttemptEvent event = FSDPD__V1__ATTEMPT_EVENT__INIT;
     event.event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_PULL_FAILED;
     event.pull_failed = &failed;
+    send_event(fake, &event);
+}
+
+void fake_wrap(struct fake *fake, uint64_t step, enum status_code code, const char *text)
+{
+    Fsdpd__V1__WrapReport report = FSDPD__V1__WRAP_REPORT__INIT;
+    report.change = fake->wrap;
+    report.step = step;
+    report.code = code;
+    report.message = (char *)text;
+    report.peak_bytes = 4096;
+    report.plan_hash = 42;
+    Fsdpd__V1__AttemptEvent event = FSDPD__V1__ATTEMPT_EVENT__INIT;
+    event.event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_WRAP;
+    event.wrap = &report;
     send_event(fake, &event);
 }
 

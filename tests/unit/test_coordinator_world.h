@@ -17,7 +17,7 @@
 
 extern const struct rpc_method test_submit, test_get, test_list, test_cancel, test_watch, test_plan,
     test_pull, test_trace, test_workers, test_version, test_attach, test_store_set, test_store_get,
-    test_upload;
+    test_upload, test_set_wrap;
 
 struct world {
     uv_loop_t loop;
@@ -98,6 +98,8 @@ struct fake {
     int pulls;
     uint64_t trace; /* of the latest trace order */
     uint32_t trace_steps;
+    uint64_t wrap; /* of the latest order of another policy */
+    int wraps;
     uint64_t order_sequence;
 };
 void fake_attach(struct world *world, struct fake *fake, const char *id, int64_t pid);
@@ -111,6 +113,9 @@ void fake_finished(struct fake *fake, enum status_code code, const char *message
 void fake_pull_failed(struct fake *fake, uint64_t pull, const char *message);
 void fake_trace(struct fake *fake, uint64_t trace, Fsdpd__V1__TraceChunk *chunk,
                 enum status_code code, const char *message);
+
+/* The answer to the latest order of another policy. */
+void fake_wrap(struct fake *fake, uint64_t step, enum status_code code, const char *message);
 
 /* Two workers, attached, and a job of both that is RUNNING; its id is the caller's. The coordinator
  * runs already. */

@@ -1,0 +1,204 @@
+/* SetWrapPolicy: refusals, the record after a change, and clients, workers and jobs that go. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "test_coordinator_world.h"
+
+static struct world world;
+static struct fake fakes[2];
+static struct listener call;
+static char *id;
+
+static void set_up(void)
+{
+    world_init(&world);
+    world_start(&world);
+    id = world_start_running(&world, fakes);
+}
+
+static void tear_down(void)
+{
+    for (int r = 0; r < 2; r++)
+        if (fakes[r].world != NULL) fake_deinit(&fakes[r]);
+    free(id);
+    world_deinit(&world);
+}
+
+static void open_call(struct listener *stream, const char *job, uint64_t min_num_params)
+{
+    Fsdpd__V1__SetWrapPolicyRequest request = FSDPD__V1__SET_WRAP_POLICY_REQUEST__INIT;
+    Fsdpd__V1__WrapSpec wrap = FSDPD__V1__WRAP_SPEC__INIT;
+    wrap.policy = (char *)"size";
+    wrap.min_num_params = min_num_params;
+    request.id = (char *)job;
+    request.wrap = &wrap;
+    listener_open(&world, stream, &test_set_wrap, &request, false);
+}
+
+/* How a call ends. */
+static void expect_end(struct listener *stream, enum status_code code, const char *words)
+{
+    WAIT(&world, stream->closed);
+    ck_assert_int_eq(stream->count, code == STATUS_OK ? 1 : 0);
+    if (code == STATUS_OK) expect_ok(stream->status);
+    else expect_status(stream->status, code, words);
+    stream->status = NULL;
+    listener_deinit(stream);
+}
+
+static void expect_refused(const char *job, uint64_t min_num_params, enum status_code code,
+                           const char *words)
+{
+    struct listener refused = {0};
+    open_call(&refused, job, min_num_params);
+    expect_end(&refused, code, words);
+}
+
+static void start_change(void)
+{
+    open_call(&call, id, 20000);
+    WAIT(&world, fakes[0].wraps == 1 && fakes[1].wraps == 1);
+    ck_assert_uint_eq(fakes[0].wrap, fakes[1].wrap);
+}
+
+static void expect_policy(const char *policy)
+{
+    job_message *job = world_job(&world, id);
+    ck_assert_str_eq(job->spec->fsdp->wrap->policy, policy);
+    ck_assert_int_eq(job->state, JOB_RUNNING);
+    message_free(job);
+}
+
+START_TEST(test_refusals)
+{
+    expect_refused("other-1", 1, STATUS_NOT_FOUND, "other-1");
+    expect_refused(id, 0, STATUS_INVALID_ARGUMENT, "fsdp.wrap.min_num_params: expected");
+    char *queued = world_submit(&world, 2);
+    expect_refused(queued, 1, STATUS_FAILED_PRECONDITION, "is QUEUED: only a running job's");
+    expect_ok(world_cancel(&world, queued));
+    expect_refused(queued, 1, STATUS_FAILED_PRECONDITION, "is over: it is CANCELLED");
+    free(queued);
+    for (int r = 0; r < 2; r++) fakes[r].plan_code = STATUS_RESOURCE_EXHAUSTED;
+    expect_refused(id, 1, STATUS_RESOURCE_EXHAUSTED, "fc1: 9216 expected");
+    for (int r = 0; r < 2; r++) fakes[r].plan_code = STATUS_OK;
+    ck_assert_int_eq(fakes[0].wraps, 0);
+    expect_policy("none");
+    start_change();
+    expect_refused(id, 1, STATUS_FAILED_PRECONDITION, "another change");
+    fake_wrap(&fakes[0], 7, STATUS_RESOURCE_EXHAUSTED, "no room");
+    expect_end(&call, STATUS_RESOURCE_EXHAUSTED, "no room");
+    expect_policy("none");
+    ck_assert_int_eq(fakes[0].wraps, 1);
+}
+END_TEST
+
+START_TEST(test_change)
+{
+    start_change();
+    fake_wrap(&fakes[1], 7, STATUS_OK, ""); /* only rank 0 is heard */
+    world_run(&world, 50);
+    ck_assert(!call.closed);
+    expect_policy("none");
+    fake_wrap(&fakes[0], 7, STATUS_OK, "");
+    WAIT(&world, call.closed);
+    const job_message *answer = call.messages[0];
+    ck_assert_str_eq(answer->spec->fsdp->wrap->policy, "size");
+    ck_assert_uint_eq(answer->n_units, 1);
+    expect_end(&call, STATUS_OK, NULL);
+    expect_policy("size");
+    fake_wrap(&fakes[0], 8, STATUS_OK, ""); /* nobody waits for it: ignored */
+    struct listener again = {0};
+    open_call(&again, id, 20000); /* it is so already */
+    expect_end(&again, STATUS_OK, NULL);
+    ck_assert_int_eq(fakes[0].wraps, 1);
+
+    struct listener watch = {0};
+    Fsdpd__V1__WatchJobRequest request = FSDPD__V1__WATCH_JOB_REQUEST__INIT;
+    request.id = id;
+    fake_finished(&fakes[0], STATUS_INTERNAL, "enough");
+    fake_finished(&fakes[1], STATUS_INTERNAL, "enough");
+    WAIT(&world, world_job_is(&world, id, JOB_FAILED));
+    listener_open(&world, &watch, &test_watch, &request, false);
+    WAIT(&world, watch.closed);
+    int changes = 0;
+    for (int i = 0; i < watch.count; i++) {
+        const job_event *event = watch.messages[i];
+        if (event->event_case != FSDPD__V1__JOB_EVENT__EVENT_WRAP) continue;
+        changes++;
+        ck_assert_uint_eq(event->wrap->step, 7);
+        ck_assert_uint_eq(event->wrap->peak_bytes, 4096);
+        ck_assert_str_eq(event->wrap->wrap->policy, "size");
+        ck_assert_uint_eq(event->wrap->n_units, 1);
+    }
+    ck_assert_int_eq(changes, 1);
+    listener_deinit(&watch);
+    job_message *stored = world_job(&world, id); /* over, so from the store */
+    ck_assert_str_eq(stored->spec->fsdp->wrap->policy, "size");
+    message_free(stored);
+}
+END_TEST
+
+/* While it is planned, and when it was ordered. */
+START_TEST(test_job_that_ends)
+{
+    for (int r = 0; r < 2; r++) fakes[r].silent_plans = _i == 0;
+    if (_i == 0) {
+        int plans = fakes[0].plans + fakes[1].plans;
+        open_call(&call, id, 20000);
+        WAIT(&world, fakes[0].plans + fakes[1].plans == plans + 1);
+    } else {
+        start_change();
+    }
+    fake_finished(&fakes[0], STATUS_INTERNAL, "enough");
+    fake_finished(&fakes[1], STATUS_INTERNAL, "enough");
+    expect_end(&call, STATUS_ABORTED, "ended (FAILED) before its wrap policy was changed");
+    ck_assert_int_eq(fakes[0].wraps, _i);
+}
+END_TEST
+
+START_TEST(test_client_that_leaves)
+{
+    for (int r = 0; r < 2; r++) fakes[r].silent_plans = true;
+    int plans = fakes[0].plans + fakes[1].plans;
+    open_call(&call, id, 20000);
+    WAIT(&world, fakes[0].plans + fakes[1].plans == plans + 1);
+    rpc_stream_cancel(call.stream);
+    WAIT(&world, call.closed);
+    listener_deinit(&call);
+    call = (struct listener){0};
+    world_run(&world, 50);
+    for (int r = 0; r < 2; r++) fakes[r].silent_plans = false;
+
+    start_change(); /* the first one is forgotten, so this is not another */
+    rpc_stream_cancel(call.stream);
+    WAIT(&world, call.closed);
+    listener_deinit(&call);
+    world_run(&world, 50);
+    fake_wrap(&fakes[0], 9, STATUS_OK, ""); /* what was ordered comes to pass */
+    int64_t until = (int64_t)(uv_hrtime() / 1000000) + 10000;
+    for (bool changed = false; !changed;) {
+        ck_assert_int_lt((int64_t)(uv_hrtime() / 1000000), until);
+        job_message *job = world_job(&world, id);
+        changed = strcmp(job->spec->fsdp->wrap->policy, "size") == 0;
+        message_free(job);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("coordinator rewrap");
+    TCase *tests = tcase_create("rewrap");
+    tcase_set_timeout(tests, 60);
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_test(tests, test_refusals);
+    tcase_add_test(tests, test_change);
+    tcase_add_loop_test(tests, test_job_that_ends, 0, 2);
+    tcase_add_test(tests, test_client_that_leaves);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
