@@ -13,7 +13,6 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "base/mem.h"
 #include "fsdp/units.h"
 
 enum { WORDS_MAX = 256 };
@@ -28,11 +27,18 @@ static int split(char *text, const char *separators, const char **words)
     return count;
 }
 
-/* "leaf=A,B" or "leaf=": the list, also an empty one, without freeing it. */
+/* What a request's policy points to. */
+static const char *pool[16 * WORDS_MAX];
+static struct wrap_unit_spec unit_pool[WORDS_MAX];
+static int pool_used;
+
+/* "A,B" or "", cut in place. */
 static struct wrap_names read_list(const char *text)
 {
-    const char **items = mem_alloc_array(WORDS_MAX, sizeof *items);
-    int count = split(mem_strdup(text), ",", items);
+    const char **items = pool + pool_used;
+    if (pool_used > 15 * WORDS_MAX) abort();
+    int count = split((char *)text, ",", items);
+    pool_used += count + 1; /* also an empty list is somewhere */
     return (struct wrap_names){items, count};
 }
 
@@ -40,6 +46,7 @@ static bool read_policy(const char **words, int count, struct wrap_policy *polic
 {
     const struct wrap_names names = {words + 1, count - 1};
     *policy = (struct wrap_policy){.kind = WRAP_NONE};
+    pool_used = 0;
     if (strcmp(words[0], "type") == 0) {
         policy->kind = WRAP_TYPE;
         policy->types = names;
@@ -47,14 +54,13 @@ static bool read_policy(const char **words, int count, struct wrap_policy *polic
         policy->kind = WRAP_MATCH;
         policy->modules = names;
     } else if (strcmp(words[0], "units") == 0) {
-        struct wrap_unit_spec *units = mem_alloc_array(WORDS_MAX, sizeof *units);
         for (int i = 0; i < names.count; i++) {
             struct wrap_names modules = read_list(names.items[i]);
-            units[i] =
+            unit_pool[i] =
                 (struct wrap_unit_spec){.modules = modules.items, .module_count = modules.count};
         }
         policy->kind = WRAP_UNITS;
-        policy->units = units;
+        policy->units = unit_pool;
         policy->unit_count = names.count;
     } else if (strcmp(words[0], "size") == 0 && count > 1) {
         policy->kind = WRAP_SIZE;
