@@ -68,7 +68,8 @@ class GrpcClient(unittest.TestCase):
             model = file.read()
         api = self.api
         settings = dict(epochs=1, batch_size=64, test_batch_size=1000, seed=1, log_interval=10,
-                        dropout=True, shuffle=True, evaluate=True)
+                        dropout=True, shuffle=True, evaluate=True, accumulation_steps=1,
+                        clip_grad_norm_type="2", non_finite="fail")
         settings.update(train)
         return api.JobSpec(
             name="python", model=api.ModelSpec(file_name="net.yaml", text=model),

@@ -182,6 +182,9 @@ job_spec *world_spec(uint32_t workers)
     train.test_batch_size = 1000;
     train.seed = 1;
     train.log_interval = 10;
+    train.accumulation_steps = 1;
+    train.clip_grad_norm_type = (char *)"2";
+    train.non_finite = (char *)"fail";
     train.shuffle = train.evaluate = train.dropout = true;
     fsdpd__v1__optimizer_spec__init(&optimizer);
     optimizer.type = (char *)"sgd";
