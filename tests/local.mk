@@ -5,7 +5,7 @@ PY_LOG_COMPILER = $(PYTHON3)
 dist_check_SCRIPTS += %D%/check_layers.sh
 TESTS += %D%/check_layers.sh
 
-PARITY_TESTS = %D%/parity/test_training.py
+PARITY_TESTS = %D%/parity/test_training.py %D%/parity/test_optimizers.py
 SYSTEM_TESTS = \
   %D%/system/test_bad_input.py \
   %D%/system/test_failures.py \

@@ -70,6 +70,11 @@ class BadInput(unittest.TestCase):
                 ("train.epochs=-1", ("train.epochs",)),
                 ("train.batch_size=99999999999999999999", ("train.batch_size",)),
                 ("train.batch_size=0", ("train.batch_size",)),
+                ("train.accumulation_steps=0", ("train.accumulation_steps", "1 to 1000000")),
+                ("train.clip_grad_norm.norm_type=3", ("norm_type", "2 or inf")),
+                ("train.non_finite=ignore", ("train.non_finite", "fail or skip")),
+                ("optimizer.groups=[{match: a, decay: 1}]", ("optimizer.groups", "group 1", "decay")),
+                ("schedule.warmup_step=3", ("did you mean", "schedule.warmup_steps")),
                 ("optimizer.type=adamax", ("optimizer.type", "adamax")),
                 ("optimizer.lr=nan", ("optimizer.lr",)),
                 ("optimizer.momentum=0.9", ("optimizer.momentum",)),
@@ -129,6 +134,8 @@ class BadInput(unittest.TestCase):
             "--set", "fsdp.wrap.policy=units", "--set", "fsdp.wrap.units=[[fc9]]")
         self.assertEqual(result.returncode, harness.FAILED, result.stderr)
         self.assertIn("fc9", result.stderr)
+        self.refused_setting("optimizer.groups=[{match: nothing.*}]", harness.FAILED,
+                             "optimizer.groups", "nothing.*", "matches no parameter")
         self.refused_setting("fsdp.activation_checkpointing=[conv1, fc9.*]", harness.FAILED, "fc9.*",
                              "no module matches")
         self.refused_setting("fsdp.activation_checkpointing=fc1", harness.USAGE,
