@@ -1,3 +1,9 @@
+# Each is written and checked by its room; all are installed.
 dist_doc_DATA = \
   %D%/architecture.md \
-  %D%/performance.md
+  %D%/fsdpctl.md \
+  %D%/job-file.md \
+  %D%/model-file.md \
+  %D%/performance.md \
+  %D%/plan.md \
+  %D%/profiles.md
