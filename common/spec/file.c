@@ -250,17 +250,99 @@ static bool is_module(const struct yamldoc_node *node)
     return node->kind == YAMLDOC_SCALAR && !yamldoc_is_null(node);
 }
 
+/* A module's path, or a list of them. */
+static bool is_modules(const struct yamldoc_node *node)
+{
+    if (node->kind != YAMLDOC_SEQUENCE) return is_module(node);
+    for (int i = 0; i < node->item_count; i++)
+        if (!is_module(node->items[i])) return false;
+    return true;
+}
+
 static bool is_units(const struct yamldoc_node *node)
 {
     if (node->kind != YAMLDOC_SEQUENCE) return false;
-    for (int i = 0; i < node->item_count; i++) {
-        const struct yamldoc_node *unit = node->items[i];
-        if (unit->kind == YAMLDOC_MAPPING) return false;
-        if (unit->kind == YAMLDOC_SCALAR && !is_module(unit)) return false;
-        for (int j = 0; j < unit->item_count; j++)
-            if (!is_module(unit->items[j])) return false;
-    }
+    for (int i = 0; i < node->item_count; i++)
+        if (node->items[i]->kind != YAMLDOC_MAPPING && !is_modules(node->items[i])) return false;
     return true;
+}
+
+static void read_modules(const struct yamldoc_node *node, Fsdpd__V1__WrapUnit *unit)
+{
+    bool alone = node->kind == YAMLDOC_SCALAR;
+    int count = alone ? 1 : node->item_count;
+    unit->modules = mem_alloc_array((size_t)count + 1, sizeof *unit->modules);
+    for (int j = 0; j < count; j++)
+        unit->modules[unit->n_modules++] = mem_strdup(alone ? node->text : node->items[j]->text);
+}
+
+static status_t refuse_unit_key(const char *key)
+{
+    static const char *const known[] = {"modules", "strategy", "shard_size",
+                                        "reshard_after_forward"};
+    /* What PyTorch lets one choose by unit, and a job only as a whole. */
+    static const char *const whole[] = {"precision",    "mixed_precision", "param_dtype",
+                                        "reduce_dtype", "offload",         "cpu_offload"};
+    for (size_t k = 0; k < sizeof whole / sizeof whole[0]; k++)
+        if (strcmp(key, whole[k]) == 0)
+            return status_new(STATUS_UNIMPLEMENTED, "%s of a single unit is not implemented", key);
+    const char *nearest = text_nearest(key, known, sizeof known / sizeof known[0]);
+    char shown[72];
+    return status_new(STATUS_INVALID_ARGUMENT, "%s: unknown key%s%s%s", yamldoc_excerpt(key, shown),
+                      nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
+}
+
+/* A unit's own `key`, with the choices of the job's key of that name. */
+static status_t read_unit_choice(const struct yamldoc_node *item, const char *key, char **word)
+{
+    if (item->kind != YAMLDOC_SCALAR || yamldoc_is_null(item))
+        return status_new(STATUS_INVALID_ARGUMENT, "expected a word, found %s",
+                          item->kind == YAMLDOC_SCALAR ? "nothing" : "a list or mapping");
+    TRY(spec_check_choice_of(key, item->text));
+    *word = mem_strdup(item->text);
+    return NULL;
+}
+
+static status_t read_unit_key(const struct yamldoc_node *item, Fsdpd__V1__WrapUnit *unit)
+{
+    double size;
+    if (strcmp(item->key, "modules") == 0) {
+        if (!is_modules(item))
+            return status_new(STATUS_INVALID_ARGUMENT, "expected a module or a list of modules");
+        read_modules(item, unit);
+        return NULL;
+    }
+    if (strcmp(item->key, "strategy") == 0)
+        return read_unit_choice(item, "fsdp.strategy", &unit->strategy);
+    if (strcmp(item->key, "reshard_after_forward") == 0)
+        return read_unit_choice(item, "fsdp.reshard_after_forward", &unit->reshard_after_forward);
+    if (item->kind != YAMLDOC_SCALAR || item->quoted || !text_parse_f64(item->text, &size) ||
+        !(size >= 1 && size <= SPEC_WORKERS_MAX) || size != (double)(uint32_t)size)
+        return status_new(STATUS_INVALID_ARGUMENT, "expected an integer from 1 to %d",
+                          SPEC_WORKERS_MAX);
+    unit->shard_size = (uint32_t)size;
+    return NULL;
+}
+
+static bool is_unit_key(const char *key)
+{
+    return strcmp(key, "modules") == 0 || strcmp(key, "strategy") == 0 ||
+           strcmp(key, "shard_size") == 0 || strcmp(key, "reshard_after_forward") == 0;
+}
+
+/* Modules, or a mapping of them and what the unit has for itself. */
+static status_t read_unit(const struct yamldoc_node *node, Fsdpd__V1__WrapUnit *unit)
+{
+    if (node->kind != YAMLDOC_MAPPING) {
+        read_modules(node, unit);
+        return NULL;
+    }
+    for (int i = 0; i < node->item_count; i++) {
+        const struct yamldoc_node *item = node->items[i];
+        if (!is_unit_key(item->key)) return refuse_unit_key(item->key);
+        TRY(status_wrap(read_unit_key(item, unit), "%s", item->key));
+    }
+    return NULL;
 }
 
 static status_t read_units(struct reader *reader, const struct spec_key *key,
@@ -270,16 +352,10 @@ static status_t read_units(struct reader *reader, const struct spec_key *key,
     Fsdpd__V1__WrapSpec *wrap = reader->spec->fsdp->wrap;
     wrap->units = mem_alloc_array((size_t)node->item_count + 1, sizeof *wrap->units);
     for (int i = 0; i < node->item_count; i++) {
-        const struct yamldoc_node *item = node->items[i];
-        bool alone = item->kind == YAMLDOC_SCALAR;
-        int count = alone ? 1 : item->item_count;
         Fsdpd__V1__WrapUnit *unit = mem_alloc(sizeof *unit);
         fsdpd__v1__wrap_unit__init(unit);
         wrap->units[wrap->n_units++] = unit;
-        unit->modules = mem_alloc_array((size_t)count + 1, sizeof *unit->modules);
-        for (int j = 0; j < count; j++)
-            unit->modules[unit->n_modules++] =
-                mem_strdup(alone ? item->text : item->items[j]->text);
+        TRY(status_wrap(read_unit(node->items[i], unit), "unit %d", i + 1));
     }
     return spec_check_units(wrap->units, wrap->n_units);
 }

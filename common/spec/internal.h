@@ -34,6 +34,8 @@ status_t spec_check_text(const struct spec_key *key, const char *text);
 /* Of a list of patterns or of types. */
 status_t spec_check_list(const struct spec_key *key, char *const *items, size_t count);
 status_t spec_check_groups(Fsdpd__V1__OptimizerGroup *const *groups, size_t count);
+/* Checks a word against the choices of another key: that of a unit for itself. "" is fine. */
+status_t spec_check_choice_of(const char *key, const char *text);
 status_t spec_check_units(Fsdpd__V1__WrapUnit *const *units, size_t count);
 
 /* The rules that involve several keys. */

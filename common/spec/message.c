@@ -268,6 +268,29 @@ status_t spec_check_groups(Fsdpd__V1__OptimizerGroup *const *groups, size_t coun
     return NULL;
 }
 
+status_t spec_check_choice_of(const char *key, const char *text)
+{
+    return text[0] == '\0' ? NULL : spec_check_text(key_find(key), text);
+}
+
+/* What a unit has for itself. */
+static status_t check_unit_sharding(const Fsdpd__V1__WrapUnit *unit)
+{
+    TRY(status_wrap(spec_check_choice_of("fsdp.strategy", unit->strategy), "strategy"));
+    TRY(status_wrap(spec_check_choice_of("fsdp.reshard_after_forward", unit->reshard_after_forward),
+                    "reshard_after_forward"));
+    bool hybrid = strcmp(unit->strategy, "hybrid_shard") == 0;
+    if (hybrid && (unit->shard_size < 1 || unit->shard_size > SPEC_WORKERS_MAX))
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "shard_size: hybrid_shard needs an integer from 1 to %d, found %u",
+                          SPEC_WORKERS_MAX, unit->shard_size);
+    if (!hybrid && unit->shard_size != 0)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "shard_size: belongs to the strategy hybrid_shard, but here it is %s",
+                          unit->strategy[0] != '\0' ? unit->strategy : "the job's");
+    return NULL;
+}
+
 status_t spec_check_units(Fsdpd__V1__WrapUnit *const *units, size_t count)
 {
     size_t total = 0;
@@ -278,6 +301,7 @@ status_t spec_check_units(Fsdpd__V1__WrapUnit *const *units, size_t count)
         if (units[i]->n_modules == 0)
             return status_new(STATUS_INVALID_ARGUMENT,
                               "expected at least one module in unit %zu, found none", i + 1);
+        TRY(status_wrap(check_unit_sharding(units[i]), "unit %zu", i + 1));
         total += units[i]->n_modules;
         if (total > SPEC_MODULES_MAX)
             return status_new(STATUS_INVALID_ARGUMENT, "expected at most %d modules, found more",
@@ -316,6 +340,14 @@ status_t spec_check_together(const Fsdpd__V1__JobSpec *spec)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "fsdp.shard_size: expected a divisor of workers (%u), found %u",
                           spec->workers, spec->fsdp->shard_size);
+    const Fsdpd__V1__WrapSpec *wrap = spec->fsdp->wrap;
+    for (size_t i = 0; i < wrap->n_units; i++)
+        if (wrap->units[i]->shard_size > 0 && spec->workers % wrap->units[i]->shard_size != 0)
+            return status_new(
+                STATUS_INVALID_ARGUMENT,
+                "fsdp.wrap.units: unit %zu: shard_size: expected a divisor of workers (%u), "
+                "found %u",
+                i + 1, spec->workers, wrap->units[i]->shard_size);
     return NULL;
 }
 

@@ -30,12 +30,20 @@ static void add_units(struct buf *out, const Fsdpd__V1__WrapSpec *wrap)
 {
     buf_add_char(out, '[');
     for (size_t i = 0; i < wrap->n_units; i++) {
-        buf_add_text(out, i ? ", [" : "[");
-        for (size_t j = 0; j < wrap->units[i]->n_modules; j++) {
+        const Fsdpd__V1__WrapUnit *unit = wrap->units[i];
+        bool own = unit->strategy[0] != '\0' || unit->reshard_after_forward[0] != '\0';
+        if (i > 0) buf_add_text(out, ", ");
+        buf_add_text(out, own ? "{modules: [" : "[");
+        for (size_t j = 0; j < unit->n_modules; j++) {
             if (j > 0) buf_add_text(out, ", ");
-            add_text(out, wrap->units[i]->modules[j]);
+            add_text(out, unit->modules[j]);
         }
         buf_add_char(out, ']');
+        if (unit->strategy[0] != '\0') buf_printf(out, ", strategy: %s", unit->strategy);
+        if (unit->shard_size > 0) buf_printf(out, ", shard_size: %u", unit->shard_size);
+        if (unit->reshard_after_forward[0] != '\0')
+            buf_printf(out, ", reshard_after_forward: %s", unit->reshard_after_forward);
+        if (own) buf_add_char(out, '}');
     }
     buf_add_char(out, ']');
 }

@@ -225,7 +225,7 @@ static status_t set_wrap(struct attempt *attempt, const Fsdpd__V1__SetWrapOrder 
 {
     struct wrap_policy policy;
     struct wrap_unit_spec *units;
-    job_wrap_policy_init(&policy, &units, order->wrap);
+    job_wrap_policy_init(&policy, &units, order->wrap, (int)attempt->assignment->world);
     struct train_wrap_change change;
     status_t status = train_session_set_wrap(attempt->session, &policy, &change);
     free(units);

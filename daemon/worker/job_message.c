@@ -39,8 +39,35 @@ static struct wrap_names wrap_names(char *const *items, size_t count)
     return (struct wrap_names){count > 0 ? (const char *const *)items : none, (int)count};
 }
 
+static enum strategy strategy_from_name(const char *name)
+{
+    enum strategy strategy = STRATEGY_FULL_SHARD;
+    for (int s = 0; s < STRATEGY_COUNT; s++)
+        if (strcmp(name, plan_strategy_name((enum strategy)s)) == 0) strategy = (enum strategy)s;
+    return strategy;
+}
+
+static enum reshard reshard_from_name(const char *name)
+{
+    if (strcmp(name, "true") == 0) return RESHARD_YES;
+    return strcmp(name, "false") == 0 ? RESHARD_NO : RESHARD_DEFAULT;
+}
+
+/* What a unit has for itself; the same as the job's strategies mean for all units. */
+static void fill_sharding(struct wrap_unit_spec *unit, const Fsdpd__V1__WrapUnit *spec, int world)
+{
+    unit->reshard = reshard_from_name(spec->reshard_after_forward);
+    if (spec->strategy[0] == '\0') return;
+    enum strategy strategy = strategy_from_name(spec->strategy);
+    unit->shard_world = strategy == STRATEGY_NO_SHARD       ? 1
+                        : strategy == STRATEGY_HYBRID_SHARD ? (int)spec->shard_size
+                                                            : world;
+    if (unit->reshard == RESHARD_DEFAULT)
+        unit->reshard = strategy == STRATEGY_SHARD_GRAD_OP ? RESHARD_NO : RESHARD_YES;
+}
+
 void job_wrap_policy_init(struct wrap_policy *policy, struct wrap_unit_spec **units,
-                          const Fsdpd__V1__WrapSpec *wrap)
+                          const Fsdpd__V1__WrapSpec *wrap, int world)
 {
     *policy = (struct wrap_policy){.kind = WRAP_NONE};
     *units = NULL;
@@ -61,6 +88,7 @@ void job_wrap_policy_init(struct wrap_policy *policy, struct wrap_unit_spec **un
         for (size_t i = 0; i < wrap->n_units; i++) {
             (*units)[i].modules = (const char *const *)wrap->units[i]->modules;
             (*units)[i].module_count = (int)wrap->units[i]->n_modules;
+            fill_sharding(&(*units)[i], wrap->units[i], world);
         }
         policy->units = *units;
         policy->unit_count = (int)wrap->n_units;
@@ -112,20 +140,6 @@ static void fill_optimizer(struct job_settings *settings, const Fsdpd__V1__Optim
         .groups = settings->groups,
         .group_count = (int)spec->n_groups,
     };
-}
-
-static enum strategy strategy_from_name(const char *name)
-{
-    enum strategy strategy = STRATEGY_FULL_SHARD;
-    for (int s = 0; s < STRATEGY_COUNT; s++)
-        if (strcmp(name, plan_strategy_name((enum strategy)s)) == 0) strategy = (enum strategy)s;
-    return strategy;
-}
-
-static enum reshard reshard_from_name(const char *name)
-{
-    if (strcmp(name, "true") == 0) return RESHARD_YES;
-    return strcmp(name, "false") == 0 ? RESHARD_NO : RESHARD_DEFAULT;
 }
 
 static enum prefetch prefetch_from_name(const char *name)
@@ -194,7 +208,8 @@ status_t job_settings_init(struct job_settings *settings, const Fsdpd__V1__JobSp
         .world = (int)spec->workers,
     };
     fill_optimizer(settings, spec->optimizer);
-    job_wrap_policy_init(&settings->job.wrap, &settings->units, spec->fsdp->wrap);
+    job_wrap_policy_init(&settings->job.wrap, &settings->units, spec->fsdp->wrap,
+                         (int)spec->workers);
     return NULL;
 }
 

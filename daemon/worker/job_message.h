@@ -27,6 +27,6 @@ void job_settings_deinit(struct job_settings *settings);
 
 /* A checked policy; it points into `wrap`, and to *units, which the caller frees. */
 void job_wrap_policy_init(struct wrap_policy *policy, struct wrap_unit_spec **units,
-                          const Fsdpd__V1__WrapSpec *wrap);
+                          const Fsdpd__V1__WrapSpec *wrap, int world);
 
 #endif

@@ -57,6 +57,29 @@ static Fsdpd__V1__Plan *good_plan(const char *profile, const char *first, const 
     return plan;
 }
 
+/* A unit that is sharded in its own way: fc1 whole on both ranks, the rest on half of it. */
+START_TEST(units_of_their_own)
+{
+    Fsdpd__V1__Plan *plan = good_plan("cpux2", "fsdp.wrap.policy=units",
+                                      "fsdp.wrap.units=[{modules: fc1, strategy: no_shard}]");
+    ck_assert_uint_eq(plan->n_units, 2);
+    ck_assert_str_eq(plan->units[0]->name, "fc1");
+    ck_assert_uint_eq(plan->units[0]->shard_bytes, 4 * plan->units[0]->padded);
+    ck_assert_uint_eq(plan->units[1]->shard_bytes, 2 * plan->units[1]->padded);
+    bool gathered = false, reduced = false;
+    for (size_t k = 0; k < plan->n_collectives; k++) {
+        const Fsdpd__V1__Collective *it = plan->collectives[k];
+        /* of the root alone, and of fc1 alone */
+        if (strcmp(it->kind, "all_gather") == 0)
+            gathered = it->bytes == it->count * plan->units[1]->shard_bytes;
+        if (strcmp(it->kind, "all_reduce") == 0) reduced = it->bytes == plan->units[0]->shard_bytes;
+    }
+    ck_assert(gathered);
+    ck_assert(reduced);
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+}
+END_TEST
+
 START_TEST(golden)
 {
     Fsdpd__V1__Plan *plan = good_plan("h200x8", NULL, NULL);
@@ -200,6 +223,7 @@ int main(void)
     Suite *suite = suite_create("planning");
     TCase *tests = tcase_create("planning");
     tcase_set_timeout(tests, 120);
+    tcase_add_test(tests, units_of_their_own);
     tcase_add_test(tests, golden);
     tcase_add_loop_test(tests, advice, 0, 10);
     tcase_add_test(tests, notes);

@@ -141,6 +141,11 @@ static const struct {
      "    policy: match\n    modules: [\"layers.*\"]\n"},
     {"fsdp: {wrap: {policy: units, units: [fc1, [conv1, conv2]]}}", NULL,
      "    units: [[fc1], [conv1, conv2]]\n"},
+    {"fsdp: {wrap: {policy: units, units: [{modules: [a, b], strategy: hybrid_shard, shard_size: "
+     "1, reshard_after_forward: false}, c, {modules: d, reshard_after_forward: true}]}}",
+     NULL,
+     "    units: [{modules: [a, b], strategy: hybrid_shard, shard_size: 1, "
+     "reshard_after_forward: false}, [c], {modules: [d], reshard_after_forward: true}]\n"},
     {"", "fsdp={wrap: {policy: units, units: [a.b]}}", "    units: [[a.b]]\n"},
     {"", NULL, "  activation_checkpointing: []\n"},
     {"fsdp: {activation_checkpointing: ['layers.*', fc1]}", NULL,
@@ -330,6 +335,34 @@ static const struct {
     {"fsdp: {wrap: {policy: units}}", NULL,
      "job.yaml: fsdp.wrap.units: is missing; expected a list of modules or lists of modules, such "
      "as [fc1, [conv1, conv2]]"},
+    {"fsdp: {wrap: {policy: units, units: [{modules: a, strategy: zero}]}}", NULL,
+     "job.yaml:4: fsdp.wrap.units: unit 1: strategy: expected full_shard, shard_grad_op, "
+     "hybrid_shard or no_shard, found 'zero'"},
+    {"fsdp: {wrap: {policy: units, units: [b, {modules: a, shard_size: 2}]}}", NULL,
+     "job.yaml:4: fsdp.wrap.units: unit 2: shard_size: belongs to the strategy hybrid_shard, but "
+     "here it is the job's"},
+    {"fsdp: {wrap: {policy: units, units: [{modules: a, strategy: hybrid_shard}]}}", NULL,
+     "job.yaml:4: fsdp.wrap.units: unit 1: shard_size: hybrid_shard needs an integer from 1 to "
+     "4096, found 0"},
+    {"workers: 4\nfsdp: {wrap: {policy: units, units: [{modules: a, strategy: hybrid_shard, "
+     "shard_size: 3}]}}",
+     NULL,
+     "job.yaml: fsdp.wrap.units: unit 1: shard_size: expected a divisor of workers (4), found 3"},
+    {"fsdp: {wrap: {policy: units, units: [{modules: a, strategy: }]}}", NULL,
+     "job.yaml:4: fsdp.wrap.units: unit 1: strategy: expected a word, found nothing"},
+    {"fsdp: {wrap: {policy: units, units: [{modules: a, shard_size: two}]}}", NULL,
+     "job.yaml:4: fsdp.wrap.units: unit 1: shard_size: expected an integer from 1 to 4096"},
+    {"fsdp: {wrap: {policy: units, units: [{modules: a, reshard_after_forward: 2}]}}", NULL,
+     "job.yaml:4: fsdp.wrap.units: unit 1: reshard_after_forward: resharding to a smaller group "
+     "(2) is not implemented; expected true or false"},
+    {"fsdp: {wrap: {policy: units, units: [{modules: a, param_dtype: bf16}]}}", NULL,
+     "job.yaml:4: fsdp.wrap.units: unit 1: param_dtype of a single unit is not implemented"},
+    {"fsdp: {wrap: {policy: units, units: [{modules: a, stratgy: no_shard}]}}", NULL,
+     "job.yaml:4: fsdp.wrap.units: unit 1: stratgy: unknown key; did you mean strategy?"},
+    {"fsdp: {wrap: {policy: units, units: [{strategy: no_shard}]}}", NULL,
+     "job.yaml:4: fsdp.wrap.units: expected at least one module in unit 1, found none"},
+    {"fsdp: {wrap: {policy: units, units: [{modules: {a: b}}]}}", NULL,
+     "job.yaml:4: fsdp.wrap.units: unit 1: modules: expected a module or a list of modules"},
     {"fsdp: {wrap: {policy: units, units: fc1}}", NULL,
      "job.yaml:4: fsdp.wrap.units: " UNITS_EXPECTED "'fc1'"},
     {"fsdp: {wrap: {policy: units, units: [[a, [b]]]}}", NULL,
