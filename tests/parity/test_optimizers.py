@@ -26,6 +26,9 @@ try:
 except ImportError as error:
     print(f"PyTorch is not here: {error}")
     sys.exit(77)
+if harness.find_mnist() is None:  # why drawn digits will not do stands in test_training.py
+    print("MNIST is not here: set FSDPD_MNIST to its directory")
+    sys.exit(77)
 
 # SequentialLR of PyTorch 1 uses what PyTorch 1 deprecates.
 warnings.filterwarnings("ignore", message="The epoch parameter in")

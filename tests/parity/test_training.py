@@ -6,6 +6,10 @@ The single step is taken with the tutorial's own settings. The 200 steps use sma
 because with the tutorial's (Adadelta, lr 1.0, on a summed loss) the run is chaotic: PyTorch itself, two
 ranks against one process on the same global batch, starts 1e-7 apart and is 5 % apart after 60 steps. At
 the rates here a difference in rounding stays one, so an error of ours would show.
+
+These comparisons need the real MNIST. Drawn digits are noisy everywhere, so among half a million pooling
+windows a few have two largest values within one rounding of each other; either choice is right, and it
+moves a gradient by more than the bounds.
 """
 
 import json
@@ -25,6 +29,8 @@ except ImportError as error:
     sys.exit(77)
 
 STEPS = 20 if os.environ.get("FSDPD_QUICK") else 200
+MNIST = harness.find_mnist()
+needs_mnist = unittest.skipIf(MNIST is None, "MNIST is not here: set FSDPD_MNIST to its directory")
 
 
 def tutorial(parameters):
@@ -42,7 +48,7 @@ def sgd(parameters):
 class Training(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.daemon = harness.Daemon(data=harness.find_mnist())
+        cls.daemon = harness.Daemon(data=MNIST)
 
     @classmethod
     def tearDownClass(cls):
@@ -87,16 +93,19 @@ class Training(unittest.TestCase):
         self.assertLess(losses[STEPS], losses[1])
         self.assertLessEqual(worst, 1e-4)
 
+    @needs_mnist
     def test_the_tutorials_first_step(self):
         expected = self.expect(tutorial, 1, port=29533)
         self.compare_first_step(expected)
         self.compare_first_step(expected, "fsdp.strategy=no_shard")
 
+    @needs_mnist
     def test_adadelta(self):
         expected = self.expect(adadelta, STEPS, port=29534)
         self.compare_first_step(expected, "optimizer.lr=0.003")
         self.compare_curve(expected, "optimizer.lr=0.003")
 
+    @needs_mnist
     def test_sgd_no_shard(self):
         settings = ("optimizer.type=sgd", "optimizer.lr=0.000002", "optimizer.momentum=0.9",
                     "fsdp.strategy=no_shard")
