@@ -6,4 +6,5 @@ dist_doc_DATA = \
   %D%/model-file.md \
   %D%/performance.md \
   %D%/plan.md \
-  %D%/profiles.md
+  %D%/profiles.md \
+  %D%/strategies.md
