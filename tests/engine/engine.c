@@ -46,12 +46,24 @@ static status_t read_model(const char *text, struct model **model)
     return model_parse(text, strlen(text), "net.yaml", model);
 }
 
+static int micro_steps(const struct rank *rank)
+{
+    return rank->job->micro_steps > 1 ? rank->job->micro_steps : 1;
+}
+
+static enum accumulation adds_up(const struct rank *rank)
+{
+    if (micro_steps(rank) == 1) return ACCUMULATION_NONE;
+    return rank->job->no_sync || rank->world == 1 ? ACCUMULATION_LOCAL : ACCUMULATION_REDUCED;
+}
+
 static status_t build_graph(struct rank *rank, bool train, struct graph **graph,
                             struct device_graph **lowered)
 {
     struct graph_options options = {.batch_size = rank->batch,
                                     .train = train,
                                     .dropout = rank->job->dropout,
+                                    .accumulate = train && adds_up(rank) == ACCUMULATION_LOCAL,
                                     .count_correct = !train,
                                     .checkpoint = rank->job->checkpoint,
                                     .checkpoint_count = rank->job->checkpoint_count,
@@ -89,6 +101,10 @@ static status_t set_up(struct rank *rank)
                                    .gathered_limit = job->gathered_limit,
                                    .gathered_dtype = job->param_dtype,
                                    .reduce_dtype = job->reduce_dtype,
+                                   .accumulation = adds_up(rank),
+                                   .micro_steps =
+                                       micro_steps(rank) > 1 ? (uint32_t)micro_steps(rank) : 0,
+                                   .norm = job->norm,
                                    .optimizer = job->optimizer.kind,
                                    .optimizer_slots = optimizer_step_slots(&job->optimizer),
                                    .collective_workspace_bytes =
@@ -156,59 +172,85 @@ static void make_batch(struct rank *rank, int step, int ignored_rows)
     }
 }
 
-/* What the plan's instructions say about a training step's collectives. */
-static void write_planned(const struct rank *rank, struct engine_outcome *outcome)
+/* What the instructions say about the collectives of `times` runs of a program. */
+static void write_program(const struct rank *rank, const struct plan_program *program, int times,
+                          struct buf *text, uint64_t *bytes)
 {
-    struct buf text = {0};
-    const struct plan_program *program = &rank->plan->train;
-    for (int i = 0; i < program->instruction_count; i++) {
-        const struct plan_instruction *instruction = &program->instructions[i];
-        outcome->planned_bytes[rank->index] += instruction->communicated;
-        if (instruction->lane != LANE_COMM || rank->index != 0) continue;
-        bool stats = instruction->kind == INSTRUCTION_REDUCE_STATS;
-        buf_printf(&text, "%s%s(%lld)", text.length > 0 ? " " : "",
-                   stats ? "all_reduce" : plan_instruction_name(instruction->kind),
+    for (int i = 0; i < program->instruction_count * times; i++) {
+        const struct plan_instruction *instruction =
+            &program->instructions[i % program->instruction_count];
+        *bytes += instruction->communicated;
+        if (instruction->lane != LANE_COMM) continue;
+        const char *name = plan_instruction_name(instruction->kind);
+        if (instruction->kind == INSTRUCTION_REDUCE_STATS) name = "all_reduce";
+        if (instruction->kind == INSTRUCTION_REDUCE_NORM) name = "all_gather";
+        buf_printf(text, "%s%s(%lld)", text->length > 0 ? " " : "", name,
                    (long long)instruction->count);
         if (instruction->group == GROUP_WORLD) continue;
         int ranks = rank->units->units[instruction->unit].shard_world;
         if (instruction->group == GROUP_REPLICA) ranks = rank->world / ranks;
-        buf_printf(&text, "x%d", ranks);
+        buf_printf(text, "x%d", ranks);
     }
+}
+
+static void write_planned(const struct rank *rank, struct engine_outcome *outcome)
+{
+    struct buf text = {0};
+    uint64_t *bytes = &outcome->planned_bytes[rank->index];
+    write_program(rank, &rank->plan->accumulate, micro_steps(rank) - 1, &text, bytes);
+    write_program(rank, &rank->plan->train, 1, &text, bytes);
+    ck_assert_uint_lt(text.length, sizeof outcome->planned);
     if (rank->index == 0)
         snprintf(outcome->planned, sizeof outcome->planned, "%s", buf_text(&text));
     buf_deinit(&text);
 }
 
+/* The batch that is made is batch `micro` of the step. */
+static status_t train_batch(struct rank *rank, int step, int micro, struct step_result *result)
+{
+    int count = micro_steps(rank);
+    struct step_input input = {.input = rank->input,
+                               .target = rank->target,
+                               .samples = rank->batch,
+                               .signal = (float)(rank->index + 1),
+                               .step = (uint64_t)step,
+                               .micro = (uint32_t)micro,
+                               .micro_steps = (uint32_t)count,
+                               .optimizer = rank->job->optimizer,
+                               .max_norm = rank->job->max_norm};
+    input.optimizer.taken = (uint64_t)step;
+    return micro + 1 < count ? executor_accumulate_step(rank->executor, &input, result)
+                             : executor_train_step(rank->executor, &input, result);
+}
+
 static status_t train(struct rank *rank, struct engine_outcome *outcome)
 {
+    int count = micro_steps(rank);
     for (int step = 0; step < rank->job->steps; step++) {
-        make_batch(rank, step, 0);
-        struct step_input input = {.input = rank->input,
-                                   .target = rank->target,
-                                   .samples = rank->batch,
-                                   .signal = (float)(rank->index + 1),
-                                   .step = (uint64_t)step,
-                                   .optimizer = rank->job->optimizer};
-        input.optimizer.taken = (uint64_t)step;
         if (rank->job->before_step != NULL)
             rank->job->before_step(rank->executor, rank->comm, step);
         if (step == rank->job->steps - 1) comm_log_enable(rank->comm);
         uint64_t sent = comm_bytes_sent(rank->comm);
         struct step_result result;
-        TRY(executor_train_step(rank->executor, &input, &result));
+        for (int micro = 0; micro < count; micro++) {
+            make_batch(rank, step * count + micro, 0);
+            TRY(train_batch(rank, step, micro, &result));
+            float signal = (float)(rank->world * (rank->world + 1) / 2);
+            bool real = strcmp(device_name(rank->device), "null") != 0;
+            if (real && (result.stats[PLAN_STAT_SAMPLES] != (float)rank->job->global_batch ||
+                         result.stats[PLAN_STAT_SIGNAL] != signal))
+                return status_new(STATUS_INTERNAL, "samples %g, signal %g",
+                                  (double)result.stats[PLAN_STAT_SAMPLES],
+                                  (double)result.stats[PLAN_STAT_SIGNAL]);
+            if (rank->index == 0) outcome->loss[step] += result.stats[PLAN_STAT_LOSS];
+        }
         outcome->sent_bytes[rank->index] = comm_bytes_sent(rank->comm) - sent;
-        float signal = (float)(rank->world * (rank->world + 1) / 2);
-        bool real = strcmp(device_name(rank->device), "null") != 0;
-        if (real && (result.stats[PLAN_STAT_SAMPLES] != (float)rank->job->global_batch ||
-                     result.stats[PLAN_STAT_SIGNAL] != signal))
-            return status_new(STATUS_INTERNAL, "samples %g, signal %g",
-                              (double)result.stats[PLAN_STAT_SAMPLES],
-                              (double)result.stats[PLAN_STAT_SIGNAL]);
-        if (rank->index == 0) outcome->loss[step] = result.stats[PLAN_STAT_LOSS];
+        if (rank->index == 0) outcome->norm[step] = result.stats[PLAN_STAT_NORM];
         if (rank->index == 0) outcome->last = result;
     }
     if (rank->index == 0) {
         char *log = comm_log(rank->comm);
+        ck_assert_uint_lt(strlen(log), sizeof outcome->collectives);
         snprintf(outcome->collectives, sizeof outcome->collectives, "%s", log);
         free(log);
     }

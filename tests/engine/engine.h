@@ -24,6 +24,10 @@ struct engine_job {
     struct optimizer_step optimizer;
     int64_t global_batch; /* divisible by the world */
     int steps;
+    int micro_steps; /* batches per step; 0: 1 */
+    bool no_sync;
+    enum norm_kind norm;
+    double max_norm;
     bool dropout, poison, only_plan;
     const char *const *checkpoint; /* patterns of modules: activation checkpointing */
     int checkpoint_count;
@@ -41,14 +45,15 @@ struct engine_job {
 struct engine_outcome {
     float *parameters; /* all distinct ones, in model order; the same memory for all ranks */
     int64_t parameter_elements;
-    float loss[ENGINE_MAX_STEPS]; /* rank 0's: summed over ranks */
+    float loss[ENGINE_MAX_STEPS]; /* rank 0's: summed over ranks and batches */
+    float norm[ENGINE_MAX_STEPS]; /* of the gradient, where the plan has one */
     float evaluated[PLAN_STATS_COUNT];
     uint64_t hash[GROUP_MAX]; /* of the ranks' plans */
     uint64_t planned_peak[GROUP_MAX], measured_peak[GROUP_MAX], touched[GROUP_MAX];
     uint64_t planned_bytes[GROUP_MAX], sent_bytes[GROUP_MAX]; /* by the last training step */
     char collectives[ENGINE_LOG];                             /* of rank 0's last training step */
     char planned[ENGINE_LOG]; /* the same, from the plan's instructions */
-    struct step_result last;  /* rank 0's */
+    struct step_result last;  /* rank 0's last batch */
     char *device_log;         /* rank 0's, threads only; NULL but on the null device */
     int computes[2];          /* COMPUTE instructions: of a training step, of an evaluation */
 };

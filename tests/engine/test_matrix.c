@@ -1,8 +1,9 @@
 /*
- * The matrix: strategies, policies, prefetch, limits, precision and checkpointing in any
- * combination come to what one unsharded rank comes to. Each case is drawn from a seed: a network
- * (an MLP of odd sizes, one with a tied and a frozen parameter, the tutorial's, a random tree of
- * modules), a world of 1 to 8 local ranks, and everything that a job can choose.
+ * The matrix: strategies, policies, prefetch, limits, precision, checkpointing, accumulation,
+ * clipping and optimizers in any combination come to what one unsharded rank comes to. Each case is
+ * drawn from a seed: a network (an MLP of odd sizes, one with a tied and a frozen parameter, the
+ * tutorial's, a random tree of modules), a world of 1 to 8 local ranks, and everything that a job
+ * can choose.
  *
  * What must hold: after 20 steps the parameters are those of one rank, to 1e-5 of the largest in
  * f32, to BF16_BOUND of the way that training went in bf16 (see test_precision.c); they have the
@@ -169,6 +170,36 @@ static void draw_policy(struct random *random, struct matrix_case *it)
                it->job.policy.min_num_params, it->job.policy.unit_count);
 }
 
+/* With a small eps, Adam makes a whole step of a gradient that is a rounding away from 0, and of
+ * its sign whichever it is; that eps is for the comparison with PyTorch (tests/parity). */
+static void draw_optimizer(struct random *random, struct optimizer_step *optimizer)
+{
+    static const struct optimizer_step optimizers[] = {
+        {.kind = OPTIMIZER_SGD, .lr = 0.002, .momentum = 0.9},
+        {.kind = OPTIMIZER_SGD, .lr = 0.001, .momentum = 0.9, .nesterov = true},
+        {.kind = OPTIMIZER_ADADELTA, .lr = 0.5, .rho = 0.9, .eps = 1e-6},
+        {.kind = OPTIMIZER_ADAM, .lr = 0.002, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-3},
+        {.kind = OPTIMIZER_ADAMW, .lr = 0.002, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-3},
+    };
+    *optimizer = optimizers[draw(random, sizeof optimizers / sizeof optimizers[0])];
+    if (draw(random, 3) == 0) optimizer->weight_decay = 0.01;
+}
+
+/* What a step is made of: batches, clipping, the optimizer. */
+static void draw_step(struct random *random, struct matrix_case *it)
+{
+    struct engine_job *job = &it->job;
+    if (draw(random, 2)) job->micro_steps = 2 + (int)draw(random, 3);
+    job->no_sync = draw(random, 2);
+    job->norm = (enum norm_kind)draw(random, 3);
+    if (job->norm != NORM_NONE) job->max_norm = draw(random, 3) ? 0.5 : 1e9;
+    draw_optimizer(random, &job->optimizer);
+    buf_printf(&it->what, "%d batches%s, norm %d at most %g, %s momentum %g nesterov %d decay %g, ",
+               job->micro_steps, job->no_sync ? " without sync" : "", job->norm, job->max_norm,
+               plan_optimizer_name(job->optimizer.kind), job->optimizer.momentum,
+               job->optimizer.nesterov, job->optimizer.weight_decay);
+}
+
 static void draw_settings(struct random *random, struct matrix_case *it)
 {
     struct engine_job *job = &it->job;
@@ -189,6 +220,7 @@ static void draw_settings(struct random *random, struct matrix_case *it)
         job->checkpoint = &it->globs[draw(random, 2)];
         job->checkpoint_count = 1;
     }
+    draw_step(random, it);
     buf_printf(&it->what,
                "%s on %d ranks (groups of %d), prefetch %d %d, limit %d, reshard %d, buckets of "
                "%" PRIu64 ", dtypes %d %d, checkpointing %s",
@@ -210,7 +242,6 @@ static void draw_case(struct matrix_case *it, uint64_t seed, bool large)
     it->world = worlds[draw(&random, 7)];
     it->job = (struct engine_job){
         .model = it->text,
-        .optimizer = {.kind = OPTIMIZER_SGD, .lr = 0.002, .momentum = 0.9},
         .global_batch = 24,
         .steps = large ? LARGE_STEPS : STEPS,
     };
@@ -277,27 +308,36 @@ static bool is_kept(const struct matrix_case *it, const struct unit *unit)
 /* What the units ask for in a training step, told from them alone. */
 static void check_collectives(const struct matrix_case *it, const char *log)
 {
+    int batches = it->job.micro_steps > 1 ? it->job.micro_steps : 1;
+    int reductions = it->job.no_sync ? 1 : batches;
+    bool trains = false;
+    for (int u = 0; u < it->units->unit_count; u++)
+        trains =
+            trains || (!it->units->units[u].frozen && it->units->units[u].flat.parameter_count > 0);
     for (int ranks = 2; ranks <= it->world; ranks++) {
         struct tally scatter = {0}, reduce = {0}, gather = {0};
         int64_t most = 0;
         bool buckets = false;
-        if (ranks == it->world) reduce = (struct tally){.elements = PLAN_STATS_COUNT, .count = 1};
+        if (ranks == it->world)
+            reduce = (struct tally){.elements = PLAN_STATS_COUNT * batches, .count = batches};
+        if (ranks == it->world && it->job.norm != NORM_NONE && trains)
+            most = gather.elements = sizeof(double) / sizeof(float);
         for (int u = 0; u < it->units->unit_count; u++) {
             const struct unit *unit = &it->units->units[u];
             int size = unit->shard_world;
             if (unit->flat.parameter_count == 0) continue;
             if (size == ranks) {
-                gather.elements += unit->flat.shard;
-                most += unit->flat.shard * (is_kept(it, unit) ? 1 : 2);
+                gather.elements += batches * unit->flat.shard;
+                most += batches * unit->flat.shard * (is_kept(it, unit) ? 1 : 2);
             }
             if (unit->frozen) continue;
             if (size == ranks) {
-                scatter.elements += unit->flat.shard;
-                scatter.count++;
+                scatter.elements += reductions * unit->flat.shard;
+                scatter.count += reductions;
             }
             if (size < it->world && it->world / size == ranks) {
-                reduce.elements += unit->flat.shard;
-                reduce.count++;
+                reduce.elements += reductions * unit->flat.shard;
+                reduce.count += reductions;
                 buckets = buckets || size == 1;
             }
         }
@@ -340,6 +380,11 @@ static void check_close(const struct matrix_case *it, const struct engine_outcom
         double expected = (double)alone->loss[i], loss = (double)found->loss[i];
         if (fabs(expected - loss) > (it->low ? 0.05 : F32_BOUND) * expected)
             FAIL(it, "the loss of step %d is %g on one rank and %g here", i, expected, loss);
+        double norm = (double)alone->norm[i], measured = (double)found->norm[i];
+        if ((it->job.norm != NORM_NONE) != (measured > 0))
+            FAIL(it, "the norm of step %d is %g", i, measured);
+        if (fabs(norm - measured) > (it->low ? 0.3 : 10 * F32_BOUND) * norm)
+            FAIL(it, "the norm of step %d is %g on one rank and %g here", i, norm, measured);
     }
 }
 
@@ -361,6 +406,8 @@ static struct engine_outcome *run_plain(const struct matrix_case *it, int world,
                                         bool full)
 {
     struct engine_job job = it->job;
+    /* One rank's gradient is that many times the mean that the ranks see. */
+    job.optimizer.gradient_scale = (double)world / it->world;
     job.policy = (struct wrap_policy){.kind = WRAP_NONE};
     job.strategy = STRATEGY_NO_SHARD;
     job.reshard = RESHARD_DEFAULT;
@@ -396,9 +443,8 @@ START_TEST(test_case)
                  found->planned_bytes[r]);
     check_collectives(&it, found->collectives);
 
-    /* One rank's gradient is `world` times the mean that the ranks see. */
     double lr = it.job.optimizer.lr;
-    struct engine_outcome *alone = run_plain(&it, 1, lr / it.world, true);
+    struct engine_outcome *alone = run_plain(&it, 1, lr, true);
     struct engine_outcome *start = run_plain(&it, 1, 0, true);
     check_close(&it, start, alone, found);
     if (!it.parted) {
