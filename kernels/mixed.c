@@ -43,11 +43,17 @@ static bool goes_by_sample(enum op_kind kind)
            kind == OP_MAX_POOL2D_BACKWARD || kind == OP_RESHAPE;
 }
 
+/* An operand of ADD may be without the batch dimension. */
+static bool is_broadcast(const struct op_desc *desc)
+{
+    return desc->kind == OP_ADD && desc->inputs[1].dim_count < desc->inputs[0].dim_count;
+}
+
 /* The most samples to a slice that divide the batch and make no slice too large. */
 static int64_t samples_of_slice(const struct op_desc *desc)
 {
     const struct tensor_type *x = &desc->inputs[0], *y = &desc->outputs[0];
-    if (!goes_by_sample(desc->kind) || x->dim_count < 1 || y->dim_count < 1 ||
+    if (!goes_by_sample(desc->kind) || is_broadcast(desc) || x->dim_count < 1 || y->dim_count < 1 ||
         x->dims[0] != y->dims[0])
         return 0;
     int64_t count = x->dims[0], larger = tensor_element_count(x);

@@ -38,9 +38,68 @@
  *   CAST                     x                         y                f32 to bf16 or back; to
  *                                                                       nearest, ties to even
  *
- * Operands are f32, but for targets and indices. The ops from CONV2D to ADD also take bf16: then
- * input 0 is bf16 and all other operands are too, except the gradients of weights and biases, which
- * are f32 always. They compute in f32 and round once, at the end.
+ * Of sequences; (..) are any leading dimensions, (..) as one are the "rows":
+ *
+ *   ADD                      a, b                      y                b may have only the last
+ *                                                                       dimensions of a
+ *   SUM_LEADING              dy                        db               sum over dims db lacks
+ *   MUL                      a, b                      y                same shapes
+ *   GELU                     x                         y                attrs.gelu
+ *   GELU_BACKWARD            dy, x                     dx               attrs.gelu
+ *   SILU                     x                         y                x * sigmoid(x)
+ *   SILU_BACKWARD            dy, x                     dx
+ *   SILU_MUL                 gate, x                   y                silu(gate) * x
+ *   SILU_MUL_BACKWARD        dy, gate, x               dgate, dx
+ *   SOFTMAX                  x (.., c)                 y                over the last dimension
+ *   SOFTMAX_BACKWARD         dy, y                     dx
+ *   EMBEDDING                indices (..) i32,         y (.., c)        attrs.embedding
+ *                            weight (v, c)
+ *   EMBEDDING_BACKWARD       indices, dy               dweight          attrs.embedding
+ *   ARANGE                   x (.., t) i32             y (t) i32        start + i * step
+ *   PADDING_MASK             tokens (..) i32           mask (..) u8     0 where it is attrs' id
+ *   LAYER_NORM               x (.., c), weight? (c),   y, mean? (rows), attrs.norm; see below
+ *                            bias? (c), residual?      rstd? (rows), sum?
+ *   LAYER_NORM_BACKWARD      dy, x, weight?, mean,     dx?, dweight?,   attrs.norm; see below
+ *                            rstd, other?              dbias?
+ *   RMS_NORM                 x, weight?, residual?     y, rstd?, sum?   likewise
+ *   RMS_NORM_BACKWARD        dy, x, weight?, rstd,     dx?, dweight?
+ *                            other?
+ *   ROPE                     x (b, t, h d)             y                attrs.rope
+ *   ROPE_BACKWARD            dy                        dx               attrs.rope: turned back
+ *   ATTENTION                q (b, t, h d), k?, v?     y (b, t, h d),   attrs.attention
+ *                            (b, t, g d), mask? (b, t) lse? (b, h, t)
+ *   ATTENTION_BACKWARD       dy, q, k?, v?, y, lse,    dq, dk?, dv?     attrs.attention
+ *                            mask?
+ *   LINEAR_CROSS_ENTROPY     x (.., c), weight (v, c), loss (1),        attrs.loss; LINEAR and
+ *                            bias? (v), target (..)    correct? (1)     CROSS_ENTROPY in one
+ *   LINEAR_CROSS_ENTROPY_    x, weight, bias?, target  loss (1), dx?,   attrs.loss; forward and
+ *   BACKWARD                                           dweight?, dbias? backward in one
+ *
+ * The norms normalise x or, with a residual, x + residual, and then say it in `sum`. Their
+ * _BACKWARD takes what was normalised for x, and adds `other`, a gradient that x has from
+ * elsewhere, to dx.
+ *
+ * ATTENTION is softmax(q k^T scale + mask) v by head, h = attrs.heads query heads of d columns and
+ * g = attrs.kv_heads of k and v, each of which serves h / g neighbouring query heads. Without k and
+ * v, q is all three side by side: (b, t, (h + 2 g) d), and so is dq. A causal row sees the keys up
+ * to its own position. Keys whose mask is 0 are seen by nobody; a row that sees no key gives 0. lse
+ * is the logarithm of the sum of the exponentials, and -infinity for such a row. The probabilities
+ * have dropout as DROPOUT has it, of element i = ((batch * h + head) * t + row) * t + column. No
+ * tensor of (t, t) elements is ever held: Rabe and Staats, "Self-attention does not need O(n^2)
+ * memory", 2021; Dao et al., "FlashAttention", 2022.
+ *
+ * ROPE turns the pairs (i, i + d/2) of a head's d columns by position * frequency[i], frequency[i]
+ * = theta^(-2 i / d), changed by the scaling: LINEAR divides it by `factor`; LLAMA3 as Hugging
+ * Face's rope_type "llama3" (Su et al., "RoFormer", 2021; the rotate-half form).
+ *
+ * LINEAR_CROSS_ENTROPY never holds the logits of all rows at once. In training only its _BACKWARD
+ * is run, which gives the loss too: the loss's gradient is 1, so nothing has to wait.
+ *
+ * Operands are f32 but for indices, targets and masks. Those marked OPERAND_REAL in op_info may be
+ * bf16, all of an op alike; statistics (mean, rstd, lse), losses and the gradients of parameters
+ * are f32 always. Ops compute in f32 and round once, at the end.
+ *
+ * Indices outside of 0 ... v - 1 are refused by whoever reads the data, not by kernels.
  *
  * A target below 0 is a row to ignore: no loss, no gradient, never correct (short last batches are
  * filled up with such rows); the MEAN over no rows is 0. A target >= c is refused by whoever reads
@@ -83,13 +142,38 @@ enum op_kind {
     OP_CROSS_ENTROPY_BACKWARD,
     OP_COUNT_CORRECT,
     OP_CAST,
+    OP_SUM_LEADING,
+    OP_MUL,
+    OP_GELU,
+    OP_GELU_BACKWARD,
+    OP_SILU,
+    OP_SILU_BACKWARD,
+    OP_SILU_MUL,
+    OP_SILU_MUL_BACKWARD,
+    OP_SOFTMAX,
+    OP_SOFTMAX_BACKWARD,
+    OP_EMBEDDING,
+    OP_EMBEDDING_BACKWARD,
+    OP_ARANGE,
+    OP_PADDING_MASK,
+    OP_LAYER_NORM,
+    OP_LAYER_NORM_BACKWARD,
+    OP_RMS_NORM,
+    OP_RMS_NORM_BACKWARD,
+    OP_ROPE,
+    OP_ROPE_BACKWARD,
+    OP_ATTENTION,
+    OP_ATTENTION_BACKWARD,
+    OP_LINEAR_CROSS_ENTROPY,
+    OP_LINEAR_CROSS_ENTROPY_BACKWARD,
     OP_KIND_COUNT
 };
 
-enum { OP_MAX_INPUTS = 3, OP_MAX_OUTPUTS = 2 };
+enum { OP_MAX_INPUTS = 7, OP_MAX_OUTPUTS = 4 };
 
 enum op_activation { ACTIVATION_NONE, ACTIVATION_RELU };
 enum op_reduction { REDUCTION_SUM, REDUCTION_MEAN };
+enum rope_scaling { ROPE_SCALING_NONE, ROPE_SCALING_LINEAR, ROPE_SCALING_LLAMA3 };
 
 union op_attrs {
     struct {
@@ -99,6 +183,7 @@ union op_attrs {
     } conv;
     struct {
         enum op_activation activation;
+        bool transposed; /* the weight, and its gradient, is (in, out): Conv1D of transformers */
     } linear;
     struct {
         int64_t kernel[2], stride[2], padding[2]; /* kernel area at most 255 */
@@ -110,6 +195,36 @@ union op_attrs {
     struct {
         enum op_reduction reduction; /* MEAN divides by the number of rows that count */
     } loss;
+    struct {
+        bool tanh; /* the tanh approximation, else erf */
+    } gelu;
+    struct {
+        int64_t padding_index; /* its row gets no gradient; -1: none */
+    } embedding;
+    struct {
+        int32_t start, step;
+    } arange;
+    struct {
+        int32_t id;
+    } padding_mask;
+    struct {
+        double eps; /* added to the variance, or the mean of squares, before the root is taken */
+    } norm;
+    struct {
+        int64_t head_dim; /* even; divides the last dimension */
+        double theta;
+        enum rope_scaling scaling;
+        double factor;                            /* LINEAR, LLAMA3 */
+        double low_freq_factor, high_freq_factor; /* LLAMA3 */
+        int64_t original_context;                 /* LLAMA3 */
+    } rope;
+    struct {
+        int64_t heads, kv_heads; /* kv_heads divides heads */
+        bool causal;
+        double scale;    /* 0: 1 / sqrt(head dimension) */
+        double p;        /* of the dropout of probabilities, 0 <= p < 1 */
+        uint32_t stream; /* of it; as DROPOUT's */
+    } attention;
 };
 
 /* An op with the types of its operands: all that a kernel library needs to prepare it. */
@@ -122,6 +237,14 @@ struct op_desc {
     struct tensor_type inputs[OP_MAX_INPUTS], outputs[OP_MAX_OUTPUTS];
 };
 
+enum operand_type {
+    OPERAND_REAL = 0, /* f32, or bf16 like all the op's operands of this type */
+    OPERAND_ANY_REAL, /* f32 or bf16, whatever the others are */
+    OPERAND_F32,
+    OPERAND_I32,
+    OPERAND_U8,
+};
+
 /* Fixed facts of an op kind. */
 struct op_info {
     const char *name; /* "conv2d_backward_data" */
@@ -130,6 +253,7 @@ struct op_info {
     bool channels_last;                         /* four-dimensional operands may be CHANNELS_LAST */
     bool element_wise; /* output 0 may take over the memory of input 0 (same layout) */
     const char *input_names[OP_MAX_INPUTS], *output_names[OP_MAX_OUTPUTS]; /* for errors */
+    enum operand_type input_types[OP_MAX_INPUTS], output_types[OP_MAX_OUTPUTS];
 };
 
 const struct op_info *op_info_get(enum op_kind kind);
@@ -144,7 +268,8 @@ status_t op_desc_check(const struct op_desc *desc) FSDPD_MUST_USE;
 int64_t op_window_output(int64_t size, int64_t kernel, int64_t stride, int64_t padding,
                          int64_t dilation);
 
-/* Floating-point operations of one run: 2 per multiply-add of convolutions and matmuls, else 0. */
+/* Floating-point operations of one run: 2 per multiply-add of convolutions, matmuls and attention
+ * (of causal attention the half that is not masked), else 0. */
 double op_desc_flops(const struct op_desc *desc);
 
 /* Bytes that one run must at least read and write: every operand once. */

@@ -32,10 +32,16 @@ static void hash_type(uint64_t *hash, const struct tensor_type *type)
     for (int i = 0; i < type->dim_count; i++) hash_u64(hash, (uint64_t)type->dims[i]);
 }
 
+static void hash_real(uint64_t *hash, double value)
+{
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    hash_u64(hash, bits);
+}
+
 static void hash_attrs(uint64_t *hash, const struct graph_op *op)
 {
     const union op_attrs *attrs = &op->attrs;
-    uint64_t bits;
     switch (op->kind) {
     case OP_CONV2D:
     case OP_CONV2D_BACKWARD_DATA:
@@ -48,7 +54,10 @@ static void hash_attrs(uint64_t *hash, const struct graph_op *op)
         hash_u64(hash, (uint64_t)attrs->conv.groups);
         hash_u64(hash, attrs->conv.activation);
         break;
-    case OP_LINEAR: hash_u64(hash, attrs->linear.activation); break;
+    case OP_LINEAR:
+        hash_u64(hash, attrs->linear.activation);
+        hash_u64(hash, attrs->linear.transposed);
+        break;
     case OP_MAX_POOL2D:
     case OP_MAX_POOL2D_BACKWARD:
         for (int i = 0; i < 2; i++) {
@@ -59,14 +68,47 @@ static void hash_attrs(uint64_t *hash, const struct graph_op *op)
         break;
     case OP_DROPOUT:
     case OP_DROPOUT_BACKWARD:
-        memcpy(&bits, &attrs->dropout.p, sizeof bits);
-        hash_u64(hash, bits);
+        hash_real(hash, attrs->dropout.p);
         hash_u64(hash, attrs->dropout.stream);
         break;
     case OP_NLL_LOSS:
     case OP_NLL_LOSS_BACKWARD:
     case OP_CROSS_ENTROPY:
-    case OP_CROSS_ENTROPY_BACKWARD: hash_u64(hash, attrs->loss.reduction); break;
+    case OP_CROSS_ENTROPY_BACKWARD:
+    case OP_LINEAR_CROSS_ENTROPY:
+    case OP_LINEAR_CROSS_ENTROPY_BACKWARD: hash_u64(hash, attrs->loss.reduction); break;
+    case OP_GELU:
+    case OP_GELU_BACKWARD: hash_u64(hash, attrs->gelu.tanh); break;
+    case OP_EMBEDDING:
+    case OP_EMBEDDING_BACKWARD: hash_u64(hash, (uint64_t)attrs->embedding.padding_index); break;
+    case OP_ARANGE:
+        hash_u64(hash, (uint64_t)attrs->arange.start);
+        hash_u64(hash, (uint64_t)attrs->arange.step);
+        break;
+    case OP_PADDING_MASK: hash_u64(hash, (uint64_t)attrs->padding_mask.id); break;
+    case OP_LAYER_NORM:
+    case OP_LAYER_NORM_BACKWARD:
+    case OP_RMS_NORM:
+    case OP_RMS_NORM_BACKWARD: hash_real(hash, attrs->norm.eps); break;
+    case OP_ROPE:
+    case OP_ROPE_BACKWARD:
+        hash_u64(hash, (uint64_t)attrs->rope.head_dim);
+        hash_real(hash, attrs->rope.theta);
+        hash_u64(hash, attrs->rope.scaling);
+        hash_real(hash, attrs->rope.factor);
+        hash_real(hash, attrs->rope.low_freq_factor);
+        hash_real(hash, attrs->rope.high_freq_factor);
+        hash_u64(hash, (uint64_t)attrs->rope.original_context);
+        break;
+    case OP_ATTENTION:
+    case OP_ATTENTION_BACKWARD:
+        hash_u64(hash, (uint64_t)attrs->attention.heads);
+        hash_u64(hash, (uint64_t)attrs->attention.kv_heads);
+        hash_u64(hash, attrs->attention.causal);
+        hash_real(hash, attrs->attention.scale);
+        hash_real(hash, attrs->attention.p);
+        hash_u64(hash, attrs->attention.stream);
+        break;
     default: break;
     }
 }
@@ -88,8 +130,9 @@ static void hash_program(uint64_t *hash, const struct plan_program *program)
         const struct graph_op *op = &graph->ops[o];
         hash_u64(hash, op->kind);
         hash_attrs(hash, op);
-        for (int i = 0; i < OP_MAX_INPUTS; i++) hash_u64(hash, (uint64_t)op->inputs[i]);
-        for (int i = 0; i < OP_MAX_OUTPUTS; i++) {
+        const struct op_info *info = op_info_get(op->kind);
+        for (int i = 0; i < info->input_count; i++) hash_u64(hash, (uint64_t)op->inputs[i]);
+        for (int i = 0; i < info->output_count; i++) {
             hash_u64(hash, (uint64_t)op->outputs[i]);
             hash_u64(hash, op->accumulate[i]);
         }

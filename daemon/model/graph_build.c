@@ -144,7 +144,8 @@ static status_t check_last_op(const struct forward *forward, const struct progra
 static status_t add_call(struct forward *forward, const struct program_call *call, int *result)
 {
     struct graph_builder *builder = &forward->builder;
-    int inputs[OP_MAX_INPUTS] = {-1, -1, -1};
+    int inputs[OP_MAX_INPUTS];
+    for (int i = 0; i < OP_MAX_INPUTS; i++) inputs[i] = -1;
     for (int i = 0; i < 2; i++)
         if (call->inputs[i] >= 0) inputs[i] = forward->value_of[call->inputs[i]];
     const struct tensor_type x = builder->graph->values[inputs[0]].type;

@@ -1,8 +1,9 @@
 /*
- * Mixed precision: a pass over the forward ops, before gradients are appended. Everything up to ADD
- * in the table of ops computes in bf16; log_softmax and the losses stay in f32. Where a value of
- * the one kind meets an op of the other a CAST comes between, once per value. Gradients follow by
- * the usual rules: that of a bf16 value is bf16, those of parameters are f32 always.
+ * Mixed precision: a pass over the forward ops, before gradients are appended. What the
+ * table of ops calls OPERAND_REAL becomes bf16; log_softmax, losses and statistics stay in f32.
+ * Where a value of the one kind meets an op of the other a CAST comes between, once per value.
+ * Gradients follow by the usual rules: that of a bf16 value is bf16, those of parameters are f32
+ * always.
  *
  * A parameter is either gathered as bf16, then ops read it as it is, or it lies in f32 (nothing is
  * gathered on one rank, or without sharding), then it is cast like any value; its gradient is still
@@ -21,14 +22,14 @@ struct precision {
     int *cast; /* by value of before: the same as bf16, or as f32; -1 */
 };
 
-static bool is_low(enum op_kind kind)
+/* Of an operand: what it is to be; anything but f32 and bf16 for one that stays as it is. */
+static enum dtype wanted_dtype(enum operand_type type)
 {
-    return kind <= OP_ADD;
-}
-
-static bool is_real(enum dtype dtype)
-{
-    return dtype == DTYPE_F32 || dtype == DTYPE_BF16;
+    switch (type) {
+    case OPERAND_REAL: return DTYPE_BF16;
+    case OPERAND_F32: return DTYPE_F32;
+    default: return DTYPE_I32;
+    }
 }
 
 static struct graph_op *append(struct precision *pass)
@@ -60,17 +61,19 @@ static int value_as(struct precision *pass, int value, enum dtype dtype,
 static void convert_op(struct precision *pass, const struct graph_op *old)
 {
     struct graph_op op = *old;
-    enum dtype dtype = is_low(op.kind) ? DTYPE_BF16 : DTYPE_F32;
-    for (int k = 0; k < OP_MAX_INPUTS; k++) {
-        if (op.inputs[k] < 0) continue;
-        enum dtype found = pass->builder->graph->values[op.inputs[k]].type.dtype;
-        if (is_real(found) && found != dtype)
-            op.inputs[k] = value_as(pass, op.inputs[k], dtype, old);
+    const struct op_info *info = op_info_get(op.kind);
+    for (int k = 0; k < info->input_count; k++) {
+        enum dtype wanted = wanted_dtype(info->input_types[k]);
+        if (op.inputs[k] < 0 || wanted == DTYPE_I32) continue;
+        if (pass->builder->graph->values[op.inputs[k]].type.dtype != wanted)
+            op.inputs[k] = value_as(pass, op.inputs[k], wanted, old);
     }
     struct graph *graph = pass->builder->graph;
-    for (int k = 0; k < OP_MAX_OUTPUTS; k++)
-        if (op.outputs[k] >= 0 && is_real(graph->values[op.outputs[k]].type.dtype))
-            graph->values[op.outputs[k]].type.dtype = dtype;
+    for (int k = 0; k < info->output_count; k++) {
+        enum dtype wanted = wanted_dtype(info->output_types[k]);
+        if (op.outputs[k] >= 0 && wanted != DTYPE_I32)
+            graph->values[op.outputs[k]].type.dtype = wanted;
+    }
     *append(pass) = op;
 }
 

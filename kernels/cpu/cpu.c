@@ -30,7 +30,8 @@ static cpu_prepare_function *const functions[OP_KIND_COUNT] = {
 
 status_t cpu_prepare(struct kernel *kernel)
 {
-    return functions[kernel->desc.kind](kernel);
+    cpu_prepare_function *prepare = functions[kernel->desc.kind];
+    return prepare == NULL ? reference_prepare(kernel) : prepare(kernel);
 }
 
 /* oneDNN would emulate it on older processors, slower than by way of f32. */

@@ -36,7 +36,9 @@ status_t cpu_prepare_element(struct kernel *kernel)
 {
     const struct op_desc *desc = &kernel->desc;
     for (int i = 0; i < desc->input_count; i++)
-        if (!cpu_same_order(&desc->inputs[i], &desc->outputs[0])) return reference_prepare(kernel);
+        if (!tensor_same_shape(&desc->inputs[i], &desc->outputs[0]) ||
+            !cpu_same_order(&desc->inputs[i], &desc->outputs[0]))
+            return reference_prepare(kernel);
     kernel->run = run_element;
     return STATUS_OKAY;
 }

@@ -73,9 +73,9 @@ status_t reference_add(const struct kernel *kernel, const struct kernel_call *ca
     const struct tensor_type *types = kernel->desc.inputs, *y_type = &kernel->desc.outputs[0];
     const float *a = call->inputs[0], *b = call->inputs[1];
     float *y = call->outputs[0];
-    int64_t count = tensor_element_count(y_type);
+    int64_t count = tensor_element_count(y_type), period = tensor_element_count(&types[1]);
     for (int64_t i = 0; i < count; i++) {
-        float sum = a[reference_offset(&types[0], i)] + b[reference_offset(&types[1], i)];
+        float sum = a[reference_offset(&types[0], i)] + b[reference_offset(&types[1], i % period)];
         reference_put(kernel, 0, &y[reference_offset(y_type, i)], sum);
     }
     return STATUS_OKAY;

@@ -29,6 +29,8 @@ static reference_function *const functions[OP_KIND_COUNT] = {
 status_t reference_prepare(struct kernel *kernel)
 {
     kernel->run = functions[kernel->desc.kind];
+    if (kernel->run == NULL)
+        return status_new(STATUS_UNIMPLEMENTED, "%s: there is no kernel yet", kernel_name(kernel));
     return STATUS_OKAY;
 }
 

@@ -223,8 +223,8 @@ static int new_op(struct growing *g, enum op_kind kind, const char *name, int in
     MEM_GROW(graph->ops, graph->op_count, g->op_capacity);
     int o = graph->op_count++;
     graph->ops[o] = (struct graph_op){.kind = kind,
-                                      .inputs = {in0, in1, in2},
-                                      .outputs = {out0, out1},
+                                      .inputs = {in0, in1, in2, -1, -1, -1, -1},
+                                      .outputs = {out0, out1, -1, -1},
                                       .backward = backward,
                                       .name = mem_strdup(name)};
     for (int k = 0; k < OP_MAX_OUTPUTS; k++) {

@@ -1,0 +1,207 @@
+/*
+ * The one place that checks an op's operands. Model files are hostile until they passed here, so no
+ * product of sizes is formed before its factors are bounded. Pure functions; any thread.
+ */
+#include "ops/op_check.h"
+
+/* bf16 if the first of the operands that are alike is: a backward op may only write them. */
+static enum dtype find_real_dtype(const struct op_desc *desc, const struct op_info *info)
+{
+    for (int i = 0; i < info->input_count; i++)
+        if (desc->input_present[i] && info->input_types[i] == OPERAND_REAL)
+            return desc->inputs[i].dtype == DTYPE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    return DTYPE_F32;
+}
+
+/* What an operand must be. */
+static enum dtype expected_dtype(enum operand_type type, enum dtype real,
+                                 const struct tensor_type *found)
+{
+    switch (type) {
+    case OPERAND_REAL: return real;
+    case OPERAND_ANY_REAL: return found->dtype == DTYPE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+    case OPERAND_F32: return DTYPE_F32;
+    case OPERAND_I32: return DTYPE_I32;
+    case OPERAND_U8: return DTYPE_U8;
+    }
+    return DTYPE_F32;
+}
+
+static status_t check_type(const struct op_info *info, const char *operand,
+                           const struct tensor_type *type, enum dtype expected)
+{
+    if (type->dim_count < 0 || type->dim_count > TENSOR_MAX_DIMS)
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: %s has %d dimensions, at most %d can be",
+                          info->name, operand, type->dim_count, TENSOR_MAX_DIMS);
+    char shape[128];
+    if (tensor_element_count(type) < 0)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: %s %s: every dimension must be positive and all together at most "
+                          "2^40 elements",
+                          info->name, operand, tensor_format_shape(type, shape));
+    if (type->dtype != expected) {
+        bool known = (unsigned)type->dtype <= DTYPE_BF16;
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: %s %s is of type %s, expected %s",
+                          info->name, operand, tensor_format_shape(type, shape),
+                          known ? dtype_name(type->dtype) : "unknown", dtype_name(expected));
+    }
+    return STATUS_OKAY;
+}
+
+static status_t check_presence(const struct op_info *info, const char *operand, bool present,
+                               bool optional)
+{
+    if (present || optional) return STATUS_OKAY;
+    return status_new(STATUS_INVALID_ARGUMENT, "%s: %s is missing", info->name, operand);
+}
+
+static status_t check_operands(const struct op_desc *desc, const struct op_info *info)
+{
+    if (desc->input_count != info->input_count || desc->output_count != info->output_count)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: has %d inputs and %d outputs, expected %d and %d", info->name,
+                          desc->input_count, desc->output_count, info->input_count,
+                          info->output_count);
+    enum dtype real = find_real_dtype(desc, info);
+    for (int i = 0; i < info->input_count; i++) {
+        const char *operand = info->input_names[i];
+        const struct tensor_type *type = &desc->inputs[i];
+        TRY(check_presence(info, operand, desc->input_present[i], info->optional_inputs >> i & 1));
+        if (!desc->input_present[i]) continue;
+        TRY(check_type(info, operand, type, expected_dtype(info->input_types[i], real, type)));
+    }
+    for (int i = 0; i < info->output_count; i++) {
+        const char *operand = info->output_names[i];
+        const struct tensor_type *type = &desc->outputs[i];
+        TRY(check_presence(info, operand, desc->output_present[i],
+                           info->optional_outputs >> i & 1));
+        if (!desc->output_present[i]) continue;
+        TRY(check_type(info, operand, type, expected_dtype(info->output_types[i], real, type)));
+        if (desc->accumulate[i] && type->dtype != DTYPE_F32)
+            return status_new(STATUS_INVALID_ARGUMENT, "%s: %s cannot be accumulated", info->name,
+                              operand);
+    }
+    return STATUS_OKAY;
+}
+
+status_t op_check_rank(const struct op_info *info, const char *operand,
+                       const struct tensor_type *type, int dim_count)
+{
+    if (type->dim_count == dim_count) return STATUS_OKAY;
+    char shape[128];
+    return status_new(STATUS_INVALID_ARGUMENT, "%s: %s %s must have %d dimensions", info->name,
+                      operand, tensor_format_shape(type, shape), dim_count);
+}
+
+status_t op_check_shape(const struct op_info *info, const char *operand,
+                        const struct tensor_type *found, const struct tensor_type *expected,
+                        const char *source_name, const struct tensor_type *source)
+{
+    if (tensor_same_shape(found, expected)) return STATUS_OKAY;
+    char found_text[128], expected_text[128], source_text[128];
+    return status_new(STATUS_INVALID_ARGUMENT, "%s: %s is %s, but with %s %s it must be %s",
+                      info->name, operand, tensor_format_shape(found, found_text), source_name,
+                      tensor_format_shape(source, source_text),
+                      tensor_format_shape(expected, expected_text));
+}
+
+struct operand op_check_input(const struct op_desc *desc, int index)
+{
+    return (struct operand){op_info_get(desc->kind)->input_names[index],
+                            desc->input_present[index] ? &desc->inputs[index] : NULL};
+}
+
+struct operand op_check_output(const struct op_desc *desc, int index)
+{
+    return (struct operand){op_info_get(desc->kind)->output_names[index],
+                            desc->output_present[index] ? &desc->outputs[index] : NULL};
+}
+
+status_t op_check_same_shapes(const struct op_desc *desc, const struct op_info *info)
+{
+    struct operand first = op_check_input(desc, 0);
+    for (int i = 1; i < info->input_count; i++)
+        TRY(op_check_shape(info, info->input_names[i], &desc->inputs[i], first.type, first.name,
+                           first.type));
+    for (int i = 0; i < info->output_count; i++)
+        TRY(op_check_shape(info, info->output_names[i], &desc->outputs[i], first.type, first.name,
+                           first.type));
+    return STATUS_OKAY;
+}
+
+static status_t check_reshape(const struct op_desc *desc, const struct op_info *info)
+{
+    const struct tensor_type *x = &desc->inputs[0], *y = &desc->outputs[0];
+    if (tensor_element_count(x) == tensor_element_count(y)) return STATUS_OKAY;
+    char x_text[128], y_text[128];
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "%s: input %s has %lld elements, but output %s has %lld", info->name,
+                      tensor_format_shape(x, x_text), (long long)tensor_element_count(x),
+                      tensor_format_shape(y, y_text), (long long)tensor_element_count(y));
+}
+
+static status_t check_cast(const struct op_desc *desc, const struct op_info *info)
+{
+    if (desc->inputs[0].dtype == DTYPE_BF16 && desc->outputs[0].dtype == DTYPE_BF16)
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: output is of type bf16, expected f32",
+                          info->name);
+    return op_check_same_shapes(desc, info);
+}
+
+static op_check_function *const functions[OP_KIND_COUNT] = {
+    [OP_CONV2D] = op_check_conv,
+    [OP_CONV2D_BACKWARD_DATA] = op_check_conv,
+    [OP_CONV2D_BACKWARD_WEIGHTS] = op_check_conv,
+    [OP_LINEAR] = op_check_linear,
+    [OP_LINEAR_BACKWARD_DATA] = op_check_linear,
+    [OP_LINEAR_BACKWARD_WEIGHTS] = op_check_linear,
+    [OP_RELU] = op_check_same_shapes,
+    [OP_RELU_BACKWARD] = op_check_same_shapes,
+    [OP_MAX_POOL2D] = op_check_pool,
+    [OP_MAX_POOL2D_BACKWARD] = op_check_pool,
+    [OP_DROPOUT] = op_check_dropout,
+    [OP_DROPOUT_BACKWARD] = op_check_dropout,
+    [OP_RESHAPE] = check_reshape,
+    [OP_ADD] = op_check_broadcast,
+    [OP_LOG_SOFTMAX] = op_check_loss,
+    [OP_LOG_SOFTMAX_BACKWARD] = op_check_loss,
+    [OP_NLL_LOSS] = op_check_loss,
+    [OP_NLL_LOSS_BACKWARD] = op_check_loss,
+    [OP_CROSS_ENTROPY] = op_check_loss,
+    [OP_CROSS_ENTROPY_BACKWARD] = op_check_loss,
+    [OP_COUNT_CORRECT] = op_check_loss,
+    [OP_CAST] = check_cast,
+    [OP_SUM_LEADING] = op_check_broadcast,
+    [OP_MUL] = op_check_same_shapes,
+    [OP_GELU] = op_check_same_shapes,
+    [OP_GELU_BACKWARD] = op_check_same_shapes,
+    [OP_SILU] = op_check_same_shapes,
+    [OP_SILU_BACKWARD] = op_check_same_shapes,
+    [OP_SILU_MUL] = op_check_same_shapes,
+    [OP_SILU_MUL_BACKWARD] = op_check_same_shapes,
+    [OP_SOFTMAX] = op_check_norm,
+    [OP_SOFTMAX_BACKWARD] = op_check_norm,
+    [OP_EMBEDDING] = op_check_embedding,
+    [OP_EMBEDDING_BACKWARD] = op_check_embedding,
+    [OP_ARANGE] = op_check_arange,
+    [OP_PADDING_MASK] = op_check_same_shapes,
+    [OP_LAYER_NORM] = op_check_norm,
+    [OP_LAYER_NORM_BACKWARD] = op_check_norm,
+    [OP_RMS_NORM] = op_check_norm,
+    [OP_RMS_NORM_BACKWARD] = op_check_norm,
+    [OP_ROPE] = op_check_rope,
+    [OP_ROPE_BACKWARD] = op_check_rope,
+    [OP_ATTENTION] = op_check_attention,
+    [OP_ATTENTION_BACKWARD] = op_check_attention,
+    [OP_LINEAR_CROSS_ENTROPY] = op_check_head,
+    [OP_LINEAR_CROSS_ENTROPY_BACKWARD] = op_check_head,
+};
+
+status_t op_desc_check(const struct op_desc *desc)
+{
+    if ((unsigned)desc->kind >= OP_KIND_COUNT)
+        return status_new(STATUS_INVALID_ARGUMENT, "op kind %d is unknown", (int)desc->kind);
+    const struct op_info *info = op_info_get(desc->kind);
+    TRY(check_operands(desc, info));
+    return functions[desc->kind](desc, info);
+}

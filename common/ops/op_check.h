@@ -1,0 +1,37 @@
+/*
+ * Parts of op_desc_check: op_check.c looks at every operand by itself, and these functions at the
+ * operands of one family of ops against each other. Messages name the op, the operand and both
+ * shapes. Private to libops.
+ */
+#ifndef FSDPD_OPS_OP_CHECK_H
+#define FSDPD_OPS_OP_CHECK_H
+
+#include "ops/op.h"
+
+/* An operand by its role, whichever op it belongs to. */
+struct operand {
+    const char *name;
+    const struct tensor_type *type; /* NULL: absent */
+};
+struct operand op_check_input(const struct op_desc *desc, int index);
+struct operand op_check_output(const struct op_desc *desc, int index);
+
+status_t op_check_rank(const struct op_info *info, const char *operand,
+                       const struct tensor_type *type, int dim_count) FSDPD_MUST_USE;
+
+/* `source` is the operand that says what `operand` must be. */
+status_t op_check_shape(const struct op_info *info, const char *operand,
+                        const struct tensor_type *found, const struct tensor_type *expected,
+                        const char *source_name, const struct tensor_type *source) FSDPD_MUST_USE;
+
+/* All operands have the shape of input 0. */
+status_t op_check_same_shapes(const struct op_desc *desc,
+                              const struct op_info *info) FSDPD_MUST_USE;
+
+typedef status_t op_check_function(const struct op_desc *desc, const struct op_info *info);
+
+op_check_function op_check_conv, op_check_linear, op_check_pool, op_check_dropout, op_check_loss;
+op_check_function op_check_broadcast, op_check_embedding, op_check_arange, op_check_norm,
+    op_check_rope, op_check_attention, op_check_head;
+
+#endif

@@ -1,0 +1,232 @@
+/* Checks of layers over images and rows: convolution, linear, pooling, dropout and losses. */
+#include "ops/op_check.h"
+
+int64_t op_window_output(int64_t size, int64_t kernel, int64_t stride, int64_t padding,
+                         int64_t dilation)
+{
+    int64_t limit = TENSOR_MAX_ELEMENTS;
+    if (size < 1 || kernel < 1 || stride < 1 || padding < 0 || dilation < 1) return 0;
+    if (size > limit || kernel > limit || padding > limit) return 0;
+    int64_t padded = size + 2 * padding;
+    /* The window spans dilation * (kernel - 1) + 1 rows. */
+    if (kernel > 1 && dilation > (padded - 1) / (kernel - 1)) return 0;
+    return (padded - 1 - dilation * (kernel - 1)) / stride + 1;
+}
+
+static status_t check_attribute(const struct op_info *info, const char *name,
+                                const int64_t values[2], int64_t least)
+{
+    for (int i = 0; i < 2; i++)
+        if (values[i] < least || values[i] > INT32_MAX)
+            return status_new(STATUS_INVALID_ARGUMENT,
+                              "%s: %s (%lld, %lld) must be between %lld and %d", info->name, name,
+                              (long long)values[0], (long long)values[1], (long long)least,
+                              INT32_MAX);
+    return STATUS_OKAY;
+}
+
+static status_t check_activation(const struct op_info *info, enum op_activation activation,
+                                 bool forward)
+{
+    if (activation == ACTIVATION_NONE || (forward && activation == ACTIVATION_RELU))
+        return STATUS_OKAY;
+    return status_new(STATUS_INVALID_ARGUMENT, "%s: activation %d is not possible here", info->name,
+                      (int)activation);
+}
+
+/* The four tensors of a convolution or linear layer, or their gradients: same shapes. */
+struct layer {
+    struct operand x, weight, bias, y;
+};
+
+static struct layer layer_of(const struct op_desc *desc)
+{
+    switch (desc->kind) {
+    case OP_CONV2D_BACKWARD_DATA:
+    case OP_LINEAR_BACKWARD_DATA:
+        return (struct layer){.x = op_check_output(desc, 0),
+                              .weight = op_check_input(desc, 1),
+                              .bias = {"bias", NULL},
+                              .y = op_check_input(desc, 0)};
+    case OP_CONV2D_BACKWARD_WEIGHTS:
+    case OP_LINEAR_BACKWARD_WEIGHTS:
+        return (struct layer){.x = op_check_input(desc, 0),
+                              .weight = op_check_output(desc, 0),
+                              .bias = op_check_output(desc, 1),
+                              .y = op_check_input(desc, 1)};
+    default:
+        return (struct layer){.x = op_check_input(desc, 0),
+                              .weight = op_check_input(desc, 1),
+                              .bias = op_check_input(desc, 2),
+                              .y = op_check_output(desc, 0)};
+    }
+}
+
+static status_t check_bias(const struct op_info *info, const struct layer *layer, int64_t out)
+{
+    if (layer->bias.type == NULL) return STATUS_OKAY;
+    struct tensor_type expected = tensor_type_make(DTYPE_F32, 1, &out);
+    return op_check_shape(info, layer->bias.name, layer->bias.type, &expected, layer->weight.name,
+                          layer->weight.type);
+}
+
+static status_t check_window(const struct op_info *info, const struct operand *x,
+                             const int64_t kernel[2], const int64_t stride[2],
+                             const int64_t padding[2], const int64_t dilation[2], int64_t output[2])
+{
+    for (int i = 0; i < 2; i++) {
+        output[i] =
+            op_window_output(x->type->dims[2 + i], kernel[i], stride[i], padding[i], dilation[i]);
+        if (output[i] >= 1) continue;
+        char shape[128];
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: the kernel (%lld, %lld) with dilation (%lld, %lld) is larger than "
+                          "%s %s with padding (%lld, %lld)",
+                          info->name, (long long)kernel[0], (long long)kernel[1],
+                          (long long)dilation[0], (long long)dilation[1], x->name,
+                          tensor_format_shape(x->type, shape), (long long)padding[0],
+                          (long long)padding[1]);
+    }
+    return STATUS_OKAY;
+}
+
+status_t op_check_conv(const struct op_desc *desc, const struct op_info *info)
+{
+    struct layer layer = layer_of(desc);
+    TRY(check_attribute(info, "stride", desc->attrs.conv.stride, 1));
+    TRY(check_attribute(info, "padding", desc->attrs.conv.padding, 0));
+    TRY(check_attribute(info, "dilation", desc->attrs.conv.dilation, 1));
+    TRY(check_activation(info, desc->attrs.conv.activation, desc->kind == OP_CONV2D));
+    TRY(op_check_rank(info, layer.x.name, layer.x.type, 4));
+    TRY(op_check_rank(info, layer.weight.name, layer.weight.type, 4));
+    TRY(op_check_rank(info, layer.y.name, layer.y.type, 4));
+    const int64_t *x = layer.x.type->dims, *weight = layer.weight.type->dims;
+    int64_t groups = desc->attrs.conv.groups;
+    if (groups < 1 || x[1] % groups != 0 || weight[0] % groups != 0)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: %lld groups do not divide %lld input and %lld output channels",
+                          info->name, (long long)groups, (long long)x[1], (long long)weight[0]);
+    struct tensor_type expected =
+        tensor_type_make(DTYPE_F32, 4, (int64_t[]){weight[0], x[1] / groups, weight[2], weight[3]});
+    TRY(op_check_shape(info, layer.weight.name, layer.weight.type, &expected, layer.x.name,
+                       layer.x.type));
+    TRY(check_bias(info, &layer, weight[0]));
+    int64_t output[2];
+    TRY(check_window(info, &layer.x, weight + 2, desc->attrs.conv.stride, desc->attrs.conv.padding,
+                     desc->attrs.conv.dilation, output));
+    expected = tensor_type_make(DTYPE_F32, 4, (int64_t[]){x[0], weight[0], output[0], output[1]});
+    return op_check_shape(info, layer.y.name, layer.y.type, &expected, layer.x.name, layer.x.type);
+}
+
+status_t op_check_linear(const struct op_desc *desc, const struct op_info *info)
+{
+    struct layer layer = layer_of(desc);
+    TRY(check_activation(info, desc->attrs.linear.activation, desc->kind == OP_LINEAR));
+    TRY(op_check_rank(info, layer.weight.name, layer.weight.type, 2));
+    const struct tensor_type *x = layer.x.type;
+    char shape[128];
+    if (x->dim_count < 1)
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: %s %s must have a last dimension",
+                          info->name, layer.x.name, tensor_format_shape(x, shape));
+    bool transposed = desc->attrs.linear.transposed;
+    int64_t in = x->dims[x->dim_count - 1], out = layer.weight.type->dims[transposed];
+    struct tensor_type expected =
+        tensor_type_make(DTYPE_F32, 2, transposed ? (int64_t[]){in, out} : (int64_t[]){out, in});
+    TRY(op_check_shape(info, layer.weight.name, layer.weight.type, &expected, layer.x.name, x));
+    TRY(check_bias(info, &layer, out));
+    expected = *x;
+    expected.dims[x->dim_count - 1] = out;
+    return op_check_shape(info, layer.y.name, layer.y.type, &expected, layer.x.name, x);
+}
+
+status_t op_check_pool(const struct op_desc *desc, const struct op_info *info)
+{
+    bool forward = desc->kind == OP_MAX_POOL2D;
+    struct operand x = forward ? op_check_input(desc, 0) : op_check_output(desc, 0);
+    struct operand y = forward ? op_check_output(desc, 0) : op_check_input(desc, 0);
+    struct operand indices = forward ? op_check_output(desc, 1) : op_check_input(desc, 1);
+    const int64_t *kernel = desc->attrs.pool.kernel, *padding = desc->attrs.pool.padding;
+    TRY(check_attribute(info, "kernel", kernel, 1));
+    TRY(check_attribute(info, "stride", desc->attrs.pool.stride, 1));
+    TRY(check_attribute(info, "padding", padding, 0));
+    if (kernel[0] > 255 || kernel[1] > 255 || kernel[0] * kernel[1] > 255)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: the kernel (%lld, %lld) covers more than 255 elements", info->name,
+                          (long long)kernel[0], (long long)kernel[1]);
+    /* So that every window holds at least one element. */
+    if (padding[0] > kernel[0] / 2 || padding[1] > kernel[1] / 2)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: padding (%lld, %lld) is more than half of the kernel (%lld, %lld)",
+                          info->name, (long long)padding[0], (long long)padding[1],
+                          (long long)kernel[0], (long long)kernel[1]);
+    TRY(op_check_rank(info, x.name, x.type, 4));
+    int64_t output[2];
+    TRY(check_window(info, &x, kernel, desc->attrs.pool.stride, padding, (int64_t[]){1, 1},
+                     output));
+    struct tensor_type expected =
+        tensor_type_make(DTYPE_F32, 4,
+                         (int64_t[]){x.type->dims[0], x.type->dims[1], output[0], output[1]});
+    TRY(op_check_shape(info, y.name, y.type, &expected, x.name, x.type));
+    if (indices.type == NULL) return STATUS_OKAY;
+    return op_check_shape(info, indices.name, indices.type, &expected, x.name, x.type);
+}
+
+status_t op_check_dropout(const struct op_desc *desc, const struct op_info *info)
+{
+    double p = desc->attrs.dropout.p;
+    if (!(p >= 0 && p < 1))
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: p is %g, expected 0 <= p < 1", info->name,
+                          p);
+    /* The generator counts blocks of four elements in 32 bits. */
+    char shape[128];
+    if (tensor_element_count(&desc->inputs[0]) > (int64_t)1 << 34)
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: input %s has more than 2^34 elements",
+                          info->name, tensor_format_shape(&desc->inputs[0], shape));
+    return op_check_same_shapes(desc, info);
+}
+
+/* A score per row and class, a target per row; `single` is the loss or count, if there is one. */
+static status_t check_rows(const struct op_desc *desc, const struct op_info *info,
+                           struct operand scores, struct operand target, struct operand single)
+{
+    enum op_reduction reduction = desc->attrs.loss.reduction;
+    if (desc->kind != OP_COUNT_CORRECT && reduction != REDUCTION_SUM && reduction != REDUCTION_MEAN)
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: reduction %d is unknown", info->name,
+                          (int)reduction);
+    TRY(op_check_rank(info, scores.name, scores.type, 2));
+    if (scores.type->dims[1] > INT32_MAX) {
+        char shape[128];
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: %s %s has more than 2^31 - 1 classes",
+                          info->name, scores.name, tensor_format_shape(scores.type, shape));
+    }
+    struct tensor_type expected = tensor_type_make(DTYPE_I32, 1, scores.type->dims);
+    TRY(op_check_shape(info, target.name, target.type, &expected, scores.name, scores.type));
+    if (single.type == NULL) return STATUS_OKAY;
+    expected = tensor_type_make(DTYPE_F32, 1, (int64_t[]){1});
+    return op_check_shape(info, single.name, single.type, &expected, scores.name, scores.type);
+}
+
+status_t op_check_loss(const struct op_desc *desc, const struct op_info *info)
+{
+    struct operand none = {NULL, NULL};
+    switch (desc->kind) {
+    case OP_NLL_LOSS:
+    case OP_COUNT_CORRECT:
+        return check_rows(desc, info, op_check_input(desc, 0), op_check_input(desc, 1),
+                          op_check_output(desc, 0));
+    case OP_NLL_LOSS_BACKWARD:
+        return check_rows(desc, info, op_check_output(desc, 0), op_check_input(desc, 0), none);
+    case OP_CROSS_ENTROPY:
+        TRY(check_rows(desc, info, op_check_input(desc, 0), op_check_input(desc, 1),
+                       op_check_output(desc, 0)));
+        return op_check_shape(info, info->output_names[1], &desc->outputs[1], &desc->inputs[0],
+                              info->input_names[0], &desc->inputs[0]);
+    case OP_CROSS_ENTROPY_BACKWARD:
+        TRY(check_rows(desc, info, op_check_input(desc, 0), op_check_input(desc, 1), none));
+        return op_check_shape(info, info->output_names[0], &desc->outputs[0], &desc->inputs[0],
+                              info->input_names[0], &desc->inputs[0]);
+    default: /* log_softmax and its gradient */
+        TRY(op_check_rank(info, info->input_names[0], &desc->inputs[0], 2));
+        return op_check_same_shapes(desc, info);
+    }
+}

@@ -1,0 +1,283 @@
+/* Checks of what transformers are made of: embeddings, norms, positions, attention, the head. */
+#include <math.h>
+
+#include "ops/op_check.h"
+
+/* The dimensions but the last; `x` has one. */
+static struct tensor_type rows_of(const struct tensor_type *x)
+{
+    struct tensor_type rows = *x;
+    rows.dim_count--;
+    return rows;
+}
+
+static int64_t last_of(const struct tensor_type *x)
+{
+    return x->dims[x->dim_count - 1];
+}
+
+static status_t check_has_last(const struct op_info *info, struct operand x)
+{
+    char shape[128];
+    if (x.type->dim_count >= 1) return STATUS_OKAY;
+    return status_new(STATUS_INVALID_ARGUMENT, "%s: %s %s must have a last dimension", info->name,
+                      x.name, tensor_format_shape(x.type, shape));
+}
+
+/* An operand that may be absent, against the shape it must have because of `source`. */
+static status_t check_optional(const struct op_info *info, struct operand operand,
+                               const struct tensor_type *expected, struct operand source)
+{
+    if (operand.type == NULL) return STATUS_OKAY;
+    return op_check_shape(info, operand.name, operand.type, expected, source.name, source.type);
+}
+
+static status_t check_range(const struct op_info *info, const char *name, double value, bool valid)
+{
+    if (valid) return STATUS_OKAY;
+    return status_new(STATUS_INVALID_ARGUMENT, "%s: %s is %g, which is not possible", info->name,
+                      name, value);
+}
+
+/* ADD's second operand, or SUM_LEADING's output: the last dimensions of the other one. */
+status_t op_check_broadcast(const struct op_desc *desc, const struct op_info *info)
+{
+    bool sum = desc->kind == OP_SUM_LEADING;
+    struct operand whole = op_check_input(desc, 0);
+    struct operand part = sum ? op_check_output(desc, 0) : op_check_input(desc, 1);
+    int missing = whole.type->dim_count - part.type->dim_count;
+    struct tensor_type expected = *whole.type;
+    if (missing > 0) {
+        expected.dim_count -= missing;
+        for (int i = 0; i < expected.dim_count; i++)
+            expected.dims[i] = whole.type->dims[i + missing];
+    }
+    TRY(op_check_shape(info, part.name, part.type, &expected, whole.name, whole.type));
+    if (sum) return STATUS_OKAY;
+    return op_check_shape(info, info->output_names[0], &desc->outputs[0], whole.type, whole.name,
+                          whole.type);
+}
+
+status_t op_check_embedding(const struct op_desc *desc, const struct op_info *info)
+{
+    bool forward = desc->kind == OP_EMBEDDING;
+    struct operand indices = op_check_input(desc, 0);
+    struct operand weight = forward ? op_check_input(desc, 1) : op_check_output(desc, 0);
+    struct operand y = forward ? op_check_output(desc, 0) : op_check_input(desc, 1);
+    TRY(op_check_rank(info, weight.name, weight.type, 2));
+    TRY(check_range(info, "the number of rows", (double)weight.type->dims[0],
+                    weight.type->dims[0] <= INT32_MAX));
+    int64_t padding = desc->attrs.embedding.padding_index;
+    TRY(check_range(info, "padding_index", (double)padding,
+                    padding >= -1 && padding < weight.type->dims[0]));
+    struct tensor_type expected = *indices.type;
+    char shape[128];
+    if (expected.dim_count >= TENSOR_MAX_DIMS)
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: %s %s has too many dimensions", info->name,
+                          indices.name, tensor_format_shape(indices.type, shape));
+    expected.dims[expected.dim_count++] = weight.type->dims[1];
+    return op_check_shape(info, y.name, y.type, &expected, indices.name, indices.type);
+}
+
+status_t op_check_arange(const struct op_desc *desc, const struct op_info *info)
+{
+    struct operand x = op_check_input(desc, 0);
+    TRY(check_has_last(info, x));
+    int64_t time = last_of(x.type);
+    double end = desc->attrs.arange.start + (double)desc->attrs.arange.step * (double)(time - 1);
+    TRY(check_range(info, "the last element", end, end >= INT32_MIN && end <= INT32_MAX));
+    struct tensor_type expected = tensor_type_make(DTYPE_I32, 1, &time);
+    return op_check_shape(info, info->output_names[0], &desc->outputs[0], &expected, x.name,
+                          x.type);
+}
+
+/* Operands of a norm by role; those that an op does not have are absent. */
+struct norm {
+    struct operand x, y, weight, bias, mean, rstd, first_other, second_other;
+};
+
+static struct norm norm_of(const struct op_desc *desc)
+{
+    switch (desc->kind) {
+    case OP_LAYER_NORM:
+        return (struct norm){.x = op_check_input(desc, 0),
+                             .y = op_check_output(desc, 0),
+                             .weight = op_check_input(desc, 1),
+                             .bias = op_check_input(desc, 2),
+                             .mean = op_check_output(desc, 1),
+                             .rstd = op_check_output(desc, 2),
+                             .first_other = op_check_input(desc, 3),
+                             .second_other = op_check_output(desc, 3)};
+    case OP_LAYER_NORM_BACKWARD:
+        return (struct norm){.x = op_check_input(desc, 1),
+                             .y = op_check_input(desc, 0),
+                             .weight = op_check_input(desc, 2),
+                             .bias = op_check_output(desc, 2),
+                             .mean = op_check_input(desc, 3),
+                             .rstd = op_check_input(desc, 4),
+                             .first_other = op_check_input(desc, 5),
+                             .second_other = op_check_output(desc, 0)};
+    case OP_RMS_NORM:
+        return (struct norm){.x = op_check_input(desc, 0),
+                             .y = op_check_output(desc, 0),
+                             .weight = op_check_input(desc, 1),
+                             .rstd = op_check_output(desc, 1),
+                             .first_other = op_check_input(desc, 2),
+                             .second_other = op_check_output(desc, 2)};
+    default:
+        return (struct norm){.x = op_check_input(desc, 1),
+                             .y = op_check_input(desc, 0),
+                             .weight = op_check_input(desc, 2),
+                             .rstd = op_check_input(desc, 3),
+                             .first_other = op_check_input(desc, 4),
+                             .second_other = op_check_output(desc, 0)};
+    }
+}
+
+/* A sum comes of a residual, and the gradient of x takes up the other one. */
+static status_t check_pair(const struct op_desc *desc, const struct op_info *info,
+                           const struct norm *norm)
+{
+    bool forward = desc->kind == OP_LAYER_NORM || desc->kind == OP_RMS_NORM;
+    bool first = norm->first_other.type != NULL, second = norm->second_other.type != NULL;
+    if (forward ? first == second : second || !first) return STATUS_OKAY;
+    return status_new(STATUS_INVALID_ARGUMENT, "%s: %s without %s", info->name,
+                      first ? norm->first_other.name : norm->second_other.name,
+                      first ? norm->second_other.name : norm->first_other.name);
+}
+
+status_t op_check_norm(const struct op_desc *desc, const struct op_info *info)
+{
+    TRY(check_has_last(info, op_check_input(desc, 0)));
+    if (desc->kind == OP_SOFTMAX || desc->kind == OP_SOFTMAX_BACKWARD)
+        return op_check_same_shapes(desc, info);
+    double eps = desc->attrs.norm.eps;
+    TRY(check_range(info, "eps", eps, eps >= 0 && isfinite(eps)));
+    struct norm norm = norm_of(desc);
+    TRY(check_pair(desc, info, &norm));
+    TRY(check_has_last(info, norm.x));
+    TRY(op_check_shape(info, norm.y.name, norm.y.type, norm.x.type, norm.x.name, norm.x.type));
+    int64_t columns = last_of(norm.x.type);
+    struct tensor_type row = tensor_type_make(DTYPE_F32, 1, &columns), rows = rows_of(norm.x.type);
+    TRY(check_optional(info, norm.weight, &row, norm.x));
+    TRY(check_optional(info, norm.bias, &row, norm.x));
+    if (desc->kind == OP_LAYER_NORM_BACKWARD || desc->kind == OP_RMS_NORM_BACKWARD)
+        TRY(check_optional(info, op_check_output(desc, 1), &row, norm.x));
+    TRY(check_optional(info, norm.mean, &rows, norm.x));
+    TRY(check_optional(info, norm.rstd, &rows, norm.x));
+    TRY(check_optional(info, norm.first_other, norm.x.type, norm.x));
+    return check_optional(info, norm.second_other, norm.x.type, norm.x);
+}
+
+status_t op_check_rope(const struct op_desc *desc, const struct op_info *info)
+{
+    struct operand x = op_check_input(desc, 0);
+    TRY(op_check_rank(info, x.name, x.type, 3));
+    int64_t head = desc->attrs.rope.head_dim;
+    TRY(check_range(info, "head_dim", (double)head,
+                    head >= 2 && head % 2 == 0 && x.type->dims[2] % head == 0));
+    double theta = desc->attrs.rope.theta, factor = desc->attrs.rope.factor;
+    TRY(check_range(info, "theta", theta, theta > 0 && isfinite(theta)));
+    enum rope_scaling scaling = desc->attrs.rope.scaling;
+    TRY(check_range(info, "scaling", scaling,
+                    scaling == ROPE_SCALING_NONE || scaling == ROPE_SCALING_LINEAR ||
+                        scaling == ROPE_SCALING_LLAMA3));
+    if (scaling != ROPE_SCALING_NONE)
+        TRY(check_range(info, "factor", factor, factor > 0 && isfinite(factor)));
+    if (scaling == ROPE_SCALING_LLAMA3) {
+        double low = desc->attrs.rope.low_freq_factor, high = desc->attrs.rope.high_freq_factor;
+        int64_t context = desc->attrs.rope.original_context;
+        TRY(check_range(info, "low_freq_factor", low, low > 0 && isfinite(low)));
+        TRY(check_range(info, "high_freq_factor", high, high > low && isfinite(high)));
+        TRY(check_range(info, "original_context", (double)context,
+                        context >= 1 && context <= INT32_MAX));
+    }
+    return op_check_same_shapes(desc, info);
+}
+
+/* Operands of attention by role, forward or backward; the gradients have the same shapes. */
+static status_t check_heads(const struct op_desc *desc, const struct op_info *info,
+                            struct operand q)
+{
+    int64_t heads = desc->attrs.attention.heads, kv_heads = desc->attrs.attention.kv_heads;
+    TRY(check_range(info, "heads", (double)heads, heads >= 1 && heads <= INT32_MAX));
+    TRY(check_range(info, "kv_heads", (double)kv_heads,
+                    kv_heads >= 1 && kv_heads <= heads && heads % kv_heads == 0));
+    double scale = desc->attrs.attention.scale, p = desc->attrs.attention.p;
+    TRY(check_range(info, "scale", scale, scale >= 0 && isfinite(scale)));
+    TRY(check_range(info, "p", p, p >= 0 && p < 1));
+    TRY(op_check_rank(info, q.name, q.type, 3));
+    double scores =
+        (double)q.type->dims[0] * (double)heads * (double)q.type->dims[1] * (double)q.type->dims[1];
+    /* Of dropout's generator, as in check_dropout. */
+    if (p > 0) TRY(check_range(info, "the number of probabilities", scores, scores <= 0x1p34));
+    return STATUS_OKAY;
+}
+
+status_t op_check_attention(const struct op_desc *desc, const struct op_info *info)
+{
+    bool forward = desc->kind == OP_ATTENTION;
+    int first = forward ? 0 : 1;
+    struct operand q = op_check_input(desc, first), k = op_check_input(desc, first + 1),
+                   v = op_check_input(desc, first + 2);
+    struct operand mask = op_check_input(desc, forward ? 3 : 6);
+    struct operand y = forward ? op_check_output(desc, 0) : op_check_input(desc, 4);
+    struct operand lse = forward ? op_check_output(desc, 1) : op_check_input(desc, 5);
+    TRY(check_heads(desc, info, q));
+    if ((k.type == NULL) != (v.type == NULL))
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: %s without %s", info->name,
+                          k.type == NULL ? v.name : k.name, k.type == NULL ? k.name : v.name);
+    int64_t heads = desc->attrs.attention.heads, kv_heads = desc->attrs.attention.kv_heads;
+    int64_t width = last_of(q.type), parts = k.type == NULL ? heads + 2 * kv_heads : heads;
+    char shape[128];
+    if (width % parts != 0)
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: %s %s is not %lld heads wide", info->name,
+                          q.name, tensor_format_shape(q.type, shape), (long long)parts);
+    struct tensor_type expected = *q.type;
+    expected.dims[2] = width / parts * kv_heads;
+    TRY(check_optional(info, k, &expected, q));
+    TRY(check_optional(info, v, &expected, q));
+    struct operand dk = forward ? k : op_check_output(desc, 1);
+    struct operand dv = forward ? v : op_check_output(desc, 2);
+    if ((dk.type == NULL) != (k.type == NULL) || (dv.type == NULL) != (v.type == NULL))
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: gradients must be those of the inputs",
+                          info->name);
+    TRY(check_optional(info, dk, &expected, q));
+    TRY(check_optional(info, dv, &expected, q));
+    expected.dims[2] = width / parts * heads;
+    TRY(op_check_shape(info, y.name, y.type, &expected, q.name, q.type));
+    if (!forward) {
+        struct operand dy = op_check_input(desc, 0), dq = op_check_output(desc, 0);
+        TRY(op_check_shape(info, dy.name, dy.type, &expected, q.name, q.type));
+        TRY(op_check_shape(info, dq.name, dq.type, q.type, q.name, q.type));
+    }
+    expected = tensor_type_make(DTYPE_F32, 3, (int64_t[]){q.type->dims[0], heads, q.type->dims[1]});
+    TRY(check_optional(info, lse, &expected, q));
+    expected = tensor_type_make(DTYPE_U8, 2, q.type->dims);
+    return check_optional(info, mask, &expected, q);
+}
+
+status_t op_check_head(const struct op_desc *desc, const struct op_info *info)
+{
+    struct operand x = op_check_input(desc, 0), weight = op_check_input(desc, 1);
+    enum op_reduction reduction = desc->attrs.loss.reduction;
+    TRY(check_range(info, "reduction", reduction,
+                    reduction == REDUCTION_SUM || reduction == REDUCTION_MEAN));
+    TRY(check_has_last(info, x));
+    TRY(op_check_rank(info, weight.name, weight.type, 2));
+    int64_t classes = weight.type->dims[0];
+    TRY(check_range(info, "the number of classes", (double)classes, classes <= INT32_MAX));
+    struct tensor_type matrix =
+        tensor_type_make(DTYPE_F32, 2, (int64_t[]){classes, last_of(x.type)});
+    struct tensor_type column = tensor_type_make(DTYPE_F32, 1, &classes), rows = rows_of(x.type);
+    struct tensor_type one = tensor_type_make(DTYPE_F32, 1, (int64_t[]){1});
+    TRY(op_check_shape(info, weight.name, weight.type, &matrix, x.name, x.type));
+    TRY(check_optional(info, op_check_input(desc, 2), &column, weight));
+    TRY(check_optional(info, op_check_input(desc, 3), &rows, x));
+    TRY(check_optional(info, op_check_output(desc, 0), &one, x));
+    if (desc->kind == OP_LINEAR_CROSS_ENTROPY)
+        return check_optional(info, op_check_output(desc, 1), &one, x);
+    TRY(check_optional(info, op_check_output(desc, 1), x.type, x));
+    TRY(check_optional(info, op_check_output(desc, 2), &matrix, x));
+    return check_optional(info, op_check_output(desc, 3), &column, weight);
+}

@@ -1,0 +1,56 @@
+/* What one run of an op costs, from its operands' shapes alone. */
+#include "ops/op.h"
+
+/* Every element of the output (or its gradient) meets every weight of its channel once. */
+static double layer_flops(const struct tensor_type *y, const struct tensor_type *weight)
+{
+    double per_output = 2;
+    for (int i = 1; i < weight->dim_count; i++) per_output *= (double)weight->dims[i];
+    return per_output * (double)tensor_element_count(y);
+}
+
+/* A weight that is (in, out) has as many elements as one that is (out, in). */
+static double linear_flops(const struct tensor_type *x, const struct tensor_type *weight)
+{
+    double rows = (double)tensor_element_count(x) / (double)x->dims[x->dim_count - 1];
+    return 2 * rows * (double)tensor_element_count(weight);
+}
+
+/* Two products of (t, d) with (d, t) or the like per head; `y` is (b, t, h d). */
+static double attention_flops(const struct op_desc *desc, const struct tensor_type *y)
+{
+    double t = (double)y->dims[1];
+    double flops = 4 * (double)tensor_element_count(y) * t;
+    return desc->attrs.attention.causal ? flops * (t + 1) / (2 * t) : flops;
+}
+
+double op_desc_flops(const struct op_desc *desc)
+{
+    const struct tensor_type *in = desc->inputs, *out = desc->outputs;
+    switch (desc->kind) {
+    case OP_CONV2D: return layer_flops(&out[0], &in[1]);
+    case OP_CONV2D_BACKWARD_DATA: return layer_flops(&in[0], &in[1]);
+    case OP_CONV2D_BACKWARD_WEIGHTS: return layer_flops(&in[1], &out[0]);
+    case OP_LINEAR: return linear_flops(&in[0], &in[1]);
+    case OP_LINEAR_BACKWARD_DATA: return linear_flops(&out[0], &in[1]);
+    case OP_LINEAR_BACKWARD_WEIGHTS: return linear_flops(&in[0], &out[0]);
+    case OP_ATTENTION: return attention_flops(desc, &out[0]);
+    /* The probabilities again, and the gradients of these, of q, k and v. */
+    case OP_ATTENTION_BACKWARD: return 2.5 * attention_flops(desc, &in[0]);
+    case OP_LINEAR_CROSS_ENTROPY: return linear_flops(&in[0], &in[1]);
+    case OP_LINEAR_CROSS_ENTROPY_BACKWARD:
+        return linear_flops(&in[0], &in[1]) *
+               (1 + desc->output_present[1] + desc->output_present[2]);
+    default: return 0;
+    }
+}
+
+uint64_t op_desc_bytes(const struct op_desc *desc)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < desc->input_count; i++)
+        if (desc->input_present[i]) bytes += tensor_bytes(&desc->inputs[i]);
+    for (int i = 0; i < desc->output_count; i++)
+        if (desc->output_present[i]) bytes += tensor_bytes(&desc->outputs[i]);
+    return bytes;
+}
