@@ -1,7 +1,7 @@
 bin_PROGRAMS += fsdpd
 fsdpd_SOURCES = %D%/fsdpd.c %D%/options.c %D%/options.h %D%/plan_role.c %D%/plan_role.h
 fsdpd_CPPFLAGS = $(AM_CPPFLAGS) $(UV_CFLAGS)
-fsdpd_LDADD = libworker.a libplanning.a libprint.a libtrain.a libcheckpoint.a $(RUNTIME_LIBS) $(COORDINATOR_LIBS) \
+fsdpd_LDADD = libworker.a libplanning.a libprint.a libtrain.a libcheckpoint.a libhf.a $(RUNTIME_LIBS) $(COORDINATOR_LIBS) \
   $(JANSSON_LIBS) $(ZLIB_LIBS)
 
 if HAVE_CHECK

@@ -23,20 +23,18 @@ allow common/yaml base yaml
 allow common/rpc base rpc grpc proto
 allow common/spec base yaml spec fsdpd
 allow common/print base print fsdpd
+allow common/hf base ops hf
 allow kernels base ops kernels
 allow daemon/model base ops yaml model
 allow daemon/fsdp base ops model fsdp
 allow daemon/runtime base ops kernels model fsdp runtime
-allow daemon/checkpoint base ops model fsdp runtime checkpoint
+allow daemon/checkpoint base ops hf model fsdp runtime checkpoint
 allow daemon/train base ops model fsdp kernels runtime checkpoint train
 allow daemon/planning base ops yaml model fsdp runtime train fsdpd planning
 allow daemon/worker base ops model fsdp runtime checkpoint train planning rpc spec fsdpd worker
-allow daemon/coordinator base ops checkpoint rpc spec fsdpd proto coordinator
+allow daemon/coordinator base rpc spec fsdpd proto coordinator
 allow client base rpc spec print fsdpd proto client
 
-# The coordinator uses the file formats of checkpoint/, not what runs a model.
-grep -rnE '#include "checkpoint/' daemon/coordinator | grep -v 'checkpoint/safetensors.h' &&
-  fail "daemon/coordinator may include only checkpoint/safetensors.h"
 grep -rlE '#include <grpc' --include='*.[ch]' common daemon client kernels | grep -v '^common/rpc/' &&
   fail "gRPC's C core belongs to common/rpc alone"
 grep -rlE '#include <(pthread|uv|sys/socket|cuda|nccl)' daemon/model daemon/fsdp common/ops &&

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "checkpoint/safetensors.h"
+#include "hf/safetensors.h"
 
 enum { PIECE_BYTES = 1 << 20 };
 

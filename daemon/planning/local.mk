@@ -19,7 +19,7 @@ check_PROGRAMS += tests/unit/test_planning
 TESTS += tests/unit/test_planning
 tests_unit_test_planning_SOURCES = tests/unit/test_planning.c
 tests_unit_test_planning_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
-tests_unit_test_planning_LDADD = libworker.a libplanning.a libprint.a libtrain.a libcheckpoint.a \
+tests_unit_test_planning_LDADD = libworker.a libplanning.a libprint.a libtrain.a libcheckpoint.a libhf.a \
   libspec.a libproto.a $(RUNTIME_LIBS) $(PROTOBUF_C_LIBS) $(JANSSON_LIBS) $(ZLIB_LIBS) $(CHECK_LIBS)
 tests/unit/test_planning-test_planning.$(OBJEXT): $(PROTO_H)
 endif

@@ -43,7 +43,7 @@ EXTRA_DIST += tests/parity/test_init.py
 if HAVE_CHECK
 check_PROGRAMS += tests/engine/test_session tests/engine/test_step tests/engine/test_pull tests/engine/test_rewrap
 TESTS += tests/engine/test_session tests/engine/test_step tests/engine/test_pull tests/engine/test_rewrap
-TRAIN_TEST_LIBS = libtrain.a libcheckpoint.a $(RUNTIME_LIBS) $(JANSSON_LIBS) $(ZLIB_LIBS) \
+TRAIN_TEST_LIBS = libtrain.a libcheckpoint.a libhf.a $(RUNTIME_LIBS) $(JANSSON_LIBS) $(ZLIB_LIBS) \
   $(CHECK_LIBS)
 
 tests_engine_test_session_SOURCES = tests/engine/test_session.c tests/engine/session_group.c \

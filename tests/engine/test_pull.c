@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "checkpoint/safetensors.h"
+#include "hf/safetensors.h"
 #include "session_group.h"
 #include "train/init.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "checkpoint/safetensors.h"
+#include "hf/safetensors.h"
 #include "session_group.h"
 
 static const char *const conv_and_out[] = {"conv", "out"}, *const hidden[] = {"hidden"},

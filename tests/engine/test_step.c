@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "checkpoint/safetensors.h"
+#include "hf/safetensors.h"
 #include "session_group.h"
 
 /* The final parameters of a run, and what its last metrics said. */

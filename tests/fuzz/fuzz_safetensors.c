@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "checkpoint/safetensors.h"
+#include "hf/safetensors.h"
 #include "fuzz.h"
 
 static void check_header(struct safetensors_header *header, uint64_t data_bytes)

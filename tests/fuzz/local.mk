@@ -37,7 +37,7 @@ endif
 %C%_fuzz_profile_SOURCES = %D%/fuzz_profile.c $(FUZZ_MAIN)
 %C%_fuzz_profile_LDADD = libplanning.a libyamldoc.a libbase.a $(YAML_LIBS) $(FUZZ_LIBS) -lm
 %C%_fuzz_safetensors_SOURCES = %D%/fuzz_safetensors.c $(FUZZ_MAIN)
-%C%_fuzz_safetensors_LDADD = libcheckpoint.a libops.a libbase.a $(JANSSON_LIBS) $(FUZZ_LIBS) -lm
+%C%_fuzz_safetensors_LDADD = $(HF_LIBS) $(FUZZ_LIBS) -lm
 
 FUZZ_SPEC_FILES = %D%/spec_round_trip.c %D%/spec_round_trip.h $(FUZZ_MAIN)
 FUZZ_WRAP_FILE_READ = $(AM_LDFLAGS) -Wl,--wrap=file_read

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
-#include "checkpoint/safetensors.h"
+#include "hf/safetensors.h"
 
 static uint64_t length_of(const struct buf *file)
 {

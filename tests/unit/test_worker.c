@@ -15,7 +15,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "checkpoint/safetensors.h"
+#include "hf/safetensors.h"
 #include "fsdpd/v1/worker.pb-c.h"
 #include "proto/descriptors.h"
 #include "rpc/server.h"

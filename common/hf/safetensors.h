@@ -3,8 +3,8 @@
  * size, a JSON header padded with spaces to a multiple of 8, then the tensors' bytes, tiling the
  * rest exactly.
  */
-#ifndef FSDPD_CHECKPOINT_SAFETENSORS_H
-#define FSDPD_CHECKPOINT_SAFETENSORS_H
+#ifndef FSDPD_HF_SAFETENSORS_H
+#define FSDPD_HF_SAFETENSORS_H
 
 #include "base/buf.h"
 #include "base/status.h"

@@ -1,6 +1,6 @@
 /* The safetensors format; see safetensors.h. JSON is written by hand, because the order of the
  * entries is ours to choose, and read with jansson. */
-#include "checkpoint/safetensors.h"
+#include "hf/safetensors.h"
 
 #include <inttypes.h>
 #include <jansson.h>

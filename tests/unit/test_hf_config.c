@@ -1,0 +1,361 @@
+/*
+ * config.json as a model file: tiny configurations against golden text, what every option changes,
+ * what is refused and how, and the names of tensors.
+ *
+ * Golden files are tests/golden/hf-*.yaml. UPDATE_GOLDEN=1 in the environment rewrites them; read
+ * the difference before committing it.
+ */
+#include <check.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "hf/hf.h"
+
+static const char gpt2_tiny[] =
+    "{\"architectures\": [\"GPT2LMHeadModel\"], \"model_type\": \"gpt2\", \"n_embd\": 24,"
+    " \"n_layer\": 2, \"n_head\": 3, \"n_positions\": 32, \"vocab_size\": 97,"
+    " \"bos_token_id\": 96, \"task_specific_params\": {\"text-generation\": {\"do_sample\": "
+    "true}}}";
+
+static const char llama_tiny[] =
+    "{\"architectures\": [\"LlamaForCausalLM\"], \"model_type\": \"llama\", \"hidden_size\": 32,"
+    " \"intermediate_size\": 88, \"num_hidden_layers\": 2, \"num_attention_heads\": 4,"
+    " \"num_key_value_heads\": 2, \"max_position_embeddings\": 64, \"vocab_size\": 97,"
+    " \"rms_norm_eps\": 1e-05, \"rope_theta\": 500000.0, \"torch_dtype\": \"bfloat16\","
+    " \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0,"
+    " \"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 16}}";
+
+static const char bert_tiny[] =
+    "{\"architectures\": [\"BertForMaskedLM\"], \"model_type\": \"bert\", \"hidden_size\": 24,"
+    " \"intermediate_size\": 96, \"num_hidden_layers\": 2, \"num_attention_heads\": 3,"
+    " \"max_position_embeddings\": 32, \"vocab_size\": 97, \"type_vocab_size\": 2,"
+    " \"pad_token_id\": 0}";
+
+/* The configuration with `changes`, an object of keys; null takes a key away. */
+static char *changed(const char *config, const char *changes)
+{
+    json_t *root = json_loads(config, 0, NULL), *patch = json_loads(changes, 0, NULL);
+    ck_assert_msg(root != NULL && patch != NULL, "%s", changes);
+    json_object_update(root, patch);
+    char *text = json_dumps(root, 0);
+    json_decref(root);
+    json_decref(patch);
+    return text;
+}
+
+static char *model_text(const char *config, const char *changes)
+{
+    char *json = changed(config, changes);
+    struct hf_model model;
+    status_t status = hf_config_to_model(json, strlen(json), "config.json", &model);
+    ck_assert_msg(status == NULL, "%s: %s", changes, status_message(status));
+    free(json);
+    return model.text;
+}
+
+static void expect_golden(const char *text, const char *name)
+{
+    const char *root = getenv("srcdir");
+    char *path = file_path_join(root != NULL ? root : ".", name);
+    if (getenv("UPDATE_GOLDEN") != NULL)
+        ck_assert_ptr_null(file_write_atomic(path, text, strlen(text), 0644));
+    struct buf golden = {0};
+    status_t status = file_read(path, 1 << 20, &golden);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    ck_assert_str_eq(buf_text(&golden), text);
+    buf_deinit(&golden);
+    free(path);
+}
+
+START_TEST(test_golden)
+{
+    char *gpt2 = model_text(gpt2_tiny, "{}"), *llama = model_text(llama_tiny, "{}");
+    char *bert = model_text(bert_tiny, "{}");
+    expect_golden(gpt2, "tests/golden/hf-gpt2.yaml");
+    expect_golden(llama, "tests/golden/hf-llama.yaml");
+    expect_golden(bert, "tests/golden/hf-bert.yaml");
+    free(gpt2);
+    free(llama);
+    free(bert);
+}
+END_TEST
+
+/* An option, and what it puts into the text or takes out of it. */
+static const struct {
+    const char *config, *changes, *there, *not_there;
+} options[] = {
+    {gpt2_tiny, "{\"n_inner\": 50}", "c_fc: Conv1D(50, 24)", "Conv1D(96"},
+    {gpt2_tiny, "{\"n_inner\": null}", "c_fc: Conv1D(96, 24)", NULL},
+    {gpt2_tiny, "{\"activation_function\": \"relu\"}", "act: ReLU()", "GELU"},
+    {gpt2_tiny, "{\"activation_function\": \"gelu\"}", "act: GELU()", NULL},
+    {gpt2_tiny, "{\"activation_function\": \"gelu_pytorch_tanh\"}", "approximate='tanh'", NULL},
+    {gpt2_tiny, "{\"activation_function\": \"swish\"}", "act: SiLU()", NULL},
+    {gpt2_tiny, "{\"layer_norm_epsilon\": 1e-6}", "ln_f: LayerNorm(24, eps=1e-06)", "1e-05"},
+    {gpt2_tiny, "{\"initializer_range\": 0.1}", "\"*.c_proj.weight\", normal: 0.05}", "0.02"},
+    {gpt2_tiny, "{\"embd_pdrop\": 0.25}", "drop: Dropout(0.25)", NULL},
+    {gpt2_tiny, "{\"attn_pdrop\": 0}", "dropout_p=0.0)", NULL},
+    {gpt2_tiny, "{\"resid_pdrop\": 0.5}", "resid_dropout: Dropout(0.5)", NULL},
+    {gpt2_tiny, "{\"scale_attn_weights\": false}", ", scale=1.0)", NULL},
+    {gpt2_tiny, "{\"scale_attn_weights\": true}", "dropout_p=0.1)", "scale="},
+    {gpt2_tiny, "{\"tie_word_embeddings\": false}", "lm_head", "tie:"},
+    {gpt2_tiny, "{\"n_embd\": null, \"hidden_size\": 12}", "ln_f: LayerNorm(12", NULL},
+    {gpt2_tiny, "{\"architectures\": [\"GPT2Model\"]}", "name: GPT2LMHeadModel", NULL},
+    {gpt2_tiny, "{\"architectures\": null}", "name: GPT2LMHeadModel", NULL},
+    {llama_tiny, "{\"tie_word_embeddings\": true}",
+     "tie: {lm_head.weight: model.embed_tokens.weight}", NULL},
+    {llama_tiny, "{\"num_key_value_heads\": null}", "num_kv_heads=4", "num_kv_heads=2"},
+    {llama_tiny, "{\"head_dim\": 10}", "q_proj: Linear(32, 40, bias=False)", NULL},
+    {llama_tiny, "{\"head_dim\": 10}", "o_proj: Linear(40, 32, bias=False)", NULL},
+    {llama_tiny, "{\"attention_bias\": true}", "k_proj: Linear(32, 16)\n", NULL},
+    {llama_tiny, "{\"mlp_bias\": true}", "down_proj: Linear(88, 32)\n", NULL},
+    {llama_tiny, "{\"hidden_act\": \"gelu\"}", "act_fn: GELU()", "SiLU"},
+    {llama_tiny, "{\"attention_dropout\": 0.1}", "is_causal=True, dropout_p=0.1)", NULL},
+    {llama_tiny, "{\"pad_token_id\": 3}", "Embedding(97, 32, padding_idx=3)", NULL},
+    {llama_tiny, "{\"pad_token_id\": -1}", "Embedding(97, 32, padding_idx=96)", NULL},
+    {llama_tiny, "{\"rope_scaling\": null}", "head_dim=8, theta=500000.0)", "scaling"},
+    {llama_tiny, "{\"rope_scaling\": {\"type\": \"linear\", \"factor\": 2}}",
+     "theta=500000.0, scaling='linear', factor=2.0)", "llama3"},
+    {llama_tiny, "{\"rope_scaling\": {\"rope_type\": \"default\"}}", "theta=500000.0)", "scaling"},
+    {llama_tiny, "{\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 7.5}}",
+     "theta=7.5)", "llama3"},
+    {bert_tiny, "{\"hidden_act\": \"relu\"}", "transform_act_fn: ReLU()", "GELU"},
+    {bert_tiny, "{\"hidden_dropout_prob\": 0.3}", "dropout: Dropout(0.3)", "Dropout(0.1)"},
+    {bert_tiny, "{\"attention_probs_dropout_prob\": 0.2}", "dropout_p=0.2)", NULL},
+    {bert_tiny, "{\"layer_norm_eps\": 1e-7}", "LayerNorm(24, eps=1e-07)", "1e-12"},
+    {bert_tiny, "{\"type_vocab_size\": 5}", "token_type_embeddings: Embedding(5, 24)", NULL},
+    {bert_tiny, "{\"pad_token_id\": 4}", "padding_mask(x, 4)", "padding_idx=0"},
+    {bert_tiny, "{\"tie_word_embeddings\": false}", "decoder", "tie:"},
+    {bert_tiny, "{\"architectures\": [\"BertForPreTraining\"]}", "name: BertForMaskedLM", NULL},
+};
+
+START_TEST(test_option)
+{
+    char *text = model_text(options[_i].config, options[_i].changes);
+    ck_assert_msg(strstr(text, options[_i].there) != NULL, "%s:\n%s", options[_i].changes, text);
+    if (options[_i].not_there != NULL)
+        ck_assert_msg(strstr(text, options[_i].not_there) == NULL, "%s:\n%s", options[_i].changes,
+                      text);
+    free(text);
+}
+END_TEST
+
+/* A wrong configuration: the code and a part of the message. */
+static const struct {
+    const char *config, *changes, *message;
+    enum status_code code;
+} mistakes[] = {
+    {gpt2_tiny, "{\"model_type\": \"mistral\"}",
+     "config.json: model_type: 'mistral' is not supported; gpt2, llama and bert are",
+     STATUS_UNIMPLEMENTED},
+    {gpt2_tiny, "{\"model_type\": null}", "config.json: model_type: is missing",
+     STATUS_INVALID_ARGUMENT},
+    {gpt2_tiny, "{\"model_type\": 2}", "model_type: expected a text, found 2",
+     STATUS_INVALID_ARGUMENT},
+    {gpt2_tiny, "{\"architectures\": [\"GPT2ForSequenceClassification\"]}",
+     "architectures: 'GPT2ForSequenceClassification' is not supported; of gpt2, GPT2LMHeadModel is",
+     STATUS_UNIMPLEMENTED},
+    {gpt2_tiny, "{\"architectures\": \"GPT2LMHeadModel\"}", "architectures: expected an array",
+     STATUS_INVALID_ARGUMENT},
+    {gpt2_tiny, "{\"architectures\": [1]}", "architectures: expected an array of texts, found 1",
+     STATUS_INVALID_ARGUMENT},
+    {gpt2_tiny, "{\"n_embd\": \"768\"}",
+     "n_embd: expected an integer from 1 to 2147483647, found \"768\"", STATUS_INVALID_ARGUMENT},
+    {gpt2_tiny, "{\"n_embd\": 768.0}", "n_embd: expected an integer", STATUS_INVALID_ARGUMENT},
+    {gpt2_tiny, "{\"n_embd\": 0}", "n_embd: expected an integer", STATUS_INVALID_ARGUMENT},
+    {gpt2_tiny, "{\"n_layer\": 4294967296}", "found 4294967296", STATUS_INVALID_ARGUMENT},
+    {gpt2_tiny, "{\"n_head\": 5}", "n_head: expected a divisor of n_embd (24), found 5",
+     STATUS_INVALID_ARGUMENT},
+    {gpt2_tiny, "{\"vocab_size\": {}}", "vocab_size: expected an integer", STATUS_INVALID_ARGUMENT},
+    {gpt2_tiny, "{\"attn_pdrop\": 1.0}", "attn_pdrop: expected a number below 1",
+     STATUS_INVALID_ARGUMENT},
+    {gpt2_tiny, "{\"attn_pdrop\": -0.5}", "attn_pdrop: expected a number from 0 to 1, found -0.5",
+     STATUS_INVALID_ARGUMENT},
+    {gpt2_tiny, "{\"layer_norm_epsilon\": \"1e-5\"}", "layer_norm_epsilon: expected a number",
+     STATUS_INVALID_ARGUMENT},
+    {gpt2_tiny, "{\"activation_function\": \"quick_gelu\"}",
+     "activation_function: the activation 'quick_gelu' is not supported", STATUS_UNIMPLEMENTED},
+    {gpt2_tiny, "{\"scale_attn_by_inverse_layer_idx\": true}",
+     "scale_attn_by_inverse_layer_idx: true is not supported", STATUS_UNIMPLEMENTED},
+    {gpt2_tiny, "{\"reorder_and_upcast_attn\": true}", "reorder_and_upcast_attn: true",
+     STATUS_UNIMPLEMENTED},
+    {gpt2_tiny, "{\"add_cross_attention\": true}", "add_cross_attention: true",
+     STATUS_UNIMPLEMENTED},
+    {gpt2_tiny, "{\"tie_word_embeddings\": \"yes\"}", "expected true or false, found \"yes\"",
+     STATUS_INVALID_ARGUMENT},
+    {gpt2_tiny, "{\"quantization_config\": {\"bits\": 4}}", "quantized weights",
+     STATUS_UNIMPLEMENTED},
+    {gpt2_tiny, "{\"pruned_heads\": {\"1\": [0]}}", "pruned_heads", STATUS_UNIMPLEMENTED},
+    {llama_tiny, "{\"num_key_value_heads\": 3}",
+     "num_key_value_heads: expected a divisor of num_attention_heads (4), found 3",
+     STATUS_INVALID_ARGUMENT},
+    {llama_tiny, "{\"head_dim\": 7}", "head_dim: expected an even number, found 7",
+     STATUS_INVALID_ARGUMENT},
+    {llama_tiny, "{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4.0}}",
+     "rope_scaling.rope_type: the rope type 'yarn' is not supported", STATUS_UNIMPLEMENTED},
+    {llama_tiny, "{\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 4.0}}",
+     "rope_scaling.type: the rope type 'dynamic' is not supported", STATUS_UNIMPLEMENTED},
+    {llama_tiny, "{\"rope_scaling\": {\"type\": \"linear\"}}",
+     "rope_scaling.factor: is missing; the rope type linear needs it", STATUS_INVALID_ARGUMENT},
+    {llama_tiny, "{\"rope_parameters\": {\"rope_type\": \"llama3\", \"factor\": 4.0}}",
+     "rope_parameters.low_freq_factor: is missing", STATUS_INVALID_ARGUMENT},
+    {llama_tiny, "{\"rope_scaling\": [1]}", "rope_scaling: expected an object, found [1]",
+     STATUS_INVALID_ARGUMENT},
+    {llama_tiny, "{\"rope_theta\": 0}", "rope_theta: expected a number", STATUS_INVALID_ARGUMENT},
+    {llama_tiny, "{\"pretraining_tp\": 2}", "pretraining_tp", STATUS_UNIMPLEMENTED},
+    {llama_tiny, "{\"sliding_window\": 16}", "sliding_window", STATUS_UNIMPLEMENTED},
+    {llama_tiny, "{\"partial_rotary_factor\": 0.5}", "partial_rotary_factor", STATUS_UNIMPLEMENTED},
+    {llama_tiny, "{\"pad_token_id\": 97}", "pad_token_id: expected an integer from -97 to 96",
+     STATUS_INVALID_ARGUMENT},
+    {bert_tiny, "{\"position_embedding_type\": \"relative_key\"}",
+     "position_embedding_type: 'relative_key' is not supported", STATUS_UNIMPLEMENTED},
+    {bert_tiny, "{\"is_decoder\": true}", "is_decoder: true is not supported",
+     STATUS_UNIMPLEMENTED},
+    {bert_tiny, "{\"num_attention_heads\": 7}", "num_attention_heads: expected a divisor",
+     STATUS_INVALID_ARGUMENT},
+    {bert_tiny, "{\"pad_token_id\": 97}", "pad_token_id: expected an integer from 0 to 96",
+     STATUS_INVALID_ARGUMENT},
+};
+
+START_TEST(test_mistake)
+{
+    char *json = changed(mistakes[_i].config, mistakes[_i].changes);
+    struct hf_model model = {.text = NULL};
+    status_t status = hf_config_to_model(json, strlen(json), "config.json", &model);
+    ck_assert_msg(status != NULL, "%s", mistakes[_i].changes);
+    ck_assert_int_eq(status_code(status), mistakes[_i].code);
+    ck_assert_msg(strstr(status_message(status), mistakes[_i].message) != NULL, "%s: %s",
+                  mistakes[_i].changes, status_message(status));
+    ck_assert_msg(strncmp(status_message(status), "config.json: ", 13) == 0, "%s",
+                  status_message(status));
+    ck_assert_ptr_null(model.text);
+    status_free(status);
+    free(json);
+}
+END_TEST
+
+START_TEST(test_not_json)
+{
+    static const char *const texts[] = {"",
+                                        "{",
+                                        "[]",
+                                        "null",
+                                        "\"gpt2\"",
+                                        "{\"a\": 1, \"a\": 2}",
+                                        "\xff{}",
+                                        "{}{}",
+                                        "{\"a\": 1e999}",
+                                        "{'a': 1}",
+                                        "{\"n_embd\": 99999999999999999999}"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        struct hf_model model;
+        status_t status = hf_config_to_model(texts[i], strlen(texts[i]), "config.json", &model);
+        ck_assert_msg(status_code(status) == STATUS_INVALID_ARGUMENT, "%s", texts[i]);
+        status_free(status);
+    }
+    char *large = mem_alloc(HF_CONFIG_MAX + 2);
+    memset(large, ' ', HF_CONFIG_MAX + 1);
+    memcpy(large, gpt2_tiny, strlen(gpt2_tiny));
+    struct hf_model model;
+    ck_assert_ptr_null(hf_config_to_model(large, HF_CONFIG_MAX, "config.json", &model));
+    hf_model_deinit(&model);
+    status_t status = hf_config_to_model(large, HF_CONFIG_MAX + 1, "config.json", &model);
+    ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
+    status_free(status);
+    free(large);
+}
+END_TEST
+
+START_TEST(test_export)
+{
+    struct buf out = {0};
+    const char *json = "{\"model_type\": \"gpt2\", \"layer_norm_epsilon\": 1e-05, \"x\": [0.1],"
+                       " \"architectures\": [\"GPT2Model\"]}";
+    ck_assert_ptr_null(hf_config_export(json, strlen(json), "bfloat16", &out));
+    ck_assert_str_eq(buf_text(&out), "{\n  \"model_type\": \"gpt2\",\n"
+                                     "  \"layer_norm_epsilon\": 1e-5,\n  \"x\": [\n    0.1\n  ],\n"
+                                     "  \"architectures\": [\n    \"GPT2LMHeadModel\"\n  ],\n"
+                                     "  \"torch_dtype\": \"bfloat16\"\n}\n");
+    buf_clear(&out);
+    json = "{\"model_type\": \"llama\", \"dtype\": \"float16\", \"torch_dtype\": \"float16\","
+           " \"rms_norm_eps\": 1.0000000000000003e-05}";
+    ck_assert_ptr_null(hf_config_export(json, strlen(json), "float32", &out));
+    ck_assert_str_eq(buf_text(&out), "{\n  \"model_type\": \"llama\",\n  \"dtype\": \"float32\",\n"
+                                     "  \"rms_norm_eps\": 1.0000000000000003e-5,\n"
+                                     "  \"architectures\": [\n    \"LlamaForCausalLM\"\n  ]\n}\n");
+    buf_deinit(&out);
+}
+END_TEST
+
+static const struct {
+    enum hf_type type;
+    const char *name, *parameter;
+    enum hf_tensor kind;
+} names[] = {
+    {HF_GPT2, "wte.weight", "transformer.wte.weight", HF_TENSOR_PARAMETER},
+    {HF_GPT2, "h.11.attn.c_attn.bias", "transformer.h.11.attn.c_attn.bias", HF_TENSOR_PARAMETER},
+    {HF_GPT2, "transformer.h.0.ln_1.weight", "transformer.h.0.ln_1.weight", HF_TENSOR_PARAMETER},
+    {HF_GPT2, "lm_head.weight", "lm_head.weight", HF_TENSOR_PARAMETER},
+    {HF_GPT2, "something", "something", HF_TENSOR_PARAMETER},
+    {HF_GPT2, "h.0.attn.bias", NULL, HF_TENSOR_BUFFER},
+    {HF_GPT2, "transformer.h.0.attn.masked_bias", NULL, HF_TENSOR_BUFFER},
+    {HF_GPT2, "score.weight", NULL, HF_TENSOR_OTHER_HEAD},
+    {HF_LLAMA, "embed_tokens.weight", "model.embed_tokens.weight", HF_TENSOR_PARAMETER},
+    {HF_LLAMA, "model.layers.0.mlp.up_proj.weight", "model.layers.0.mlp.up_proj.weight",
+     HF_TENSOR_PARAMETER},
+    {HF_LLAMA, "model.layers.0.self_attn.rotary_emb.inv_freq", NULL, HF_TENSOR_BUFFER},
+    {HF_BERT, "embeddings.LayerNorm.gamma", "bert.embeddings.LayerNorm.weight",
+     HF_TENSOR_PARAMETER},
+    {HF_BERT, "bert.encoder.layer.0.output.LayerNorm.beta",
+     "bert.encoder.layer.0.output.LayerNorm.bias", HF_TENSOR_PARAMETER},
+    {HF_BERT, "cls.predictions.bias", "cls.predictions.decoder.bias", HF_TENSOR_PARAMETER},
+    {HF_BERT, "cls.predictions.decoder.weight", "cls.predictions.decoder.weight",
+     HF_TENSOR_PARAMETER},
+    {HF_BERT, "bert.embeddings.position_ids", NULL, HF_TENSOR_BUFFER},
+    {HF_BERT, "bert.pooler.dense.weight", NULL, HF_TENSOR_OTHER_HEAD},
+    {HF_BERT, "cls.seq_relationship.bias", NULL, HF_TENSOR_OTHER_HEAD},
+};
+
+START_TEST(test_name)
+{
+    enum hf_tensor kind;
+    char *parameter = hf_parameter_name(names[_i].type, names[_i].name, &kind);
+    ck_assert_pstr_eq(parameter, names[_i].parameter);
+    ck_assert_int_eq(kind, names[_i].kind);
+    free(parameter);
+}
+END_TEST
+
+START_TEST(test_export_names)
+{
+    ck_assert_ptr_null(hf_export_name(HF_GPT2, true, "lm_head.weight"));
+    ck_assert_str_eq(hf_export_name(HF_GPT2, false, "lm_head.weight"), "lm_head.weight");
+    ck_assert_str_eq(hf_export_name(HF_GPT2, true, "transformer.wte.weight"),
+                     "transformer.wte.weight");
+    ck_assert_ptr_null(hf_export_name(HF_LLAMA, true, "lm_head.weight"));
+    ck_assert_ptr_null(hf_export_name(HF_BERT, true, "cls.predictions.decoder.weight"));
+    ck_assert_str_eq(hf_export_name(HF_BERT, true, "cls.predictions.decoder.bias"),
+                     "cls.predictions.bias");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("hf_config");
+    TCase *tcase = tcase_create("hf_config");
+    tcase_add_test(tcase, test_golden);
+    tcase_add_loop_test(tcase, test_option, 0, sizeof options / sizeof options[0]);
+    tcase_add_loop_test(tcase, test_mistake, 0, sizeof mistakes / sizeof mistakes[0]);
+    tcase_add_test(tcase, test_not_json);
+    tcase_add_test(tcase, test_export);
+    tcase_add_loop_test(tcase, test_name, 0, sizeof names / sizeof names[0]);
+    tcase_add_test(tcase, test_export_names);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
