@@ -61,6 +61,7 @@ struct graph {
 
 struct graph_options {
     int64_t batch_size; /* of this rank */
+    int64_t time;       /* of a model of tokens: positions of a window */
     bool train;         /* dropout active and backward ops appended */
     bool dropout;       /* false: dropout does nothing even in training */
     bool count_correct; /* also count the rows whose largest output is the target */

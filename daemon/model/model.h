@@ -53,8 +53,11 @@ struct model {
     int module_count;
     struct parameter *parameters;
     int parameter_count;
+    bool tokens; /* the input is token ids, i32 (batch, time), `input` is unused, and targets are
+                    (batch, time); otherwise images, one target for each */
+    int64_t context;          /* of tokens: the most positions that it takes */
     struct tensor_type input; /* one sample, without the batch dimension, e.g. (1, 28, 28) f32 */
-    int64_t class_count;      /* targets are 0 ... class_count - 1 */
+    int64_t class_count;      /* targets, and token ids, are 0 ... class_count - 1 */
     struct model_program *program;
 };
 

@@ -7,6 +7,9 @@
 
 #include "fsdp/plan.h"
 #include "runtime/device.h"
+#include "train/token_file.h"
+
+enum data_format { DATA_IDX, DATA_TOKENS };
 
 enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_STEP, SCHEDULE_LINEAR, SCHEDULE_COSINE };
 
@@ -18,7 +21,20 @@ struct train_job {
     const char *data_dir;   /* resolved, an absolute path below the data root; NULL: none, which is
                                enough to plan */
     double normalize_mean, normalize_std;
-    uint32_t epochs, batch_size, test_batch_size;
+    enum data_format data_format;
+    const char *data_path;              /* DATA_TOKENS: the file; resolved, or NULL, as data_dir */
+    const char *validation_path;        /* likewise; NULL: a part of the file */
+    double validation_fraction;         /* its last part, without a validation_path */
+    enum token_encoding token_encoding; /* of both */
+    int64_t context;                    /* tokens of a window; 0: the model's */
+    bool masked;                        /* the targets are what was masked, not the next tokens */
+    double mask_probability;
+    int64_t mask_token;
+    uint64_t batch_tokens;      /* per optimizer step, all ranks; 0: as accumulation_steps says */
+    uint64_t evaluate_interval; /* steps; 0: at the end only */
+    uint64_t evaluate_batches;  /* at most so many batches in an evaluation; 0: all there is */
+    uint32_t epochs;            /* DATA_TOKENS: 0 for no limit but max_steps */
+    uint32_t batch_size, test_batch_size;
     uint64_t seed;
     uint32_t log_interval; /* steps */
     uint64_t max_steps;    /* 0: no limit */
@@ -50,5 +66,11 @@ struct train_job {
     bool cpu_offload;
     int world;
 };
+
+/* Whether there is data, rather than a plan alone. */
+static inline bool train_job_has_data(const struct train_job *job)
+{
+    return (job->data_format == DATA_IDX ? job->data_dir : job->data_path) != NULL;
+}
 
 #endif

@@ -5,8 +5,6 @@
  */
 #include "train/loader.h"
 
-#include <inttypes.h>
-#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -17,48 +15,55 @@
 enum { RING = 4, THREADS = 2 };
 
 struct slot {
-    float *input;
+    void *input;
     int32_t *target;
     int64_t samples;
+    status_t status; /* why it could not be filled */
     bool ready;
 };
 
 struct loader {
-    const struct dataset *dataset;
-    int64_t batch_size, sample_pixels;
-    float values[256]; /* of a byte, normalised */
+    struct rows rows;
+    int64_t batch_size;
     struct slot slots[RING];
     pthread_t threads[THREADS];
     int thread_count;
 
     pthread_mutex_t mutex;
-    pthread_cond_t work;  /* for the threads: something to fill, or stop */
-    pthread_cond_t ready; /* for the owner: a batch is ready, or nobody fills any more */
-    const uint32_t *order;
-    int64_t count, batches; /* of the epoch: entries of `order`, batches */
-    int64_t next;           /* the first batch that nobody has begun to fill */
-    int64_t taken;          /* batches that the owner is done with */
-    bool holding;           /* the owner uses batch `taken` */
-    int filling;            /* threads in the middle of a batch */
+    pthread_cond_t work;           /* for the threads: something to fill, or stop */
+    pthread_cond_t ready;          /* for the owner: a batch is ready, or nobody fills any more */
+    int64_t first, count, batches; /* of the epoch: its rows, and batches of them */
+    int64_t next;                  /* the first batch that nobody has begun to fill */
+    int64_t taken;                 /* batches that the owner is done with */
+    bool holding;                  /* the owner uses batch `taken` */
+    int filling;                   /* threads in the middle of a batch */
     bool stop;
 };
 
+static status_t fill_row(const struct loader *loader, int64_t place, char *input, int32_t *target,
+                         int64_t *samples)
+{
+    const struct rows *rows = &loader->rows;
+    *samples = 0;
+    if (place < loader->count)
+        return rows->fill(rows->user, loader->first + place, input, target, samples);
+    memset(input, 0, rows->input_bytes);
+    for (size_t i = 0; i < rows->targets; i++) target[i] = -1;
+    return NULL;
+}
+
 static void fill_slot(const struct loader *loader, struct slot *slot, int64_t number)
 {
+    const struct rows *rows = &loader->rows;
+    status_free(slot->status);
+    slot->status = NULL;
     slot->samples = 0;
-    for (int64_t row = 0; row < loader->batch_size; row++) {
-        int64_t place = number * loader->batch_size + row;
-        uint32_t sample = place < loader->count ? loader->order[place] : SAMPLE_NONE;
-        float *out = slot->input + row * loader->sample_pixels;
-        if (sample == SAMPLE_NONE) {
-            memset(out, 0, (size_t)loader->sample_pixels * sizeof *out);
-            slot->target[row] = -1;
-            continue;
-        }
-        const uint8_t *in = loader->dataset->images + (int64_t)sample * loader->sample_pixels;
-        for (int64_t i = 0; i < loader->sample_pixels; i++) out[i] = loader->values[in[i]];
-        slot->target[row] = loader->dataset->labels[sample];
-        slot->samples++;
+    for (int64_t row = 0; row < loader->batch_size && slot->status == NULL; row++) {
+        int64_t samples;
+        slot->status = fill_row(loader, number * loader->batch_size + row,
+                                (char *)slot->input + (size_t)row * rows->input_bytes,
+                                slot->target + (size_t)row * rows->targets, &samples);
+        slot->samples += samples;
     }
 }
 
@@ -88,29 +93,18 @@ static void *fill_batches(void *argument)
     return NULL;
 }
 
-static status_t make_values(struct loader *loader, double mean, double std)
-{
-    for (int byte = 0; byte < 256; byte++) {
-        float value = ((float)byte / 255.0f - (float)mean) / (float)std;
-        if (!isfinite(value))
-            return status_new(STATUS_INVALID_ARGUMENT,
-                              "data.normalize: (%d / 255 - %g) / %g is not a finite number", byte,
-                              mean, std);
-        loader->values[byte] = value;
-    }
-    return NULL;
-}
-
 static status_t make_slots(struct loader *loader)
 {
-    size_t rows = (size_t)loader->batch_size, pixels = (size_t)loader->sample_pixels, bytes;
-    if (__builtin_mul_overflow(rows * sizeof(float), pixels, &bytes)) bytes = SIZE_MAX;
+    const struct rows *rows = &loader->rows;
+    size_t count = (size_t)loader->batch_size, input, target;
+    bool too_many = __builtin_mul_overflow(count, rows->input_bytes, &input) ||
+                    __builtin_mul_overflow(count * sizeof(int32_t), rows->targets, &target);
     for (int i = 0; i < RING; i++) {
-        loader->slots[i].input = bytes == SIZE_MAX ? NULL : malloc(bytes);
-        loader->slots[i].target = malloc(rows * sizeof(int32_t));
+        loader->slots[i].input = too_many ? NULL : malloc(input);
+        loader->slots[i].target = too_many ? NULL : malloc(target);
         if (loader->slots[i].input == NULL || loader->slots[i].target == NULL)
             return status_new(STATUS_RESOURCE_EXHAUSTED,
-                              "no memory to load %d batches of %zu images ahead", RING, rows);
+                              "no memory to load %d batches of %zu rows ahead", RING, count);
     }
     return NULL;
 }
@@ -132,18 +126,15 @@ static status_t start_threads(struct loader *loader)
     return error ? status_from_errno(error, "cannot start a loader thread") : NULL;
 }
 
-status_t loader_new(const struct dataset *dataset, int64_t batch_size, double mean, double std,
-                    struct loader **result)
+status_t loader_new(const struct rows *rows, int64_t batch_size, struct loader **result)
 {
     struct loader *loader = mem_alloc(sizeof *loader);
-    loader->dataset = dataset;
+    loader->rows = *rows;
     loader->batch_size = batch_size;
-    loader->sample_pixels = dataset->height * dataset->width;
     pthread_mutex_init(&loader->mutex, NULL);
     pthread_cond_init(&loader->work, NULL);
     pthread_cond_init(&loader->ready, NULL);
-    status_t status = make_values(loader, mean, std);
-    if (status == NULL) status = make_slots(loader);
+    status_t status = make_slots(loader);
     if (status == NULL) status = start_threads(loader);
     if (status != NULL) {
         loader_free(loader);
@@ -164,6 +155,7 @@ void loader_free(struct loader *loader)
     for (int i = 0; i < RING; i++) {
         free(loader->slots[i].input);
         free(loader->slots[i].target);
+        status_free(loader->slots[i].status);
     }
     pthread_cond_destroy(&loader->ready);
     pthread_cond_destroy(&loader->work);
@@ -171,13 +163,13 @@ void loader_free(struct loader *loader)
     free(loader);
 }
 
-void loader_start(struct loader *loader, const uint32_t *order, int64_t count)
+void loader_start(struct loader *loader, int64_t first, int64_t count)
 {
     pthread_mutex_lock(&loader->mutex);
     loader->batches = 0; /* nobody begins another batch of an epoch that is given up */
     while (loader->filling > 0) pthread_cond_wait(&loader->ready, &loader->mutex);
     for (int i = 0; i < RING; i++) loader->slots[i].ready = false;
-    loader->order = order;
+    loader->first = first;
     loader->count = count;
     loader->batches = (count + loader->batch_size - 1) / loader->batch_size;
     loader->next = loader->taken = 0;
@@ -186,8 +178,9 @@ void loader_start(struct loader *loader, const uint32_t *order, int64_t count)
     pthread_mutex_unlock(&loader->mutex);
 }
 
-bool loader_next(struct loader *loader, struct batch *batch)
+status_t loader_next(struct loader *loader, struct batch *batch, bool *more)
 {
+    status_t status = NULL;
     pthread_mutex_lock(&loader->mutex);
     if (loader->holding) {
         loader->slots[loader->taken % RING].ready = false;
@@ -195,13 +188,14 @@ bool loader_next(struct loader *loader, struct batch *batch)
         loader->holding = false;
         pthread_cond_signal(&loader->work);
     }
-    bool more = loader->taken < loader->batches;
-    if (more) {
+    *more = loader->taken < loader->batches;
+    if (*more) {
         struct slot *slot = &loader->slots[loader->taken % RING];
         while (!slot->ready) pthread_cond_wait(&loader->ready, &loader->mutex);
-        loader->holding = true;
-        *batch = (struct batch){slot->input, slot->target, slot->samples};
+        if (slot->status != NULL) status = status_copy(slot->status);
+        else *batch = (struct batch){slot->input, slot->target, slot->samples};
+        loader->holding = status == NULL;
     }
     pthread_mutex_unlock(&loader->mutex);
-    return more;
+    return status;
 }

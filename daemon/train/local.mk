@@ -2,16 +2,24 @@
 noinst_LIBRARIES += libtrain.a
 libtrain_a_SOURCES = \
   %D%/dataset.h \
+  %D%/feed.c %D%/feed.h \
   %D%/generator.c %D%/generator.h \
   %D%/idx.c %D%/idx.h \
+  %D%/image_rows.c %D%/image_rows.h \
   %D%/init.c %D%/init.h \
   %D%/job.h \
   %D%/loader.c %D%/loader.h \
+  %D%/masking.c %D%/masking.h \
   %D%/rewrap.c %D%/rewrap.h \
+  %D%/rows.h \
   %D%/run.c %D%/run.h \
   %D%/sampler.c %D%/sampler.h \
   %D%/schedule.c %D%/schedule.h \
-  %D%/session.c %D%/session.h
+  %D%/session.c %D%/session.h \
+  %D%/token_data.c %D%/token_data.h \
+  %D%/token_file.c %D%/token_file.h \
+  %D%/token_rows.c %D%/token_rows.h \
+  %D%/windows.c %D%/windows.h
 libtrain_a_CPPFLAGS = $(AM_CPPFLAGS) $(ZLIB_CFLAGS)
 
 noinst_PROGRAMS += fsdpd-digits

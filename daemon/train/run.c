@@ -13,20 +13,14 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
+#include "train/feed.h"
 #include "train/init.h"
 #include "train/rewrap.h"
 #include "train/schedule.h"
 
-/* The samples of one split, on their way into steps. */
-struct feed {
-    struct sampler sampler;
-    uint32_t *order;
-    int64_t count; /* entries of `order` */
-    struct loader *loader;
-};
-
 struct tally {
-    double loss, correct, samples; /* sums over all ranks */
+    double loss, correct, samples; /* sums over all ranks; samples: targets that count */
+    double tokens;                 /* of all ranks' windows */
     uint64_t steps;
     int64_t ns; /* wall time of the steps */
     int64_t compute_ns, comm_ns, exposed_ns;
@@ -47,6 +41,7 @@ struct run {
     float gradient_norm;             /* of the last step */
     uint64_t skipped_steps;
     double epoch_rate;    /* the current epoch's, before the step's factor */
+    uint32_t epochs;      /* that are over */
     uint64_t step;        /* training steps done */
     uint64_t orders_done; /* sequence number */
     /* The failure in progress is known to every rank: nobody waits for this one. */
@@ -55,6 +50,9 @@ struct run {
     int64_t began_ns;
     struct tally interval, whole; /* since the last metrics; since the start */
     int64_t evaluation_ns;        /* of the last one; 0 before */
+    bool validated;               /* the rest is of the last one, of tokens */
+    double validation_loss;
+    uint64_t validation_step;
 };
 
 /* Before the first step: all ranks must be about to do the same. */
@@ -75,6 +73,14 @@ static uint64_t hash_settings(const struct train_session *session)
     const uint64_t counts[] = {
         (uint64_t)session->train_set.count,
         (uint64_t)session->test_set.count,
+        (uint64_t)session->tokens.train.count,
+        (uint64_t)session->tokens.validation.count,
+        (uint64_t)session->tokens.validation_rows,
+        (uint64_t)job->context,
+        job->data_format,
+        job->masked,
+        (uint64_t)job->mask_token,
+        job->evaluate_interval,
         session->steps,
         job->seed,
         job->epochs,
@@ -98,6 +104,7 @@ static uint64_t hash_settings(const struct train_session *session)
         optimizer->dampening,     optimizer->beta1,
         optimizer->beta2,         job->schedule_warmup_start_factor,
         job->schedule_end_factor, job->max_norm,
+        job->mask_probability,
     };
     uint64_t hash = mix(UINT64_C(0xcbf29ce484222325), counts, sizeof counts);
     for (int g = 0; g < optimizer->group_count; g++) {
@@ -255,6 +262,7 @@ static void add_to_tally(struct tally *tally, const struct tally *more)
     tally->loss += more->loss;
     tally->correct += more->correct;
     tally->samples += more->samples;
+    tally->tokens += more->tokens;
     tally->steps += more->steps;
     tally->ns += more->ns;
     tally->compute_ns += more->compute_ns;
@@ -277,11 +285,13 @@ static double summed_loss(const struct run *run, const float *stats)
 
 static status_t evaluate(struct run *run, struct tally *tally)
 {
-    struct batch batch;
-    sampler_fill(&run->test.sampler, 1, run->test.order);
-    loader_start(run->test.loader, run->test.order, run->test.count);
-    while (loader_next(run->test.loader, &batch)) {
+    feed_start_epoch(&run->test, 1);
+    for (;;) {
         int64_t began = clock_monotonic_ns();
+        struct batch batch;
+        bool more;
+        TRY(loader_next(run->test.loader, &batch, &more));
+        if (!more) break;
         const struct step_input input = make_input(run, &batch);
         struct step_result result;
         TRY(executor_evaluate_step(run->executor, &input, &result));
@@ -296,11 +306,23 @@ static status_t evaluate(struct run *run, struct tally *tally)
     }
     if (!isfinite(tally->loss)) {
         run->agreed = true;
-        return status_new(STATUS_FAILED_PRECONDITION, "the test loss is %f after step %" PRIu64,
-                          tally->loss, run->step);
+        return status_new(STATUS_FAILED_PRECONDITION, "the %s loss is %f after step %" PRIu64,
+                          run->job->data_format == DATA_IDX ? "test" : "validation", tally->loss,
+                          run->step);
     }
     run->evaluation_ns = tally->ns;
     return NULL;
+}
+
+static double evaluations_left(const struct run *run)
+{
+    const struct train_session *session = run->session;
+    uint64_t interval = run->job->evaluate_interval;
+    if (run->job->data_format == DATA_IDX)
+        return ceil((double)session->steps / session->epoch_steps) -
+               floor((double)run->step / session->epoch_steps);
+    if (interval == 0) return 1;
+    return (double)((session->steps + interval - 1) / interval - run->step / interval);
 }
 
 static double estimate_seconds_left(const struct run *run)
@@ -309,26 +331,32 @@ static double estimate_seconds_left(const struct run *run)
     double step_ns = per((double)run->whole.ns, (double)run->whole.steps);
     double left = step_ns * (double)(session->steps - run->step);
     if (!run->job->evaluate) return left * 1e-9;
-    uint64_t epochs = (session->steps + session->epoch_steps - 1) / session->epoch_steps;
-    uint64_t evaluations = epochs - run->step / session->epoch_steps;
     double evaluation_ns = (double)run->evaluation_ns;
     if (evaluation_ns <= 0) /* none yet: forward is about a third of a training step */
         evaluation_ns = step_ns / 3 * (double)session->evaluate_steps * session->evaluate_batch /
-                        run->job->batch_size * (double)session->epoch_steps /
-                        (double)session->epoch_batches;
-    return (left + (double)evaluations * evaluation_ns) * 1e-9;
+                        run->job->batch_size / session->micro_steps;
+    return (left + evaluations_left(run) * evaluation_ns) * 1e-9;
 }
 
 static void tell_metrics(struct run *run)
 {
     const struct tally *interval = &run->interval;
+    double seconds = (double)interval->ns * 1e-9;
+    double tokens_per_second = per(interval->tokens, seconds);
+    bool tokens = run->job->data_format == DATA_TOKENS;
     if (run->hooks->metrics != NULL) {
         const struct train_metrics metrics = {
             .step = run->step,
-            .epoch = (double)run->step / (double)run->session->epoch_steps,
+            .epoch = (double)run->step / run->session->epoch_steps,
             .loss = per(interval->loss, interval->samples),
             .learning_rate = run->optimizer.lr,
-            .samples_per_second = per(interval->samples, (double)interval->ns * 1e-9),
+            .samples_per_second = tokens ? tokens_per_second / (double)run->job->context
+                                         : per(interval->samples, seconds),
+            .tokens_per_second = tokens_per_second,
+            .flops_per_second = per(run->session->step_flops * (double)interval->steps, seconds),
+            .validated = run->validated,
+            .validation_loss = run->validation_loss,
+            .validation_step = run->validation_step,
             .step_seconds = per((double)interval->ns * 1e-9, (double)interval->steps),
             .seconds_left = estimate_seconds_left(run),
             .train_seconds = (double)(clock_monotonic_ns() - run->began_ns) * 1e-9,
@@ -386,7 +414,9 @@ static status_t micro_steps(struct run *run, const struct batch *batch, uint32_t
     /* a mean of means is the mean of all; sums add up */
     if (run->session->reduction != REDUCTION_SUM) run->optimizer.gradient_scale = 1.0 / count;
     for (uint32_t micro = 0; micro < count; micro++) {
-        if (micro > 0 && !loader_next(run->train.loader, &next))
+        bool more = true;
+        if (micro > 0) TRY(loader_next(run->train.loader, &next, &more));
+        if (!more)
             return status_new(STATUS_INTERNAL, "the epoch has fewer batches than were counted");
         struct step_input input = make_input(run, &next);
         input.micro = micro;
@@ -407,6 +437,8 @@ static status_t train_step(struct run *run, const struct batch *batch, uint32_t 
     run->optimizer.lr = run->epoch_rate * schedule_factor(run->job, run->step, run->session->steps);
     struct step_result result;
     struct tally step = {.steps = 1};
+    if (run->job->data_format == DATA_TOKENS)
+        step.tokens = (double)run->job->context * run->job->batch_size * run->job->world * count;
     TRY(micro_steps(run, batch, count, &result, &step));
     bool skipped = run->job->norm != NORM_NONE && result.stats[PLAN_STAT_SKIPPED] != 0;
     run->step++;
@@ -426,17 +458,25 @@ static status_t train_step(struct run *run, const struct batch *batch, uint32_t 
     return run_orders(run, result.stats[PLAN_STAT_SIGNAL]);
 }
 
-/* Trains epoch `number`, or what is left of the run, and evaluates. */
-static status_t run_epoch(struct run *run, uint32_t number)
+static void end_epoch(struct run *run)
+{
+    run->epochs++;
+    run->epoch_rate = schedule_next_rate(run->job, run->epochs, run->epoch_rate);
+}
+
+/* Trains an epoch of images, or what is left of the run, and evaluates. */
+static status_t run_epoch(struct run *run)
 {
     int64_t began = clock_monotonic_ns(), step_began = began;
     struct tally train = {0}, test = {0};
-    struct batch batch;
-    sampler_fill(&run->train.sampler, number, run->train.order);
-    loader_start(run->train.loader, run->train.order, run->train.count);
     uint64_t left = run->session->epoch_batches;
-    while (run->step < run->session->steps && loader_next(run->train.loader, &batch)) {
-        uint64_t count = run->job->accumulation_steps > 1 ? run->job->accumulation_steps : 1;
+    feed_start_epoch(&run->train, run->epochs + 1);
+    while (run->step < run->session->steps) {
+        struct batch batch;
+        bool more;
+        TRY(loader_next(run->train.loader, &batch, &more));
+        if (!more) break;
+        uint64_t count = run->session->micro_steps;
         if (count > left) count = left;
         TRY(train_step(run, &batch, (uint32_t)count, step_began, &train));
         left -= count;
@@ -444,7 +484,7 @@ static status_t run_epoch(struct run *run, uint32_t number)
     }
     if (run->job->evaluate) TRY(evaluate(run, &test));
     const struct train_epoch epoch = {
-        .epoch = number,
+        .epoch = run->epochs + 1,
         .train_loss = per(train.loss, train.samples),
         .test_loss = per(test.loss, test.samples),
         .accuracy = per(test.correct, test.samples),
@@ -454,32 +494,59 @@ static status_t run_epoch(struct run *run, uint32_t number)
         .evaluated = run->job->evaluate,
     };
     if (run->hooks->epoch != NULL) run->hooks->epoch(run->hooks->user, &epoch);
-    run->epoch_rate = schedule_next_rate(run->job, number, run->epoch_rate);
+    end_epoch(run);
+    return NULL;
+}
+
+static status_t run_epochs(struct run *run)
+{
+    while (run->step < run->session->steps) TRY(run_epoch(run));
+    return NULL;
+}
+
+/* The loss of the validation windows, which are always the same. */
+static status_t validate(struct run *run)
+{
+    int64_t began = clock_monotonic_ns();
+    struct tally tally = {0};
+    TRY(evaluate(run, &tally));
+    run->validated = true;
+    run->validation_loss = per(tally.loss, tally.samples);
+    run->validation_step = run->step;
+    const struct train_validation validation = {
+        .step = run->step,
+        .epoch = (double)run->step / run->session->epoch_steps,
+        .loss = run->validation_loss,
+        .tokens = (uint64_t)tally.samples,
+        .seconds = (double)(clock_monotonic_ns() - began) * 1e-9,
+    };
+    if (run->hooks->validation != NULL) run->hooks->validation(run->hooks->user, &validation);
+    return NULL;
+}
+
+/* Tokens: one stream of batches, in which epochs follow each other without a seam. */
+static status_t run_steps(struct run *run)
+{
+    const struct train_session *session = run->session;
+    uint64_t interval = run->job->evaluate_interval;
+    struct tally all = {0};
+    feed_start_steps(&run->train, session, run->step);
+    while (run->step < session->steps) {
+        int64_t began = clock_monotonic_ns();
+        struct batch batch;
+        bool more;
+        TRY(loader_next(run->train.loader, &batch, &more));
+        if (!more) return status_new(STATUS_INTERNAL, "there are fewer batches than were counted");
+        TRY(train_step(run, &batch, session->micro_steps, began, &all));
+        while ((double)run->step >= session->epoch_steps * (run->epochs + 1)) end_epoch(run);
+        bool last = run->step == session->steps;
+        bool due = last || (interval > 0 && run->step % interval == 0);
+        if (run->job->evaluate && due) TRY(validate(run));
+    }
     return NULL;
 }
 
 /* Making and taking down. */
-
-static status_t open_feed(struct run *run, struct feed *feed, const struct dataset *set,
-                          uint32_t batch_size, bool shuffle, bool skip_repeats)
-{
-    const struct train_job *job = run->job;
-    TRY(sampler_init(&feed->sampler, set->count, job->world, run->session->rank, shuffle,
-                     skip_repeats));
-    feed->count = sampler_count(&feed->sampler);
-    feed->order = malloc((size_t)feed->count * sizeof *feed->order);
-    if (feed->order == NULL)
-        return status_new(STATUS_RESOURCE_EXHAUSTED,
-                          "no memory for the order of %" PRId64 " samples", feed->count);
-    return loader_new(set, batch_size, job->normalize_mean, job->normalize_std, &feed->loader);
-}
-
-static void close_feed(struct feed *feed)
-{
-    loader_free(feed->loader);
-    free(feed->order);
-    sampler_deinit(&feed->sampler);
-}
 
 static status_t set_parameter(void *user, int parameter, const float *values)
 {
@@ -515,16 +582,15 @@ static status_t carry_out(struct run *run, status_t (*finish)(void *, struct exe
     struct train_session *session = run->session;
     const struct train_job *job = run->job;
     TRY(publish(run));
-    TRY(open_feed(run, &run->train, &session->train_set, job->batch_size, job->shuffle, false));
-    if (job->evaluate)
-        TRY(open_feed(run, &run->test, &session->test_set, session->evaluate_batch, false, true));
+    TRY(feed_open(&run->train, session, false));
+    if (job->evaluate) TRY(feed_open(&run->test, session, true));
     if (run->comm != NULL) TRY(lane_open(session->device, LANE_COMM, &run->lane));
     TRY(compare_ranks(run));
     TRY(open_executor(run));
     if (run->hooks->started != NULL)
         run->hooks->started(run->hooks->user, session->plan->hash, session->steps);
     run->began_ns = clock_monotonic_ns();
-    for (uint32_t epoch = 1; run->step < session->steps; epoch++) TRY(run_epoch(run, epoch));
+    TRY(job->data_format == DATA_IDX ? run_epochs(run) : run_steps(run));
     TRY(run_last_orders(run));
     atomic_store(&session->memory_peak, memory_peak(run));
     if (finish != NULL) TRY(finish(run->hooks->user, run->executor, run->step));
@@ -539,8 +605,8 @@ static void run_deinit(struct run *run)
     status_free(publish(run));
     lane_close(run->lane);
     executor_free(executor);
-    close_feed(&run->test);
-    close_feed(&run->train);
+    feed_close(&run->test);
+    feed_close(&run->train);
 }
 
 static status_t check_group(const struct train_session *session, const struct comm *comm)

@@ -5,17 +5,20 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "train/loader.h"
+#include "train/dataset.h"
 #include "train/session.h"
+#include "train/token_data.h"
 
 struct train_session {
-    const struct train_job *job; /* borrowed, as is the device */
-    struct device *device;
+    struct train_job settings;   /* the job's, completed by what model and data say */
+    const struct train_job *job; /* &settings */
+    struct device *device;       /* borrowed */
     int rank;
     bool headers_only;
 
     struct model *model;
-    struct dataset train_set, test_set; /* test_set is empty without evaluation */
+    struct dataset train_set, test_set; /* images; test_set is empty without evaluation */
+    struct token_data tokens;           /* tokens */
     struct graph *train_graph, *evaluate_graph;
     struct device_graph *train_lowered, *evaluate_lowered;
     int *groups; /* by parameter, as plan_options wants it; NULL without groups */
@@ -23,11 +26,13 @@ struct train_session {
     struct plan *plan;
     enum op_reduction reduction; /* of the training loss; an evaluation's is always a sum */
 
-    uint64_t epoch_batches;  /* training batches per rank and epoch */
-    uint64_t epoch_steps;    /* training steps per epoch */
-    uint64_t evaluate_steps; /* per evaluation */
+    uint32_t micro_steps;    /* training batches per step, but for an epoch's last one of images */
+    uint64_t epoch_batches;  /* training batches per rank and epoch, of images */
+    double epoch_steps;      /* training steps per epoch, of images a whole number */
+    uint64_t evaluate_steps; /* batches per evaluation */
     uint32_t evaluate_batch; /* rows per rank and evaluation step */
     uint64_t steps;          /* training steps of the whole run */
+    double step_flops;       /* of a training step, all ranks; nothing counted twice */
 
     _Atomic uint64_t step, memory_peak;
     struct run *run; /* while train_session_run runs; of its thread */

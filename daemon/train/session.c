@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <limits.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,14 +55,15 @@ static uint64_t count_steps(int64_t samples, int world, uint32_t batch_size)
     return (per_rank + batch_size - 1) / batch_size;
 }
 
-static status_t read_sizes(struct train_session *session)
+static status_t read_image_sizes(struct train_session *session)
 {
     const struct train_job *job = session->job;
     /* Sums over the test set do not depend on how it is cut, but memory does: a test batch is taken
      * in pieces no larger than a training batch, so that evaluating never decides a job's peak. */
     session->evaluate_batch =
         job->test_batch_size < job->batch_size ? job->test_batch_size : job->batch_size;
-    if (job->data_dir == NULL && session->headers_only) return NULL;
+    session->micro_steps = job->accumulation_steps > 1 ? job->accumulation_steps : 1;
+    if (!train_job_has_data(job) && session->headers_only) return NULL;
     TRY(read_sets(session, true, &session->train_set, &session->test_set));
     TRY(check_shape(session, &session->train_set, "training"));
     if (job->evaluate) {
@@ -70,11 +72,72 @@ static status_t read_sizes(struct train_session *session)
             count_steps(session->test_set.count, job->world, session->evaluate_batch);
     }
     session->epoch_batches = count_steps(session->train_set.count, job->world, job->batch_size);
-    uint64_t micro_steps = job->accumulation_steps > 1 ? job->accumulation_steps : 1;
-    session->epoch_steps = (session->epoch_batches + micro_steps - 1) / micro_steps;
-    session->steps = session->epoch_steps * job->epochs;
+    uint64_t epoch_steps =
+        (session->epoch_batches + session->micro_steps - 1) / session->micro_steps;
+    session->epoch_steps = (double)epoch_steps;
+    session->steps = epoch_steps * job->epochs;
     if (job->max_steps > 0 && job->max_steps < session->steps) session->steps = job->max_steps;
     return NULL;
+}
+
+static status_t choose_context(struct train_session *session)
+{
+    int64_t *context = &session->settings.context, most = session->model->context;
+    if (*context == 0) *context = most;
+    if (*context <= most) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "data.context: expected at most the %" PRId64
+                      " positions of the model, found %" PRId64,
+                      most, *context);
+}
+
+static status_t count_token_steps(struct train_session *session)
+{
+    const struct train_job *job = session->job;
+    double rows = (double)job->batch_size * job->world * session->micro_steps; /* of a step */
+    bool data = train_job_has_data(job);
+    session->epoch_steps = data ? (double)session->tokens.train.windows.count / rows : 0;
+    double steps = job->max_steps > 0 ? (double)job->max_steps : INFINITY;
+    double epochs = data && job->epochs > 0 ? ceil(session->epoch_steps * job->epochs) : INFINITY;
+    if (epochs < steps) steps = epochs;
+    if (!data && job->epochs > 0 && steps == INFINITY) return NULL; /* not known */
+    if (!(steps * rows < 0x1p62))
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "train.max_steps: expected a number of steps, or of train.epochs");
+    session->steps = (uint64_t)steps;
+    return NULL;
+}
+
+/* Opens the files, too: they are mapped, not read. */
+static status_t read_token_sizes(struct train_session *session)
+{
+    const struct train_job *job = session->job;
+    session->evaluate_batch = job->batch_size;
+    TRY(choose_context(session));
+    TRY(token_data_accumulation(job, job->context, &session->micro_steps));
+    session->settings.accumulation_steps = session->micro_steps;
+    if (train_job_has_data(job) || !session->headers_only)
+        TRY(token_data_open(job, session->model->class_count, job->context, !session->headers_only,
+                            &session->tokens));
+    if (job->evaluate)
+        session->evaluate_steps =
+            count_steps(session->tokens.validation_rows, job->world, session->evaluate_batch);
+    return count_token_steps(session);
+}
+
+static status_t read_sizes(struct train_session *session)
+{
+    const struct train_job *job = session->job;
+    bool tokens = job->data_format == DATA_TOKENS;
+    if (tokens && !session->model->tokens)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: the model's input are images, but data.format says tokens",
+                          job->model_file);
+    if (!tokens && session->model->tokens)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: the model's input are tokens, but data.format says images (idx)",
+                          job->model_file);
+    return tokens ? read_token_sizes(session) : read_image_sizes(session);
 }
 
 static union op_attrs *find_loss(struct graph *graph)
@@ -86,10 +149,33 @@ static union op_attrs *find_loss(struct graph *graph)
     return NULL;
 }
 
+/* Whether it only repeats an op whose output was not kept. */
+static bool is_repetition(const struct graph *graph, const struct graph_op *op)
+{
+    for (int i = 0; i < OP_MAX_OUTPUTS; i++)
+        if (op->outputs[i] >= 0 && graph->values[op->outputs[i]].repeats >= 0) return true;
+    return false;
+}
+
+/* What the model needs, forward and backward. */
+static double count_flops(const struct graph *graph)
+{
+    double flops = 0;
+    for (int i = 0; i < graph->op_count; i++) {
+        struct op_desc desc;
+        if (is_repetition(graph, &graph->ops[i])) continue;
+        graph_describe_op(graph, i, &desc);
+        flops += op_desc_flops(&desc);
+    }
+    return flops;
+}
+
 static status_t build_graphs_as(struct train_session *session, const enum dtype *dtypes)
 {
     const struct train_job *job = session->job;
+    int64_t time = session->model->tokens ? job->context : 0;
     const struct graph_options train = {.batch_size = job->batch_size,
+                                        .time = time,
                                         .train = true,
                                         .dropout = job->dropout,
                                         .accumulate = accumulation_of(job) == ACCUMULATION_LOCAL,
@@ -100,11 +186,14 @@ static status_t build_graphs_as(struct train_session *session, const enum dtype 
     TRY(graph_build(session->model, &train, &session->train_graph));
     const union op_attrs *loss = find_loss(session->train_graph);
     session->reduction = loss != NULL ? loss->loss.reduction : REDUCTION_SUM;
+    session->step_flops =
+        count_flops(session->train_graph) * session->job->world * session->micro_steps;
     TRY(device_lower(session->device, session->train_graph, &session->train_lowered));
     if (!job->evaluate) return NULL;
 
     const struct graph_options evaluate = {.batch_size = session->evaluate_batch,
-                                           .count_correct = true,
+                                           .time = time,
+                                           .count_correct = !session->model->tokens,
                                            .compute_dtype = job->param_dtype,
                                            .parameter_dtypes = dtypes};
     TRY(graph_build(session->model, &evaluate, &session->evaluate_graph));
@@ -202,6 +291,7 @@ static bool same_sizes(const struct dataset *a, const struct dataset *b)
 /* The plan was made for the sizes in the headers; the data must still have them. */
 static status_t read_data(struct train_session *session)
 {
+    if (session->job->data_format == DATA_TOKENS) return NULL; /* mapped already */
     struct dataset train = {0}, test = {0};
     status_t status = read_sets(session, false, &train, &test);
     if (status == NULL &&
@@ -224,8 +314,9 @@ static status_t set_up(struct train_session *session)
     if (job->world < 1 || session->rank < 0 || session->rank >= job->world)
         return status_new(STATUS_INVALID_ARGUMENT, "rank %d in a world of %d", session->rank,
                           job->world);
-    if (job->epochs < 1 || job->batch_size < 1 || job->log_interval < 1 ||
-        (job->evaluate && job->test_batch_size < 1) ||
+    bool images = job->data_format == DATA_IDX;
+    if ((images && job->epochs < 1) || job->batch_size < 1 || job->log_interval < 1 ||
+        (images && job->evaluate && job->test_batch_size < 1) ||
         (job->schedule == SCHEDULE_STEP && job->schedule_step_size < 1))
         return status_new(STATUS_INVALID_ARGUMENT,
                           "epochs, batch sizes, log_interval and step_size are at least 1");
@@ -239,7 +330,7 @@ static status_t set_up(struct train_session *session)
         return status_new(STATUS_INVALID_ARGUMENT, "clipping and skipping need a norm");
     TRY(model_parse(job->model_text, job->model_length, job->model_file, &session->model));
     TRY(read_sizes(session));
-    TRY(schedule_check(job, session->steps));
+    if (session->steps > 0) TRY(schedule_check(job, session->steps));
     TRY(build_graphs(session));
     TRY(sort_parameters(session));
     TRY(session_build_plan(session, &job->wrap, &session->units, &session->plan));
@@ -251,7 +342,8 @@ status_t train_session_new(const struct train_job *job, struct device *device, i
                            bool headers_only, struct train_session **result)
 {
     struct train_session *session = mem_alloc(sizeof *session);
-    session->job = job;
+    session->settings = *job;
+    session->job = &session->settings;
     session->device = device;
     session->rank = rank;
     session->headers_only = headers_only;
@@ -274,6 +366,7 @@ void train_session_free(struct train_session *session)
     device_graph_free(session->train_lowered);
     graph_free(session->evaluate_graph);
     graph_free(session->train_graph);
+    token_data_close(&session->tokens);
     dataset_deinit(&session->test_set);
     dataset_deinit(&session->train_set);
     model_free(session->model);

@@ -29,13 +29,18 @@ uint64_t train_session_steps(const struct train_session *session); /* of the who
 struct train_metrics {
     uint64_t step; /* steps done */
     double epoch;  /* epochs done, fractional */
-    double loss;   /* mean per sample over all ranks since the last metrics */
+    double loss;   /* mean per sample or token, over all ranks since the last metrics */
     double learning_rate;
     bool gradient_norm_known;
     double gradient_norm;      /* of the last step, before clipping; 0 if it was not finite */
     uint64_t skipped_steps;    /* so far, because loss or norm were not finite */
-    double samples_per_second; /* all ranks */
-    double step_seconds;       /* mean */
+    double samples_per_second; /* all ranks; of tokens, windows */
+    double tokens_per_second;  /* likewise; 0 without tokens */
+    double flops_per_second;   /* all ranks: of the model forward and backward, nothing twice */
+    bool validated;            /* the rest is known, of the last validation */
+    double validation_loss;
+    uint64_t validation_step;
+    double step_seconds; /* mean */
     double seconds_left;
     double train_seconds;
     uint64_t communicated_bytes;              /* per rank and step, from the plan */
@@ -52,6 +57,15 @@ struct train_epoch {
     bool evaluated;
 };
 
+/* An evaluation of tokens. */
+struct train_validation {
+    uint64_t step;   /* training steps done */
+    double epoch;    /* epochs done, fractional */
+    double loss;     /* mean per token over all ranks */
+    uint64_t tokens; /* that count in it */
+    double seconds;
+};
+
 /* What the run tells and asks its owner; called on the thread of train_session_run. */
 struct train_hooks {
     void (*started)(void *user, uint64_t plan_hash, uint64_t steps);
@@ -64,6 +78,7 @@ struct train_hooks {
      * waiting for them if need be. An error ends the run with it: CANCELLED for a cancel order.
      * After train_session_set_wrap the executor is train_session_executor's. */
     status_t (*run_orders)(void *user, uint64_t sequence, struct executor *executor, uint64_t step);
+    void (*validation)(void *user, const struct train_validation *validation); /* tokens only */
     void *user;
 };
 

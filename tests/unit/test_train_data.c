@@ -14,7 +14,9 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "train/idx.h"
+#include "train/image_rows.h"
 #include "train/loader.h"
+#include "train/sampler.h"
 
 enum { COUNT = 6, HEIGHT = 3, WIDTH = 5, PIXELS = HEIGHT * WIDTH };
 
@@ -361,15 +363,36 @@ static struct dataset make_set(void)
     return set;
 }
 
+static struct image_rows make_rows(const struct dataset *set, const uint32_t *order)
+{
+    struct image_rows rows;
+    ck_assert_ptr_null(image_rows_init(&rows, set, 0, 1));
+    rows.order = order;
+    return rows;
+}
+
+static struct loader *make_loader(const struct image_rows *rows, int64_t batch_size)
+{
+    struct loader *loader;
+    struct rows source = image_rows_source(rows);
+    ck_assert_ptr_null(loader_new(&source, batch_size, &loader));
+    return loader;
+}
+
+static bool next(struct loader *loader, struct batch *batch)
+{
+    bool more;
+    ck_assert_ptr_null(loader_next(loader, batch, &more));
+    return more;
+}
+
 /* Which sample a row of these sets is; -1 for none. */
 static int sample_of(const struct batch *batch, int64_t row)
 {
-    if (batch->target[row] < 0) {
-        for (int i = 0; i < SIDE * SIDE; i++) ck_assert(batch->input[row * SIDE * SIDE + i] == 0);
-        return -1;
-    }
-    float first = batch->input[row * SIDE * SIDE];
-    for (int i = 0; i < SIDE * SIDE; i++) ck_assert(batch->input[row * SIDE * SIDE + i] == first);
+    const float *pixels = (const float *)batch->input + row * SIDE * SIDE;
+    float first = batch->target[row] < 0 ? 0 : pixels[0];
+    for (int i = 0; i < SIDE * SIDE; i++) ck_assert(pixels[i] == first);
+    if (batch->target[row] < 0) return -1;
     return batch->target[row] * 256 + (int)(first * 255 + 0.5f);
 }
 
@@ -379,7 +402,7 @@ static void expect_epoch(struct loader *loader, int64_t batch_size, const uint32
     struct batch batch;
     int64_t done = 0;
     while (done < count) {
-        ck_assert(loader_next(loader, &batch));
+        ck_assert(next(loader, &batch));
         int64_t samples = 0;
         for (int64_t row = 0; row < batch_size; row++) {
             bool none = done + row >= count || order[done + row] == SAMPLE_NONE;
@@ -389,8 +412,8 @@ static void expect_epoch(struct loader *loader, int64_t batch_size, const uint32
         ck_assert_int_eq(batch.samples, samples);
         done += batch_size;
     }
-    ck_assert(!loader_next(loader, &batch));
-    ck_assert(!loader_next(loader, &batch));
+    ck_assert(!next(loader, &batch));
+    ck_assert(!next(loader, &batch));
 }
 
 START_TEST(test_loader_order)
@@ -399,17 +422,17 @@ START_TEST(test_loader_order)
     struct dataset set = make_set();
     uint32_t order[SAMPLES];
     struct generator generator;
+    struct image_rows rows = make_rows(&set, order);
     for (size_t b = 0; b < sizeof batch_sizes / sizeof batch_sizes[0]; b++) {
-        struct loader *loader;
-        ck_assert_ptr_null(loader_new(&set, batch_sizes[b], 0, 1, &loader));
+        struct loader *loader = make_loader(&rows, batch_sizes[b]);
         for (uint64_t epoch = 1; epoch < 4; epoch++) {
             generator_seed(&generator, epoch);
             generator_fill_permutation(&generator, SAMPLES, order);
             order[SAMPLES / 2] = order[SAMPLES - 1] = SAMPLE_NONE;
-            loader_start(loader, order, SAMPLES);
+            loader_start(loader, 0, SAMPLES);
             expect_epoch(loader, batch_sizes[b], order, SAMPLES);
         }
-        loader_start(loader, order, 0);
+        loader_start(loader, 0, 0);
         expect_epoch(loader, batch_sizes[b], order, 0);
         loader_free(loader);
     }
@@ -422,21 +445,19 @@ START_TEST(test_loader_interrupted)
     struct dataset set = make_set();
     uint32_t order[SAMPLES];
     for (uint32_t i = 0; i < SAMPLES; i++) order[i] = SAMPLES - 1 - i;
+    struct image_rows rows = make_rows(&set, order);
     for (int taken = 0; taken < 12; taken++) {
-        struct loader *loader;
+        struct loader *loader = make_loader(&rows, 50);
         struct batch batch;
-        ck_assert_ptr_null(loader_new(&set, 50, 0, 1, &loader));
-        loader_start(loader, order, SAMPLES);
-        for (int i = 0; i < taken; i++) ck_assert(loader_next(loader, &batch));
-        loader_start(loader, order + 100, SAMPLES - 100); /* an epoch given up */
+        loader_start(loader, 0, SAMPLES);
+        for (int i = 0; i < taken; i++) ck_assert(next(loader, &batch));
+        loader_start(loader, 100, SAMPLES - 100); /* an epoch given up */
         expect_epoch(loader, 50, order + 100, SAMPLES - 100);
-        loader_start(loader, order, SAMPLES);
-        for (int i = 0; i < taken; i++) ck_assert(loader_next(loader, &batch));
+        loader_start(loader, 0, SAMPLES);
+        for (int i = 0; i < taken; i++) ck_assert(next(loader, &batch));
         loader_free(loader); /* with batches in flight */
     }
-    struct loader *idle;
-    ck_assert_ptr_null(loader_new(&set, 50, 0, 1, &idle));
-    loader_free(idle);
+    loader_free(make_loader(&rows, 50)); /* one that never had anything to do */
     loader_free(NULL);
     dataset_deinit(&set);
 }
@@ -448,11 +469,11 @@ START_TEST(test_loader_leaves_the_batch_alone)
     struct dataset set = make_set();
     uint32_t order[SAMPLES];
     for (uint32_t i = 0; i < SAMPLES; i++) order[i] = i;
-    struct loader *loader;
+    struct image_rows rows = make_rows(&set, order);
+    struct loader *loader = make_loader(&rows, 10);
     struct batch batch;
-    ck_assert_ptr_null(loader_new(&set, 10, 0, 1, &loader));
-    loader_start(loader, order, SAMPLES);
-    ck_assert(loader_next(loader, &batch));
+    loader_start(loader, 0, SAMPLES);
+    ck_assert(next(loader, &batch));
     clock_sleep_ms(50);
     for (int64_t row = 0; row < 10; row++) ck_assert_int_eq(sample_of(&batch, row), (int)row);
     loader_free(loader);
@@ -460,13 +481,13 @@ START_TEST(test_loader_leaves_the_batch_alone)
 }
 END_TEST
 
-START_TEST(test_loader_refuses_numbers)
+START_TEST(test_pixels_are_finite)
 {
     struct dataset set = make_set();
     static const double bad[][2] = {{0, 0}, {0, 1e-60}, {1e300, 1}, {0, 1e-39 / 10}};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        struct loader *loader;
-        status_t status = loader_new(&set, 1, bad[i][0], bad[i][1], &loader);
+        struct image_rows rows;
+        status_t status = image_rows_init(&rows, &set, bad[i][0], bad[i][1]);
         ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
         status_free(status);
     }
@@ -491,7 +512,7 @@ int main(void)
     tcase_add_test(loader, test_loader_order);
     tcase_add_test(loader, test_loader_interrupted);
     tcase_add_test(loader, test_loader_leaves_the_batch_alone);
-    tcase_add_test(loader, test_loader_refuses_numbers);
+    tcase_add_test(loader, test_pixels_are_finite);
     suite_add_tcase(suite, loader);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -13,8 +13,8 @@
 
 #include "base/mem.h"
 #include "train/generator.h"
+#include "train/image_rows.h"
 #include "train/init.h"
-#include "train/loader.h"
 #include "train/sampler.h"
 #include "train/schedule.h"
 
@@ -175,14 +175,17 @@ static void check_pixels(const struct line *line)
     uint8_t images[256], labels[1] = {3};
     for (int i = 0; i < 256; i++) images[i] = (uint8_t)i;
     const struct dataset set = {1, 16, 16, images, labels};
-    struct loader *loader;
-    ck_assert_ptr_null(loader_new(&set, 1, number(line, 1), number(line, 2), &loader));
     const uint32_t order[] = {0};
-    struct batch batch;
-    loader_start(loader, order, 1);
-    ck_assert(loader_next(loader, &batch));
-    expect(line, 3, batch.input, 256);
-    loader_free(loader);
+    struct image_rows rows;
+    ck_assert_ptr_null(image_rows_init(&rows, &set, number(line, 1), number(line, 2)));
+    rows.order = order;
+    struct rows source = image_rows_source(&rows);
+    float pixels[256];
+    int32_t target;
+    int64_t samples;
+    ck_assert_ptr_null(source.fill(source.user, 0, pixels, &target, &samples));
+    ck_assert(target == 3 && samples == 1);
+    expect(line, 3, pixels, 256);
 }
 
 static struct parameter parameter(enum init_kind init, double bound, int order, int dim_count,

@@ -1,0 +1,57 @@
+/* Data on its way into steps; see feed.h. On the thread of train_session_run. */
+#include "train/feed.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+static status_t open_images(struct feed *feed, const struct train_session *session, bool evaluation,
+                            struct rows *rows)
+{
+    const struct train_job *job = session->job;
+    const struct dataset *set = evaluation ? &session->test_set : &session->train_set;
+    TRY(sampler_init(&feed->sampler, set->count, job->world, session->rank,
+                     job->shuffle && !evaluation, evaluation));
+    feed->count = sampler_count(&feed->sampler);
+    feed->order = malloc((size_t)feed->count * sizeof *feed->order);
+    if (feed->order == NULL)
+        return status_new(STATUS_RESOURCE_EXHAUSTED,
+                          "no memory for the order of %" PRId64 " samples", feed->count);
+    TRY(image_rows_init(&feed->images, set, job->normalize_mean, job->normalize_std));
+    feed->images.order = feed->order;
+    *rows = image_rows_source(&feed->images);
+    return NULL;
+}
+
+status_t feed_open(struct feed *feed, const struct train_session *session, bool evaluation)
+{
+    const struct train_job *job = session->job;
+    uint32_t batch_size = evaluation ? session->evaluate_batch : job->batch_size;
+    struct rows rows;
+    if (job->data_format == DATA_IDX) {
+        TRY(open_images(feed, session, evaluation, &rows));
+    } else {
+        feed->tokens = token_data_rows(&session->tokens, job, session->rank, evaluation);
+        feed->count = (int64_t)(session->evaluate_steps * batch_size);
+        rows = token_rows_source(&feed->tokens);
+    }
+    return loader_new(&rows, batch_size, &feed->loader);
+}
+
+void feed_close(struct feed *feed)
+{
+    loader_free(feed->loader);
+    free(feed->order);
+    sampler_deinit(&feed->sampler);
+}
+
+void feed_start_epoch(struct feed *feed, uint32_t epoch)
+{
+    if (feed->order != NULL) sampler_fill(&feed->sampler, epoch, feed->order);
+    loader_start(feed->loader, 0, feed->count);
+}
+
+void feed_start_steps(struct feed *feed, const struct train_session *session, uint64_t step)
+{
+    uint64_t rows = (uint64_t)session->job->batch_size * session->micro_steps;
+    loader_start(feed->loader, (int64_t)(step * rows), (int64_t)((session->steps - step) * rows));
+}

@@ -1,0 +1,46 @@
+/*
+ * Files of token ids, mapped into memory and never read whole: those of llm.c (a header of 256
+ * int32, then uint16 or uint32), the raw uint16 of nanoGPT, and plain text, whose bytes are the
+ * ids. All are little-endian. The files may be hostile: sizes are checked before anything is
+ * touched, and every error is INVALID_ARGUMENT naming the file. A file that another process
+ * shortens while it is mapped ends this process, as with every mapping.
+ */
+#ifndef FSDPD_TRAIN_TOKEN_FILE_H
+#define FSDPD_TRAIN_TOKEN_FILE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "base/status.h"
+
+enum token_encoding {
+    TOKENS_AUTO, /* what starts as a file of llm.c is one, anything else raw uint16 */
+    TOKENS_LLMC,
+    TOKENS_UINT16,
+    TOKENS_UINT32,
+    TOKENS_BYTES, /* of a text */
+};
+
+struct token_file {
+    char *path;
+    const unsigned char *data; /* the first id */
+    int64_t count;             /* ids, at least 1 */
+    int width;                 /* bytes of an id: 1, 2 or 4 */
+    void *mapping;
+    size_t mapped_bytes;
+};
+
+status_t token_file_open(const char *path, enum token_encoding encoding,
+                         struct token_file *file) FSDPD_MUST_USE;
+void token_file_close(struct token_file *file); /* accepts a zeroed one */
+
+/* Ids `first` to `first` + `count` - 1. INVALID_ARGUMENT with the place of the first id that is not
+ * below `vocabulary`. */
+status_t token_file_read(const struct token_file *file, int64_t first, int64_t count,
+                         int64_t vocabulary, int32_t *ids) FSDPD_MUST_USE;
+
+/* The same check without a copy. */
+status_t token_file_check(const struct token_file *file, int64_t first, int64_t count,
+                          int64_t vocabulary) FSDPD_MUST_USE;
+
+#endif
