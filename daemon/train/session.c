@@ -144,7 +144,9 @@ static union op_attrs *find_loss(struct graph *graph)
 {
     for (int i = 0; i < graph->op_count; i++) {
         struct graph_op *op = &graph->ops[i];
-        if (op->kind == OP_NLL_LOSS || op->kind == OP_CROSS_ENTROPY) return &op->attrs;
+        if (op->kind == OP_NLL_LOSS || op->kind == OP_CROSS_ENTROPY ||
+            op->kind == OP_LINEAR_CROSS_ENTROPY || op->kind == OP_LINEAR_CROSS_ENTROPY_BACKWARD)
+            return &op->attrs;
     }
     return NULL;
 }

@@ -122,6 +122,13 @@ static void on_epoch(void *user, const struct train_epoch *epoch)
     if (member->epoch_count < GROUP_MAX_RECORDS) member->epochs[member->epoch_count++] = *epoch;
 }
 
+static void on_validation(void *user, const struct train_validation *validation)
+{
+    struct member *member = user;
+    if (member->validation_count < GROUP_MAX_RECORDS)
+        member->validations[member->validation_count++] = *validation;
+}
+
 static void on_progress(void *user, uint64_t step)
 {
     struct member *member = user;
@@ -196,8 +203,8 @@ static status_t train(struct member *member)
         device_limit_memory(member->device, member->group->memory(member->rank));
     TRY(train_session_new(&member->job, member->device, member->rank, false, &member->session));
     member->memory_planned = train_session_plan(member->session)->peak_bytes;
-    const struct train_hooks hooks = {on_started,   on_metrics, on_epoch, on_progress,
-                                      latest_order, run_orders, member};
+    const struct train_hooks hooks = {on_started,   on_metrics, on_epoch,      on_progress,
+                                      latest_order, run_orders, on_validation, member};
     TRY(train_session_run(member->session, member->comm, member->group->timeout_ms, &hooks,
                           finish));
     return NULL;

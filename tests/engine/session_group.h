@@ -26,6 +26,8 @@ struct member {
     status_t status;
     uint64_t plan_hash, steps, progress_calls, orders_done, memory_planned, memory_peak, last_step;
     struct train_metrics metrics[GROUP_MAX_RECORDS];
+    struct train_validation validations[GROUP_MAX_RECORDS];
+    int validation_count;
     struct train_epoch epochs[GROUP_MAX_RECORDS];
     struct {
         uint64_t sequence, step, progress_calls;
