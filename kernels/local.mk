@@ -8,10 +8,13 @@ libkernels_a_SOURCES = \
   %D%/mixed.c \
   %D%/philox.h \
   %D%/vector.c \
+  %D%/reference/activation.c \
   %D%/reference/conv.c \
   %D%/reference/element.c \
+  %D%/reference/embedding.c \
   %D%/reference/linear.c \
   %D%/reference/loss.c \
+  %D%/reference/norm.c \
   %D%/reference/pool.c \
   %D%/reference/reference.c %D%/reference/reference.h \
   %D%/cpu/cast.c \
@@ -55,6 +58,12 @@ TESTS += tests/unit/test_kernels_gradients
 tests_unit_test_kernels_gradients_SOURCES = tests/unit/test_kernels_gradients.c
 tests_unit_test_kernels_gradients_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_kernels_gradients_LDADD = $(kernel_test_libs)
+
+check_PROGRAMS += tests/unit/test_sequence_gradients
+TESTS += tests/unit/test_sequence_gradients
+tests_unit_test_sequence_gradients_SOURCES = tests/unit/test_sequence_gradients.c
+tests_unit_test_sequence_gradients_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_sequence_gradients_LDADD = $(kernel_test_libs)
 
 check_PROGRAMS += tests/unit/test_kernels_bfloat16
 TESTS += tests/unit/test_kernels_bfloat16

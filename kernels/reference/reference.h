@@ -31,6 +31,24 @@ reference_function reference_cross_entropy;
 reference_function reference_cross_entropy_backward;
 reference_function reference_count_correct;
 reference_function reference_cast;
+reference_function reference_sum_leading;
+reference_function reference_mul;
+reference_function reference_gelu;
+reference_function reference_gelu_backward;
+reference_function reference_silu;
+reference_function reference_silu_backward;
+reference_function reference_silu_mul;
+reference_function reference_silu_mul_backward;
+reference_function reference_softmax;
+reference_function reference_softmax_backward;
+reference_function reference_embedding;
+reference_function reference_embedding_backward;
+reference_function reference_arange;
+reference_function reference_padding_mask;
+reference_function reference_layer_norm;
+reference_function reference_layer_norm_backward;
+reference_function reference_rms_norm;
+reference_function reference_rms_norm_backward;
 
 /* Elements from one index to the next along each of four dimensions. */
 struct strides {
@@ -41,7 +59,7 @@ struct strides reference_strides(const struct tensor_type *type);
 /* Where in memory the element with this index in plain order is. */
 int64_t reference_offset(const struct tensor_type *type, int64_t index);
 
-/* Writes output 0 or 1, or adds to it, as the op says. */
+/* Writes an element of an output, or adds to it, as the op says. */
 static inline void reference_put(const struct kernel *kernel, int output, float *to, double value)
 {
     *to = (float)(kernel->desc.accumulate[output] ? *to + value : value);

@@ -1,0 +1,117 @@
+/* Reference activations of transformers, products and sums; tensors in plain order. */
+#include <math.h>
+
+#include "kernels/reference/reference.h"
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+static double silu_slope(double x)
+{
+    double s = sigmoid(x);
+    return s * (1 + x * (1 - s));
+}
+
+/* sqrt(2 / pi) and the coefficient of the cube in gelu's approximation by tanh. */
+static const double root = 0.79788456080286535588, cube = 0.044715;
+
+static double gelu(double x, bool approximate)
+{
+    if (approximate) return 0.5 * x * (1 + tanh(root * (x + cube * x * x * x)));
+    return 0.5 * x * erfc(-x * M_SQRT1_2);
+}
+
+static double gelu_slope(double x, bool approximate)
+{
+    if (approximate) {
+        double t = tanh(root * (x + cube * x * x * x));
+        return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * root * (1 + 3 * cube * x * x);
+    }
+    return 0.5 * erfc(-x * M_SQRT1_2) + x * exp(-0.5 * x * x) * (0.5 * root);
+}
+
+status_t reference_gelu(const struct kernel *kernel, const struct kernel_call *call)
+{
+    bool approximate = kernel->desc.attrs.gelu.tanh;
+    const float *x = call->inputs[0];
+    float *y = call->outputs[0];
+    int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
+    for (int64_t i = 0; i < count; i++) reference_put(kernel, 0, &y[i], gelu(x[i], approximate));
+    return STATUS_OKAY;
+}
+
+status_t reference_gelu_backward(const struct kernel *kernel, const struct kernel_call *call)
+{
+    bool approximate = kernel->desc.attrs.gelu.tanh;
+    const float *dy = call->inputs[0], *x = call->inputs[1];
+    float *dx = call->outputs[0];
+    int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
+    for (int64_t i = 0; i < count; i++)
+        reference_put(kernel, 0, &dx[i], dy[i] * gelu_slope(x[i], approximate));
+    return STATUS_OKAY;
+}
+
+status_t reference_silu(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const float *x = call->inputs[0];
+    float *y = call->outputs[0];
+    int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
+    for (int64_t i = 0; i < count; i++) reference_put(kernel, 0, &y[i], x[i] * sigmoid(x[i]));
+    return STATUS_OKAY;
+}
+
+status_t reference_silu_backward(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const float *dy = call->inputs[0], *x = call->inputs[1];
+    float *dx = call->outputs[0];
+    int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
+    for (int64_t i = 0; i < count; i++) reference_put(kernel, 0, &dx[i], dy[i] * silu_slope(x[i]));
+    return STATUS_OKAY;
+}
+
+status_t reference_silu_mul(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const float *gate = call->inputs[0], *x = call->inputs[1];
+    float *y = call->outputs[0];
+    int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
+    for (int64_t i = 0; i < count; i++)
+        reference_put(kernel, 0, &y[i], gate[i] * sigmoid(gate[i]) * x[i]);
+    return STATUS_OKAY;
+}
+
+status_t reference_silu_mul_backward(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const float *dy = call->inputs[0], *gate = call->inputs[1], *x = call->inputs[2];
+    float *dgate = call->outputs[0], *dx = call->outputs[1];
+    int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
+    for (int64_t i = 0; i < count; i++) {
+        reference_put(kernel, 0, &dgate[i], (double)dy[i] * x[i] * silu_slope(gate[i]));
+        reference_put(kernel, 1, &dx[i], dy[i] * (gate[i] * sigmoid(gate[i])));
+    }
+    return STATUS_OKAY;
+}
+
+status_t reference_mul(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const float *a = call->inputs[0], *b = call->inputs[1];
+    float *y = call->outputs[0];
+    int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
+    for (int64_t i = 0; i < count; i++) reference_put(kernel, 0, &y[i], (double)a[i] * b[i]);
+    return STATUS_OKAY;
+}
+
+status_t reference_sum_leading(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const float *dy = call->inputs[0];
+    float *db = call->outputs[0];
+    int64_t columns = tensor_element_count(&kernel->desc.outputs[0]);
+    int64_t rows = tensor_element_count(&kernel->desc.inputs[0]) / columns;
+    for (int64_t i = 0; i < columns; i++) {
+        double sum = 0;
+        for (int64_t r = 0; r < rows; r++) sum += dy[r * columns + i];
+        reference_put(kernel, 0, &db[i], sum);
+    }
+    return STATUS_OKAY;
+}

@@ -1,0 +1,54 @@
+/* Reference embeddings, and what is made of token ids alone. */
+#include "kernels/reference/reference.h"
+
+status_t reference_embedding(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const int32_t *indices = call->inputs[0];
+    const float *weight = call->inputs[1];
+    float *y = call->outputs[0];
+    int64_t tokens = tensor_element_count(&kernel->desc.inputs[0]);
+    int64_t columns = kernel->desc.inputs[1].dims[1];
+    for (int64_t t = 0; t < tokens; t++)
+        for (int64_t i = 0; i < columns; i++)
+            reference_put(kernel, 0, &y[t * columns + i], weight[indices[t] * columns + i]);
+    return STATUS_OKAY;
+}
+
+status_t reference_embedding_backward(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const int32_t *indices = call->inputs[0];
+    const float *dy = call->inputs[1];
+    float *dweight = call->outputs[0];
+    int64_t tokens = tensor_element_count(&kernel->desc.inputs[0]);
+    int64_t rows = kernel->desc.outputs[0].dims[0], columns = kernel->desc.outputs[0].dims[1];
+    for (int64_t row = 0; row < rows; row++) {
+        int64_t first = 0;
+        while (first < tokens && indices[first] != row) first++;
+        if (row == kernel->desc.attrs.embedding.padding_index) first = tokens;
+        for (int64_t i = 0; i < columns; i++) {
+            double sum = 0;
+            for (int64_t t = first; t < tokens; t++)
+                if (indices[t] == row) sum += dy[t * columns + i];
+            reference_put(kernel, 0, &dweight[row * columns + i], sum);
+        }
+    }
+    return STATUS_OKAY;
+}
+
+status_t reference_arange(const struct kernel *kernel, const struct kernel_call *call)
+{
+    int64_t start = kernel->desc.attrs.arange.start, step = kernel->desc.attrs.arange.step;
+    int32_t *y = call->outputs[0];
+    int64_t count = kernel->desc.outputs[0].dims[0];
+    for (int64_t i = 0; i < count; i++) y[i] = (int32_t)(start + i * step);
+    return STATUS_OKAY;
+}
+
+status_t reference_padding_mask(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const int32_t *tokens = call->inputs[0];
+    uint8_t *mask = call->outputs[0];
+    int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
+    for (int64_t i = 0; i < count; i++) mask[i] = tokens[i] != kernel->desc.attrs.padding_mask.id;
+    return STATUS_OKAY;
+}

@@ -1,0 +1,214 @@
+/*
+ * Gradients of the reference library's ops of sequences against central differences of its own
+ * forward pass: for a random weighting r of the output, d(sum(r * y)) / dx must be what the
+ * backward op makes of r.
+ */
+#include "kernel_fixture.h"
+
+enum { MOST = 2048 };
+
+static struct random rng;
+
+/* A forward op at a point, with all that it makes, and the weighting of output 0. */
+struct forward {
+    struct op_desc desc;
+    float inputs[OP_MAX_INPUTS][MOST], outputs[OP_MAX_OUTPUTS][MOST], weighting[MOST];
+    int32_t indices[MOST]; /* input 0 of an embedding */
+};
+
+static struct forward f;
+
+static void run_forward(void)
+{
+    struct kernel_call call = {0};
+    for (int i = 0; i < OP_MAX_INPUTS; i++) call.inputs[i] = f.inputs[i];
+    for (int i = 0; i < OP_MAX_OUTPUTS; i++) call.outputs[i] = f.outputs[i];
+    if (f.desc.inputs[0].dtype == DTYPE_I32) call.inputs[0] = f.indices;
+    run_once(KERNELS_REFERENCE, &f.desc, call);
+}
+
+static double weighted_output(void)
+{
+    double sum = 0;
+    run_forward();
+    int64_t count = tensor_element_count(&f.desc.outputs[0]);
+    for (int64_t i = 0; i < count; i++) sum += (double)f.weighting[i] * f.outputs[0][i];
+    return sum;
+}
+
+static void check_gradient(int varied, const float *gradient)
+{
+    int64_t count = tensor_element_count(&f.desc.inputs[varied]);
+    double largest = 1;
+    for (int64_t i = 0; i < count; i++) largest = fmax(largest, fabs(gradient[i]));
+    for (int64_t i = 0; i < count; i++) {
+        float *value = &f.inputs[varied][i], kept = *value;
+        *value = kept + 0.01f;
+        double above = weighted_output(), width = *value;
+        *value = kept - 0.01f;
+        width -= *value;
+        double slope = (above - weighted_output()) / width;
+        *value = kept;
+        ck_assert_msg(fabs(slope - gradient[i]) <= 3e-4 * largest,
+                      "%s: the gradient of %s at %lld is %g, the slope %g",
+                      op_info_get(f.desc.kind)->name, op_info_get(f.desc.kind)->input_names[varied],
+                      (long long)i, gradient[i], slope);
+    }
+    weighted_output(); /* the outputs of the point itself */
+}
+
+static void start(enum op_kind kind, struct tensor_type type)
+{
+    f.desc = desc_of(kind);
+    for (int i = 0; i < OP_MAX_INPUTS; i++) f.desc.inputs[i] = type;
+    for (int i = 0; i < OP_MAX_OUTPUTS; i++) f.desc.outputs[i] = type;
+    for (int i = 0; i < OP_MAX_INPUTS; i++) fill_random(&rng, f.inputs[i], MOST);
+    fill_random(&rng, f.weighting, MOST);
+}
+
+/* A backward op whose operands are all of the forward's type. */
+static void run_backward(enum op_kind kind, const float *const *inputs, float *first, float *second)
+{
+    struct op_desc desc = desc_of(kind);
+    struct kernel_call call = {.outputs = {first, second}};
+    desc.attrs = f.desc.attrs;
+    for (int i = 0; i < desc.input_count; i++) {
+        desc.inputs[i] = f.desc.inputs[0];
+        call.inputs[i] = inputs[i];
+    }
+    desc.outputs[0] = desc.outputs[1] = f.desc.inputs[0];
+    run_once(KERNELS_REFERENCE, &desc, call);
+}
+
+START_TEST(test_activations)
+{
+    static const enum op_kind kinds[][2] = {{OP_GELU, OP_GELU_BACKWARD},
+                                            {OP_GELU, OP_GELU_BACKWARD},
+                                            {OP_SILU, OP_SILU_BACKWARD},
+                                            {OP_SILU_MUL, OP_SILU_MUL_BACKWARD},
+                                            {OP_SOFTMAX, OP_SOFTMAX_BACKWARD}};
+    static float first[MOST], second[MOST];
+    start(kinds[_i][0], type_of(DTYPE_F32, 3, 2, 5, 7, 0));
+    f.desc.attrs.gelu.tanh = _i == 1;
+    bool gated = kinds[_i][0] == OP_SILU_MUL, softmax = kinds[_i][0] == OP_SOFTMAX;
+    for (int i = 0; i < MOST; i++) f.inputs[0][i] *= softmax ? 2 : 5;
+    run_forward();
+    run_backward(kinds[_i][1],
+                 (const float *[]){f.weighting, softmax ? f.outputs[0] : f.inputs[0], f.inputs[1]},
+                 first, second);
+    check_gradient(0, first);
+    if (gated) check_gradient(1, second);
+}
+END_TEST
+
+/* A sum's gradient with the dimensions that its operand lacks. */
+START_TEST(test_broadcast)
+{
+    static float db[MOST];
+    start(OP_ADD, type_of(DTYPE_F32, 4, 2, 3, 4, 5));
+    f.desc.inputs[1] = type_of(DTYPE_F32, 2, 4, 5, 0, 0);
+    struct op_desc sum = desc_of(OP_SUM_LEADING);
+    sum.inputs[0] = f.desc.inputs[0];
+    sum.outputs[0] = f.desc.inputs[1];
+    run_once(KERNELS_REFERENCE, &sum,
+             (struct kernel_call){.inputs = {f.weighting}, .outputs = {db}});
+    check_gradient(0, f.weighting);
+    check_gradient(1, db);
+}
+END_TEST
+
+/* Rows that are met often, once and never, and one that is padding. */
+START_TEST(test_embedding)
+{
+    static float dweight[MOST];
+    start(OP_EMBEDDING, type_of(DTYPE_F32, 2, 6, 5, 0, 0));
+    f.desc.inputs[0] = type_of(DTYPE_I32, 2, 2, 4, 0, 0);
+    f.desc.outputs[0] = type_of(DTYPE_F32, 3, 2, 4, 5, 0);
+    memcpy(f.indices, (int32_t[]){3, 0, 3, 5, 3, 1, 0, 3}, 8 * sizeof *f.indices);
+    f.desc.attrs.embedding.padding_index = -1;
+    struct op_desc backward = desc_of(OP_EMBEDDING_BACKWARD);
+    backward.attrs = f.desc.attrs;
+    backward.inputs[0] = f.desc.inputs[0];
+    backward.inputs[1] = f.desc.outputs[0];
+    backward.outputs[0] = f.desc.inputs[1];
+    struct kernel_call call = {.inputs = {f.indices, f.weighting}, .outputs = {dweight}};
+    run_once(KERNELS_REFERENCE, &backward, call);
+    check_gradient(1, dweight);
+    float kept = dweight[5]; /* of row 1 */
+    ck_assert_float_ne(dweight[15], 0);
+    backward.attrs.embedding.padding_index = 3;
+    run_once(KERNELS_REFERENCE, &backward, call);
+    for (int i = 15; i < 20; i++) ck_assert_float_eq(dweight[i], 0);
+    ck_assert_float_eq(dweight[5], kept);
+}
+END_TEST
+
+/* Both norms, with and without parameters; the sum with a residual has the gradient of x twice. */
+START_TEST(test_norms)
+{
+    static float dx[MOST], dweight[MOST], dbias[MOST], total[MOST];
+    bool centered = _i & 1, weighted = _i & 2, residual = _i & 4;
+    int residual_input = centered ? 3 : 2, rstd = centered ? 2 : 1, sum = centered ? 3 : 2;
+    struct tensor_type type = type_of(DTYPE_F32, 3, 2, 3, 9, 0);
+    struct tensor_type row = type_of(DTYPE_F32, 1, 9, 0, 0, 0);
+    struct tensor_type rows = type_of(DTYPE_F32, 2, 2, 3, 0, 0);
+    start(centered ? OP_LAYER_NORM : OP_RMS_NORM, type);
+    f.desc.attrs.norm.eps = 0.125;
+    f.desc.inputs[1] = row;
+    if (centered) f.desc.inputs[2] = row;
+    f.desc.outputs[1] = rows;
+    f.desc.outputs[rstd] = rows;
+    f.desc.input_present[1] = weighted;
+    if (centered) f.desc.input_present[2] = weighted;
+    f.desc.input_present[residual_input] = f.desc.output_present[sum] = residual;
+    run_forward();
+    struct op_desc backward = desc_of(centered ? OP_LAYER_NORM_BACKWARD : OP_RMS_NORM_BACKWARD);
+    backward.attrs = f.desc.attrs;
+    const float *x = residual ? f.outputs[sum] : f.inputs[0];
+    struct kernel_call call = {.inputs = {f.weighting, x, f.inputs[1]},
+                               .outputs = {dx, dweight, dbias}};
+    for (int i = 0; i < backward.input_count; i++) backward.inputs[i] = type;
+    int at = 2;
+    backward.input_present[at] = weighted;
+    backward.inputs[at++] = row;
+    if (centered) {
+        call.inputs[at] = f.outputs[1];
+        backward.inputs[at++] = rows;
+    }
+    call.inputs[at] = f.outputs[rstd];
+    backward.inputs[at++] = rows;
+    backward.input_present[at] = false;
+    backward.outputs[0] = type;
+    backward.outputs[1] = backward.outputs[2] = row;
+    backward.output_present[1] = backward.output_present[2] = weighted;
+    run_once(KERNELS_REFERENCE, &backward, call);
+    check_gradient(0, dx);
+    if (residual) check_gradient(residual_input, dx);
+    if (weighted) check_gradient(1, dweight);
+    if (weighted && centered) check_gradient(2, dbias);
+    /* A gradient from elsewhere is added. */
+    backward.input_present[at] = true;
+    call.inputs[at] = f.inputs[5];
+    call.outputs[0] = total;
+    run_once(KERNELS_REFERENCE, &backward, call);
+    for (int i = 0; i < 54; i++)
+        ck_assert_float_eq_tol(total[i], dx[i] + f.inputs[5][i], 1e-6f * (1 + fabsf(total[i])));
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("sequence_gradients");
+    TCase *tests = tcase_create("gradients");
+    tcase_set_timeout(tests, 120);
+    tcase_add_loop_test(tests, test_activations, 0, 5);
+    tcase_add_test(tests, test_broadcast);
+    tcase_add_test(tests, test_embedding);
+    tcase_add_loop_test(tests, test_norms, 0, 8);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
