@@ -103,6 +103,12 @@ static void take_text(struct follow *follow, const Fsdpd__V1__JobEvent *event)
         print(follow, &text);
         draw(follow, true);
         break;
+    case FSDPD__V1__JOB_EVENT__EVENT_VALIDATION:
+        if (follow->output != FOLLOW_TEXT) break;
+        progress_validation(event->validation, event->steps, &text);
+        print(follow, &text);
+        draw(follow, true);
+        break;
     case FSDPD__V1__JOB_EVENT__EVENT_LOG:
         if (follow->output != FOLLOW_TEXT) break;
         output_clean(&text, event->log, false);

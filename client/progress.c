@@ -21,6 +21,9 @@ void progress_take(struct progress *progress, const Fsdpd__V1__Metrics *metrics,
     progress->step_seconds = metrics->step_seconds;
     progress->exposed_seconds = metrics->exposed_communication_seconds;
     progress->samples_per_second = metrics->samples_per_second;
+    progress->tokens_per_second = metrics->tokens_per_second;
+    progress->validated = metrics->validated;
+    progress->val_loss = metrics->val_loss;
     progress->seconds_left = metrics->seconds_left;
 }
 
@@ -56,10 +59,11 @@ static void make_pieces(const struct progress *progress, struct pieces *pieces)
         snprintf(pieces->text[PIECE_EPOCH], 64, "epoch %u/%u", current, progress->epochs);
     }
     if (progress->step > 0) snprintf(pieces->text[PIECE_LOSS], 64, "loss %.4f", progress->loss);
-    double rate = progress->samples_per_second;
+    bool tokens = progress->tokens_per_second > 0;
+    double rate = tokens ? progress->tokens_per_second : progress->samples_per_second;
     if (rate > 0 && rate < 1e15)
-        snprintf(pieces->text[PIECE_RATE], 64, "%s samples/s",
-                 text_format_count((uint64_t)llround(rate), text));
+        snprintf(pieces->text[PIECE_RATE], 64, "%s %s/s",
+                 text_format_count((uint64_t)llround(rate), text), tokens ? "tokens" : "samples");
     if (progress->seconds_left > 0)
         snprintf(pieces->text[PIECE_LEFT], 64, "%s left",
                  text_format_seconds(progress->seconds_left, text));
@@ -110,6 +114,7 @@ void progress_plain(const struct progress *progress, struct buf *out)
     char text[32];
     buf_add_text(out, "step ");
     add_pieces(out, &pieces);
+    if (progress->validated) buf_printf(out, "  val loss %.4f", progress->val_loss);
     if (progress->learning_rate > 0) buf_printf(out, "  lr %.4g", progress->learning_rate);
     if (progress->step_seconds > 0)
         buf_printf(out, "  %s/step", text_format_duration(progress->step_seconds, text));
@@ -140,6 +145,13 @@ void progress_epoch(const Fsdpd__V1__EpochEnd *epoch, struct buf *out)
     buf_printf(out, "Test set: Average loss: %.4f, Accuracy: %llu/%llu (%.2f%%)\n",
                epoch->test_loss, (unsigned long long)epoch->correct,
                (unsigned long long)epoch->test_samples, 100 * epoch->accuracy);
+}
+
+void progress_validation(const Fsdpd__V1__Validation *validation, uint64_t steps, struct buf *out)
+{
+    buf_printf(out, "step %llu", (unsigned long long)validation->step);
+    if (steps > 0) buf_printf(out, "/%llu", (unsigned long long)steps);
+    buf_printf(out, ": validation loss %.4f (epoch %.3g)\n", validation->loss, validation->epoch);
 }
 
 void progress_wrap(const Fsdpd__V1__WrapChange *change, struct buf *out)

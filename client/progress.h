@@ -16,8 +16,10 @@ struct progress {
     double epoch;         /* done, fractional */
     double loss;
     double learning_rate, step_seconds, exposed_seconds; /* exposed: communication */
-    double samples_per_second;                           /* 0: not known */
-    double seconds_left;                                 /* 0: not known */
+    double samples_per_second, tokens_per_second;        /* 0: not known; or no tokens */
+    double val_loss;                                     /* of the last validation, if */
+    bool validated;
+    double seconds_left; /* 0: not known */
 };
 
 void progress_take(struct progress *progress, const Fsdpd__V1__Metrics *metrics, uint64_t steps);
@@ -25,6 +27,9 @@ void progress_take(struct progress *progress, const Fsdpd__V1__Metrics *metrics,
 /* "[=====>     ]  412/9380  epoch 1/10  loss 0.2341  5,812 samples/s  2m05s left" in fewer than
  * `width` columns: what does not fit is left out, the least important first. */
 void progress_bar(const struct progress *progress, int width, bool colour, struct buf *out);
+
+/* "step 250/2000: validation loss 2.1034 (epoch 0.75)" */
+void progress_validation(const Fsdpd__V1__Validation *validation, uint64_t steps, struct buf *out);
 
 /* "step 412/9380  loss 0.2341  5,812 samples/s  2m05s left  lr 0.7  11 ms/step (2.1 ms exposed)" */
 void progress_plain(const struct progress *progress, struct buf *out);

@@ -61,11 +61,23 @@ static void report_metrics(const Fsdpd__V1__Metrics *metrics, bool over, struct 
         buf_printf(out, "loss %.4f, accuracy %.2f%%\n", metrics->test_loss,
                    100 * metrics->accuracy);
     }
+    if (metrics->validated) {
+        label(out, "validation");
+        buf_printf(out, "loss %.4f after step %llu\n", metrics->val_loss,
+                   (unsigned long long)metrics->val_step);
+    }
     label(out, "speed");
-    buf_printf(out, "%s samples/s, %.3g s per step, ",
-               text_format_count((uint64_t)(metrics->samples_per_second + 0.5), text),
-               metrics->step_seconds);
+    bool tokens = metrics->tokens_per_second > 0;
+    double rate = tokens ? metrics->tokens_per_second : metrics->samples_per_second;
+    buf_printf(out, "%s %s/s, %.3g s per step, ", text_format_count((uint64_t)(rate + 0.5), text),
+               tokens ? "tokens" : "samples", metrics->step_seconds);
     buf_printf(out, "%s of training\n", text_format_seconds(metrics->train_seconds, text));
+    if (metrics->flops_per_second > 0) {
+        label(out, "arithmetic");
+        buf_printf(out, "%.3g GFLOP/s", metrics->flops_per_second * 1e-9);
+        if (metrics->mfu_known) buf_printf(out, ", MFU %.2g%%", 100 * metrics->mfu);
+        buf_add_char(out, '\n');
+    }
     if (metrics->communicated_bytes > 0 && metrics->communication_seconds > 0) {
         label(out, "network");
         buf_printf(out, "%s sent per rank and step, ",

@@ -75,7 +75,7 @@ static status_t read_policy(const struct options *options, Fsdpd__V1__WrapSpec *
     int count = 0;
     if (options->wrap[OPTIONS_WRAP_POLICY] == NULL)
         return status_new(STATUS_INVALID_ARGUMENT,
-                          "wrap set: expected --policy none, size, type, match or units");
+                          "wrap set: expected --policy auto, none, size, type, match or units");
     for (int i = 0; i < OPTIONS_WRAP_COUNT; i++) {
         const char *value = options->wrap[i];
         if (value == NULL) continue;

@@ -68,10 +68,10 @@ static status_t make_plan(const struct plan_role_options *options, const Fsdpd__
                                               .details = true,
                                               .dump = options->dump};
     status_t status = planning_make(&settings.job, &planning, plan);
-    if (status_code(status) == STATUS_NOT_FOUND && settings.job.data_dir != NULL) {
+    if (status_code(status) == STATUS_NOT_FOUND && train_job_has_data(&settings.job)) {
         /* the directory is there, its files are not */
         status_free(status);
-        settings.job.data_dir = NULL;
+        settings.job.data_dir = settings.job.data_path = NULL;
         status = planning_make(&settings.job, &planning, plan);
     }
     job_settings_deinit(&settings);

@@ -14,6 +14,8 @@ static const struct {
     const char *message, *flag, *fields[6];
 } conditional[] = {
     {"fsdpd.v1.Metrics", "evaluated", {"test_loss", "accuracy"}},
+    {"fsdpd.v1.Metrics", "mfu_known", {"mfu"}},
+    {"fsdpd.v1.Metrics", "validated", {"val_loss", "val_step"}},
     {"fsdpd.v1.EpochEnd", "evaluated", {"test_loss", "accuracy", "correct", "test_samples"}},
 };
 
@@ -160,7 +162,7 @@ static bool is_left_out(const ProtobufCMessage *message, const ProtobufCFieldDes
             protobuf_c_message_descriptor_get_field_by_name(message->descriptor,
                                                             conditional[i].flag);
         if (flag == NULL || *(const protobuf_c_boolean *)(const void *)(bytes + flag->offset))
-            return false;
+            continue;
         for (int f = 0; f < 6 && conditional[i].fields[f] != NULL; f++)
             if (strcmp(conditional[i].fields[f], field->name) == 0) return true;
     }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -162,12 +163,20 @@ static bool is_directory(const char *path)
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* data.dir: see spec_read_file. */
+/* Whether it names a directory, or else a file, of the workers' hosts. */
+static bool is_data_path(const char *key, bool *directory)
+{
+    *directory = strcmp(key, "data.dir") == 0;
+    return *directory || strcmp(key, "data.path") == 0 || strcmp(key, "data.validation_path") == 0;
+}
+
+/* data.dir and the like: see spec_read_file. */
 static char *resolve_text(const struct spec_key *key, const struct yamldoc_node *node)
 {
     char *path = file_path_expand_home(node->text);
-    if (strcmp(key->key, "data.dir") != 0 || !is_override(node) || path[0] == '/' ||
-        !is_directory(path))
+    bool directory;
+    if (!is_data_path(key->key, &directory) || !is_override(node) || path[0] == '/' ||
+        access(path, F_OK) != 0 || is_directory(path) != directory)
         return path;
     char *absolute = realpath(path, NULL);
     if (absolute == NULL) return path;

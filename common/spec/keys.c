@@ -18,6 +18,9 @@
 #define ADAMS WITH_EITHER("optimizer.type", "adam", "adamw")
 #define ANNEALED WITH_EITHER("schedule.type", "linear", "cosine")
 #define STEP WITH("schedule.type", "step")
+#define IDX WITH("data.format", "idx")
+#define TOKENS WITH_EITHER("data.format", "tokens", "text")
+#define MASKED WITH("data.objective", "masked")
 #define HYBRID WITH("fsdp.strategy", "hybrid_shard")
 #define SIZE WITH("fsdp.wrap.policy", "size")
 #define TYPE WITH("fsdp.wrap.policy", "type")
@@ -29,17 +32,30 @@ const struct spec_key spec_keys[] = {
     {"name", SPEC_NAME, REQUIRED},
     {"model.file", SPEC_MODEL, REQUIRED, FIELD("model.file_name")},
 
-    {"data.format", SPEC_CHOICE, DEFAULT("idx"), CHOICES("idx")},
-    {"data.dir", SPEC_TEXT, REQUIRED},
+    {"data.format", SPEC_CHOICE, DEFAULT("idx"), CHOICES("idx", "tokens", "text")},
+    {"data.dir", SPEC_TEXT, REQUIRED, IDX},
     {"data.normalize.mean", SPEC_NUMBER, DEFAULT("0"), RANGE(-1e6, 1e6),
-     FIELD("data.normalize_mean")},
+     FIELD("data.normalize_mean"), IDX},
     {"data.normalize.std", SPEC_NUMBER, DEFAULT("1"), RANGE(1e-6, 1e6),
-     FIELD("data.normalize_std")},
+     FIELD("data.normalize_std"), IDX},
+    {"data.path", SPEC_TEXT, REQUIRED, TOKENS},
+    {"data.validation_path", SPEC_TEXT, DEFAULT(""), TOKENS},
+    {"data.validation_fraction", SPEC_NUMBER, DEFAULT("0.1"), RANGE(0, 0.99), TOKENS},
+    {"data.context", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1 << 24), UNIT("tokens"), TOKENS},
+    {"data.encoding", SPEC_CHOICE, DEFAULT("auto"), CHOICES("auto", "llm.c", "uint16", "uint32"),
+     WITH("data.format", "tokens")},
+    {"data.tokenizer", SPEC_CHOICE, DEFAULT("bytes"), CHOICES("bytes"),
+     WITH("data.format", "text")},
+    {"data.objective", SPEC_CHOICE, DEFAULT("causal"), CHOICES("causal", "masked"), TOKENS},
+    {"data.mask_probability", SPEC_NUMBER, DEFAULT("0.15"), RANGE(0.001, 1), MASKED},
+    {"data.mask_token", SPEC_INTEGER, REQUIRED, RANGE(0, 2147483647.0), MASKED},
 
-    {"train.epochs", SPEC_INTEGER, DEFAULT("10"), RANGE(1, 1e6), UNIT("epochs")},
+    {"train.epochs", SPEC_INTEGER, DEFAULT("10"), RANGE(1, 1e6), UNIT("epochs"), IDX},
+    {"train.epochs", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1e6), UNIT("epochs"), TOKENS},
     {"train.batch_size", SPEC_INTEGER, DEFAULT("64"), RANGE(1, 1 << 20), UNIT("samples per rank")},
+    {"train.batch_tokens", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1e15), UNIT("tokens"), TOKENS},
     {"train.test_batch_size", SPEC_INTEGER, DEFAULT("1000"), RANGE(1, 1 << 20),
-     UNIT("samples per rank")},
+     UNIT("samples per rank"), IDX},
     {"train.seed", SPEC_INTEGER, DEFAULT("1"), RANGE(0, LARGEST_SEED)},
     {"train.log_interval", SPEC_INTEGER, DEFAULT("10"), RANGE(1, 1e6), UNIT("steps")},
     {"train.max_steps", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1e12), UNIT("steps")},
@@ -53,6 +69,10 @@ const struct spec_key spec_keys[] = {
     {"train.dropout", SPEC_BOOLEAN, DEFAULT("true")},
     {"train.shuffle", SPEC_BOOLEAN, DEFAULT("true")},
     {"train.evaluate", SPEC_BOOLEAN, DEFAULT("true")},
+    {"train.evaluate_interval", SPEC_INTEGER, DEFAULT("500"), RANGE(0, 1e12), UNIT("steps"),
+     TOKENS},
+    {"train.evaluate_batches", SPEC_INTEGER, DEFAULT("100"), RANGE(0, 1e9), UNIT("batches"),
+     TOKENS},
 
     {"optimizer.type", SPEC_CHOICE, DEFAULT("adadelta"),
      CHOICES("adadelta", "sgd", "adam", "adamw")},
@@ -87,8 +107,8 @@ const struct spec_key spec_keys[] = {
     {"fsdp.shard_size", SPEC_INTEGER, REQUIRED, RANGE(1, SPEC_WORKERS_MAX), UNIT("ranks"), HYBRID},
     {"fsdp.reshard_after_forward", SPEC_CHOICE, DEFAULT(""), CHOICES("true", "false")},
     {"fsdp.bucket_bytes", SPEC_INTEGER, DEFAULT("26214400"), RANGE(0, 1e15), UNIT("bytes")},
-    {"fsdp.wrap.policy", SPEC_CHOICE, DEFAULT("none"),
-     CHOICES("none", "size", "type", "match", "units")},
+    {"fsdp.wrap.policy", SPEC_CHOICE, DEFAULT("auto"),
+     CHOICES("auto", "none", "size", "type", "match", "units")},
     {"fsdp.wrap.min_num_params", SPEC_INTEGER, DEFAULT("100000000"), RANGE(1, 1e15),
      UNIT("elements"), SIZE},
     {"fsdp.wrap.force_leaf", SPEC_TYPES, DEFAULT("MultiheadAttention"), SIZE},

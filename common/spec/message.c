@@ -218,7 +218,10 @@ status_t spec_check_text(const struct spec_key *key, const char *text)
             if (strcmp(text, key->choices[i]) == 0) return NULL;
         TRY(check_resharding(key, text));
         return unexpected(key, "'%s'", text);
-    default: return length == 0 ? unexpected(key, "nothing") : NULL;
+    default: {
+        bool may_be_empty = key->fallback != NULL && key->fallback[0] == '\0';
+        return length == 0 && !may_be_empty ? unexpected(key, "nothing") : NULL;
+    }
     }
 }
 
@@ -320,8 +323,24 @@ status_t spec_check_units(Fsdpd__V1__WrapUnit *const *units, size_t count)
     return NULL;
 }
 
+static status_t check_token_training(const Fsdpd__V1__TrainSpec *train)
+{
+    if (train->epochs == 0 && train->max_steps == 0)
+        return status_new(
+            STATUS_INVALID_ARGUMENT,
+            "train.max_steps: is missing; tokens are trained on for so many steps, or "
+            "for train.epochs");
+    if (train->batch_tokens > 0 && train->accumulation_steps > 1)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "train.accumulation_steps: train.batch_tokens (%llu) says how many there "
+                          "are; expected 1, found %u",
+                          (unsigned long long)train->batch_tokens, train->accumulation_steps);
+    return NULL;
+}
+
 status_t spec_check_together(const Fsdpd__V1__JobSpec *spec)
 {
+    if (strcmp(spec->data->format, "idx") != 0) TRY(check_token_training(spec->train));
     const Fsdpd__V1__OptimizerSpec *optimizer = spec->optimizer;
     if (optimizer->nesterov && (optimizer->momentum <= 0 || optimizer->dampening != 0))
         return status_new(

@@ -115,7 +115,8 @@ void spec_to_yaml(const Fsdpd__V1__JobSpec *spec, struct buf *out)
         const struct spec_key *key = &spec_keys[i];
         struct spec_field field = spec_field_find(spec, key, false);
         if (field.member == NULL || !spec_key_applies(key, spec)) continue;
-        if (key->type == SPEC_CHOICE && spec_field_text(field)[0] == '\0') continue;
+        bool text = key->type == SPEC_CHOICE || key->type == SPEC_TEXT;
+        if (text && spec_field_text(field)[0] == '\0') continue;
         int depth = open_sections(out, key->key, last);
         const char *word = strrchr(key->key, '.');
         buf_printf(out, "%*s%s: ", 2 * depth, "", word ? word + 1 : key->key);

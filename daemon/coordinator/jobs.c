@@ -237,6 +237,11 @@ static void merge_metrics(job_message *message, const Fsdpd__V1__Metrics *report
             merged->test_loss = old->test_loss;
             merged->accuracy = old->accuracy;
         }
+        if (!merged->validated) {
+            merged->validated = old->validated;
+            merged->val_loss = old->val_loss;
+            merged->val_step = old->val_step;
+        }
         if (merged->memory_peak_bytes < old->memory_peak_bytes)
             merged->memory_peak_bytes = old->memory_peak_bytes;
     }
@@ -275,6 +280,20 @@ void job_add_epoch(struct job *job, const Fsdpd__V1__EpochEnd *epoch)
     job_event event = FSDPD__V1__JOB_EVENT__INIT;
     event.event_case = FSDPD__V1__JOB_EVENT__EVENT_EPOCH;
     event.epoch = (Fsdpd__V1__EpochEnd *)epoch;
+    record(job, &event, true);
+}
+
+void job_add_validation(struct job *job, const Fsdpd__V1__Validation *validation)
+{
+    Fsdpd__V1__Metrics report = FSDPD__V1__METRICS__INIT;
+    if (job->message->metrics != NULL) report = *job->message->metrics;
+    report.validated = true;
+    report.val_loss = validation->loss;
+    report.val_step = validation->step;
+    merge_metrics(job->message, &report);
+    job_event event = FSDPD__V1__JOB_EVENT__INIT;
+    event.event_case = FSDPD__V1__JOB_EVENT__EVENT_VALIDATION;
+    event.validation = (Fsdpd__V1__Validation *)validation;
     record(job, &event, true);
 }
 

@@ -57,6 +57,7 @@ void job_set_reason(struct job *job, const char *code, const char *format, ...) 
 
 /* What rank 0 reports: events, kept and handed on. */
 void job_add_metrics(struct job *job, const Fsdpd__V1__Metrics *metrics);
+void job_add_validation(struct job *job, const Fsdpd__V1__Validation *validation);
 void job_add_epoch(struct job *job, const Fsdpd__V1__EpochEnd *epoch);
 
 /* It has these units now: the spec, the plan and an event, kept and handed on. */

@@ -165,6 +165,19 @@ static status_t choose_by_size(struct choice *choice, const struct wrap_policy *
     return STATUS_OKAY;
 }
 
+static void choose_blocks(struct choice *choice, const int64_t *subtree, bool *wrapped,
+                          struct buf *notes)
+{
+    const char *type;
+    int count = wrap_blocks(choice->model, subtree, wrapped, &type);
+    if (count == 0) return;
+    choose_each(choice, wrapped);
+    buf_printf(notes,
+               "no wrap policy was given: each of the %d blocks%s%s is a unit; say "
+               "fsdp.wrap.policy: none for one unit\n",
+               count, type != NULL ? " of the type " : "", type != NULL ? type : "");
+}
+
 static status_t choose(struct choice *choice, const struct wrap_policy *policy,
                        const int64_t *subtree, bool *wrapped, struct buf *notes)
 {
@@ -176,6 +189,7 @@ static status_t choose(struct choice *choice, const struct wrap_policy *policy,
         TRY(wrap_by_type(model, subtree, policy->types.items, policy->types.count, wrapped));
         choose_each(choice, wrapped);
         return STATUS_OKAY;
+    case WRAP_AUTO: choose_blocks(choice, subtree, wrapped, notes); return STATUS_OKAY;
     case WRAP_MATCH:
         TRY(wrap_by_pattern(model, subtree, policy->modules.items, policy->modules.count, wrapped));
         choose_each(choice, wrapped);

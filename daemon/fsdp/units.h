@@ -16,7 +16,16 @@
 #include "base/status.h"
 #include "model/model.h"
 
-enum wrap_kind { WRAP_NONE, WRAP_SIZE, WRAP_UNITS, WRAP_TYPE, WRAP_MATCH };
+enum wrap_kind {
+    WRAP_NONE,
+    WRAP_SIZE,
+    WRAP_UNITS,
+    WRAP_TYPE,
+    WRAP_MATCH,
+    /* WRAP_TYPE with the types of the modules of the model's largest ModuleList, if it is a model
+     * of tokens that has one; else WRAP_NONE. The notes say so. */
+    WRAP_AUTO,
+};
 
 /* Whether a unit's gathered parameters are freed between forward and backward. */
 enum reshard { RESHARD_DEFAULT, RESHARD_YES, RESHARD_NO };
@@ -90,8 +99,8 @@ status_t units_build(const struct model *model, const struct wrap_policy *policy
                      struct unit_set **units) FSDPD_MUST_USE;
 void units_free(struct unit_set *units); /* accepts NULL */
 
-/* Elements from the flat parameter's start to the values of a parameter that is not tied to another;
- * -1 if it is not in here. */
+/* Elements from the flat parameter's start to the values of a parameter that is not tied to
+ * another; -1 if it is not in here. */
 int64_t flat_parameter_offset(const struct flat_parameter *flat, int parameter);
 
 /* The module tree with its units as PyTorch prints a wrapped model, each line of a unit followed by

@@ -97,6 +97,29 @@ status_t wrap_by_type(const struct model *model, const int64_t *subtree, const c
     return STATUS_OKAY;
 }
 
+static bool is_block(const struct model *model, const int64_t *subtree, int list, int m)
+{
+    return list >= 0 && model->modules[m].parent == list && subtree[m] > 0;
+}
+
+int wrap_blocks(const struct model *model, const int64_t *subtree, bool *wrapped, const char **type)
+{
+    int list = -1, count = 0;
+    *type = NULL;
+    for (int m = 1; m < model->module_count && model->tokens; m++)
+        if (strcmp(model->modules[m].type, "ModuleList") == 0 && subtree[m] > 0 &&
+            (list < 0 || subtree[m] > subtree[list]))
+            list = m;
+    for (int m = 1; m < model->module_count; m++) {
+        if (!is_block(model, subtree, list, m)) continue;
+        const char *own = model->modules[m].type;
+        *type = count == 0 || (*type != NULL && strcmp(*type, own) == 0) ? own : NULL;
+        wrapped[m] = true;
+        count++;
+    }
+    return count;
+}
+
 static status_t unmatched(const struct model *model, const char *pattern, bool without_parameters)
 {
     if (without_parameters)

@@ -16,6 +16,12 @@ status_t wrap_by_type(const struct model *model, const int64_t *subtree, const c
 status_t wrap_by_pattern(const struct model *model, const int64_t *subtree,
                          const char *const *patterns, int count, bool *wrapped) FSDPD_MUST_USE;
 
+/* The modules of the model's largest ModuleList (the blocks, of a transformer), if it is a model of
+ * tokens that has one with parameters. Returns how many, and their type, the model's, if it is one.
+ */
+int wrap_blocks(const struct model *model, const int64_t *subtree, bool *wrapped,
+                const char **type);
+
 /* INVALID_ARGUMENT if one of `types` is neither a type of the model's nor among `known`, which
  * models need not have. `what` is what the list is for. */
 status_t wrap_check_types(const struct model *model, const char *what, const char *const *types,

@@ -15,7 +15,7 @@ static void add_notes(Fsdpd__V1__Plan *message, const struct train_job *job,
         plan_message_add_note(message,
                               "the scratch memory of ops on %s is not known here and counts as 0",
                               profile->name);
-    if (job->data_dir == NULL)
+    if (!train_job_has_data(job) && message->steps == 0)
         plan_message_add_note(message, "the number of steps is not known without the data");
     if (job->cpu_offload)
         plan_message_add_note(message,

@@ -14,9 +14,10 @@ enum { PROFILE_FILE_MAX = 1 << 16, PROFILE_WORLD_MAX = 4096 };
 
 struct profile {
     char name[48];
-    bool here;               /* this host's processor */
-    int world;               /* ranks; 0: the job says */
-    uint64_t memory_bytes;   /* of a device; 0: what this host has available */
+    bool here;                              /* this host's processor */
+    int world;                              /* ranks; 0: the job says */
+    double peak_flops_f32, peak_flops_bf16; /* as the rates, before efficiency is taken off */
+    uint64_t memory_bytes;                  /* of a device; 0: what this host has available */
     struct plan_rates rates; /* what ops reach, efficiency included; `here`: of one thread */
 };
 

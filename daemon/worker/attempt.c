@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "planning/profile.h"
 #include "worker/job_message.h"
 #include "worker/pull.h"
 #include "worker/trace.h"
@@ -84,6 +85,22 @@ static void tell_started(void *user, uint64_t plan_hash, uint64_t steps)
     post_event(user, event);
 }
 
+/* Of all ranks' devices, if this worker's device has a profile; else 0. */
+static double peak_flops(const struct attempt *attempt)
+{
+    const Fsdpd__V1__JobSpec *spec = attempt->assignment->spec;
+    struct profile profile;
+    status_t status = profile_find(attempt->options->device, &profile);
+    if (status != NULL) {
+        status_free(status);
+        return 0;
+    }
+    bool low = spec->precision != NULL && strcmp(spec->precision->param_dtype, "bf16") == 0;
+    double flops = low ? profile.peak_flops_bf16 : profile.peak_flops_f32;
+    if (profile.here) flops *= attempt->options->threads > 0 ? attempt->options->threads : 1;
+    return flops * attempt->assignment->world;
+}
+
 static void tell_metrics(void *user, const struct train_metrics *metrics)
 {
     struct attempt *attempt = user;
@@ -100,6 +117,14 @@ static void tell_metrics(void *user, const struct train_metrics *metrics)
     message->gradient_norm = metrics->gradient_norm;
     message->skipped_steps = metrics->skipped_steps;
     message->samples_per_second = metrics->samples_per_second;
+    message->tokens_per_second = metrics->tokens_per_second;
+    message->flops_per_second = metrics->flops_per_second;
+    message->validated = metrics->validated;
+    message->val_loss = metrics->validation_loss;
+    message->val_step = metrics->validation_step;
+    double peak = peak_flops(attempt);
+    message->mfu_known = peak > 0;
+    if (peak > 0) message->mfu = metrics->flops_per_second / peak;
     message->step_seconds = metrics->step_seconds;
     message->seconds_left = metrics->seconds_left;
     message->train_seconds = metrics->train_seconds;
@@ -128,6 +153,22 @@ static void tell_epoch(void *user, const struct train_epoch *epoch)
     message->test_samples = epoch->test_samples;
     message->seconds = epoch->seconds;
     message->evaluated = epoch->evaluated;
+    post_event(attempt, event);
+}
+
+static void tell_validation(void *user, const struct train_validation *validation)
+{
+    struct attempt *attempt = user;
+    if (attempt->assignment->rank != 0) return;
+    Fsdpd__V1__AttemptEvent *event = attempt_event_new();
+    event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_VALIDATION;
+    Fsdpd__V1__Validation *message = event->validation = mem_alloc(sizeof *message);
+    fsdpd__v1__validation__init(message);
+    message->step = validation->step;
+    message->epoch = validation->epoch;
+    message->loss = validation->loss;
+    message->tokens = validation->tokens;
+    message->seconds = validation->seconds;
     post_event(attempt, event);
 }
 
@@ -400,6 +441,7 @@ static status_t join_and_train(struct attempt *attempt, struct train_session *se
         .started = tell_started,
         .metrics = tell_metrics,
         .epoch = tell_epoch,
+        .validation = tell_validation,
         .progress = on_progress,
         .latest_order = latest_order,
         .run_orders = run_orders,

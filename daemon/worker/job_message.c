@@ -8,7 +8,9 @@
 #include "base/mem.h"
 #include "spec/spec.h"
 
-static status_t find_data(const char *dir, const struct worker_options *options, char **resolved)
+/* Below one of the data roots; `key` says whose value `dir` is. */
+static status_t find_path(const char *key, const char *dir, const struct worker_options *options,
+                          char **resolved)
 {
     status_t first = NULL;
     for (int i = 0; i < options->data_root_count; i++) {
@@ -29,7 +31,54 @@ static status_t find_data(const char *dir, const struct worker_options *options,
     if (first == NULL)
         first = status_new(STATUS_PERMISSION_DENIED,
                            "this worker has no data root; start fsdpd with --data-root DIR");
-    return status_wrap(first, "data.dir");
+    return status_wrap(first, "%s", key);
+}
+
+static bool is_tokens(const Fsdpd__V1__DataSpec *data)
+{
+    return strcmp(data->format, "idx") != 0;
+}
+
+static status_t find_data(const Fsdpd__V1__DataSpec *data, const struct worker_options *options,
+                          struct job_settings *settings)
+{
+    if (!is_tokens(data)) return find_path("data.dir", data->dir, options, &settings->data_dir);
+    TRY(find_path("data.path", data->path, options, &settings->data_path));
+    if (data->validation_path[0] == '\0') return NULL;
+    status_t status = find_path("data.validation_path", data->validation_path, options,
+                                &settings->validation_path);
+    if (status != NULL) {
+        free(settings->data_path);
+        settings->data_path = NULL;
+    }
+    return status;
+}
+
+static enum token_encoding token_encoding_of(const Fsdpd__V1__DataSpec *data)
+{
+    if (strcmp(data->format, "text") == 0) return TOKENS_BYTES;
+    if (strcmp(data->encoding, "llm.c") == 0) return TOKENS_LLMC;
+    if (strcmp(data->encoding, "uint16") == 0) return TOKENS_UINT16;
+    return strcmp(data->encoding, "uint32") == 0 ? TOKENS_UINT32 : TOKENS_AUTO;
+}
+
+static void fill_token_data(struct train_job *job, const struct job_settings *settings,
+                            const Fsdpd__V1__JobSpec *spec)
+{
+    const Fsdpd__V1__DataSpec *data = spec->data;
+    if (!is_tokens(data)) return;
+    job->data_format = DATA_TOKENS;
+    job->data_path = settings->data_path;
+    job->validation_path = settings->validation_path;
+    job->validation_fraction = data->validation_fraction;
+    job->token_encoding = token_encoding_of(data);
+    job->context = data->context;
+    job->masked = strcmp(data->objective, "masked") == 0;
+    job->mask_probability = data->mask_probability;
+    job->mask_token = data->mask_token;
+    job->batch_tokens = spec->train->batch_tokens;
+    job->evaluate_interval = spec->train->evaluate_interval;
+    job->evaluate_batches = spec->train->evaluate_batches;
 }
 
 /* Also an empty list is one: not PyTorch's defaults. */
@@ -71,7 +120,9 @@ void job_wrap_policy_init(struct wrap_policy *policy, struct wrap_unit_spec **un
 {
     *policy = (struct wrap_policy){.kind = WRAP_NONE};
     *units = NULL;
-    if (strcmp(wrap->policy, "size") == 0) {
+    if (strcmp(wrap->policy, "auto") == 0) {
+        policy->kind = WRAP_AUTO;
+    } else if (strcmp(wrap->policy, "size") == 0) {
         policy->kind = WRAP_SIZE;
         policy->min_num_params = wrap->min_num_params;
         policy->force_leaf = wrap_names(wrap->force_leaf, wrap->n_force_leaf);
@@ -158,9 +209,9 @@ status_t job_settings_init(struct job_settings *settings, const Fsdpd__V1__JobSp
 {
     if (spec == NULL) return status_new(STATUS_INVALID_ARGUMENT, "the job has no spec");
     TRY(spec_validate(spec));
-    char *data_dir = NULL;
-    if (options != NULL) TRY(find_data(spec->data->dir, options, &data_dir));
-    *settings = (struct job_settings){.data_dir = data_dir};
+    struct job_settings found = {0};
+    if (options != NULL) TRY(find_data(spec->data, options, &found));
+    *settings = found;
     spec = settings->spec = spec_copy(spec);
     settings->id = mem_strdup(id);
     settings->job = (struct train_job){
@@ -168,7 +219,7 @@ status_t job_settings_init(struct job_settings *settings, const Fsdpd__V1__JobSp
         .model_text = spec->model->text,
         .model_length = strlen(spec->model->text),
         .model_file = spec->model->file_name,
-        .data_dir = data_dir,
+        .data_dir = settings->data_dir,
         .normalize_mean = spec->data->normalize_mean,
         .normalize_std = spec->data->normalize_std,
         .epochs = spec->train->epochs,
@@ -207,6 +258,7 @@ status_t job_settings_init(struct job_settings *settings, const Fsdpd__V1__JobSp
         .checkpoint_count = (int)spec->fsdp->n_activation_checkpointing,
         .world = (int)spec->workers,
     };
+    fill_token_data(&settings->job, settings, spec);
     fill_optimizer(settings, spec->optimizer);
     job_wrap_policy_init(&settings->job.wrap, &settings->units, spec->fsdp->wrap,
                          (int)spec->workers);
@@ -219,6 +271,8 @@ void job_settings_deinit(struct job_settings *settings)
     free(settings->groups);
     free(settings->units);
     free(settings->data_dir);
+    free(settings->data_path);
+    free(settings->validation_path);
     free(settings->id);
     *settings = (struct job_settings){0};
 }

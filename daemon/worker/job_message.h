@@ -12,7 +12,7 @@ struct job_settings {
     Fsdpd__V1__JobSpec *spec; /* a copy; the job's strings point into it */
     struct wrap_unit_spec *units;
     struct optimizer_group *groups;
-    char *data_dir;
+    char *data_dir, *data_path, *validation_path;
     char *id;
 };
 

@@ -140,7 +140,7 @@ class Wrap(unittest.TestCase):
         self.refuse(1, "no module reaches it", job, "--policy", "size", "--min-num-params", "1e9")
         self.refuse(harness.USAGE, "--policy", job)
         self.refuse(harness.USAGE, "did you mean", job, "--polcy", "none")
-        self.refuse(harness.USAGE, "expected none, size, type, match or units", job, "--policy", "x")
+        self.refuse(harness.USAGE, "expected auto, none, size, type, match or units", job, "--policy", "x")
         self.refuse(harness.USAGE, "fsdp.wrap.types: is missing", job, "--policy", "type")
         self.refuse(harness.USAGE, "belongs to", job, "--policy", "none", "--types", "Linear")
         self.refuse(harness.NOT_FOUND, "no-such-job", "no-such-job", "--policy", "none")

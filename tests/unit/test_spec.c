@@ -74,7 +74,7 @@ START_TEST(defaults)
     ck_assert_str_eq(spec->schedule->type, "constant");
     ck_assert_uint_eq(spec->schedule->step_size, 0);
     ck_assert_str_eq(spec->fsdp->strategy, "full_shard");
-    ck_assert_str_eq(spec->fsdp->wrap->policy, "none");
+    ck_assert_str_eq(spec->fsdp->wrap->policy, "auto");
     ck_assert_uint_eq(spec->fsdp->wrap->min_num_params, 0);
     ck_assert_str_eq(spec->fsdp->backward_prefetch, "pre");
     ck_assert_uint_eq(spec->workers, 1);
@@ -152,6 +152,17 @@ static const struct {
      "  activation_checkpointing: [\"layers.*\", fc1]\n"},
     {"fsdp: {activation_checkpointing: [a]}", "fsdp.activation_checkpointing=[]",
      "  activation_checkpointing: []\n"},
+    {"train: {max_steps: 9}", "data={format: tokens, path: a.bin}",
+     "data:\n  format: tokens\n  path: a.bin\n  validation_fraction: 0.1\n  context: 0\n"
+     "  encoding: auto\n  objective: causal\ntrain:\n  epochs: 0\n  batch_size: 64\n"
+     "  batch_tokens: 0\n  seed: 1\n"},
+    {"train: {max_steps: 9}", "data={format: tokens, path: a, validation_path: b, encoding: llm.c}",
+     "  validation_path: b\n"},
+    {"train: {epochs: 2, evaluate_interval: 7}", "data={format: text, path: a.txt, context: 64}",
+     "  context: 64\n  tokenizer: bytes\n  objective: causal\n"},
+    {"train: {epochs: 2, batch_tokens: 1e6}",
+     "data={format: text, path: a, objective: masked, mask_token: 103}",
+     "  objective: masked\n  mask_probability: 0.15\n  mask_token: 103\n"},
     {"device: cuda", NULL, "device: cuda\n"},
     {"device:", NULL, "workers: 1\nsave_model: true\n"},
     {"device: cuda", "device=", "workers: 1\nsave_model: true\n"},
@@ -331,7 +342,7 @@ static const struct {
     {"fsdp: {wrap: {policy: match, modules: []}}", NULL,
      "job.yaml:4: fsdp.wrap.modules: expected at least one pattern, found none"},
     {"fsdp: {wrap: {policy: typ}}", NULL,
-     "job.yaml:4: fsdp.wrap.policy: expected none, size, type, match or units, found 'typ'"},
+     "job.yaml:4: fsdp.wrap.policy: expected auto, none, size, type, match or units, found 'typ'"},
     {"fsdp: {wrap: {policy: units}}", NULL,
      "job.yaml: fsdp.wrap.units: is missing; expected a list of modules or lists of modules, such "
      "as [fc1, [conv1, conv2]]"},
@@ -385,6 +396,32 @@ static const struct {
     {"fsdp: {activation_checkpointin: [a]}", NULL,
      "job.yaml:4: fsdp.activation_checkpointin: unknown key; did you mean "
      "fsdp.activation_checkpointing?"},
+    /* tokens */
+    {"", "data={format: token, path: a}",
+     "--set data={format: token, path: a}: data.format: expected idx, tokens or text, found "
+     "'token'"},
+    {"", "data={format: tokens}", "job.yaml: data.path: is missing; expected a path"},
+    {"", "data.path=a",
+     "--set data.path=a: data.path: belongs to data.format tokens or text, but here it is idx"},
+    {"", "data={format: tokens, path: a, tokenizer: bytes}",
+     "--set data={format: tokens, path: a, tokenizer: bytes}: data.tokenizer: belongs to "
+     "data.format text, but here it is tokens"},
+    {"", "data={format: text, path: a, tokenizer: gpt2}",
+     "--set data={format: text, path: a, tokenizer: gpt2}: data.tokenizer: expected bytes, found "
+     "'gpt2'"},
+    {"", "data={format: text, path: a}",
+     "job.yaml: train.max_steps: is missing; tokens are trained on for so many steps, or for "
+     "train.epochs"},
+    {"train: {epochs: 1, batch_tokens: 8, accumulation_steps: 2}", "data={format: text, path: a}",
+     "job.yaml: train.accumulation_steps: train.batch_tokens (8) says how many there are; expected "
+     "1, found 2"},
+    {"train: {epochs: 1}", "data={format: text, path: a, objective: masked}",
+     "job.yaml: data.mask_token: is missing; expected an integer from 0 to 2147483647"},
+    {"train: {epochs: 1}", "data={format: text, path: a, mask_token: 3}",
+     "--set data={format: text, path: a, mask_token: 3}: data.mask_token: belongs to "
+     "data.objective masked, but here it is causal"},
+    {"train: {evaluate_intervall: 1}", NULL,
+     "job.yaml:4: train.evaluate_intervall: unknown key; did you mean train.evaluate_interval?"},
     /* files */
     {"", "model.file=missing.yaml",
      "--set model.file=missing.yaml: model.file: cannot open missing.yaml: No such file or "
@@ -414,6 +451,9 @@ START_TEST(bad_documents)
          "with a letter or digit"},
         {"name: a\ndata: {dir: d}\n",
          "job.yaml: model.file: is missing; expected the path of a model file"},
+        {"name: a\nmodel: {file: net.yaml}\ndata: {format: text, path: a}\n"
+         "train: {max_steps: 1, test_batch_size: 8}\n",
+         "job.yaml:4: train.test_batch_size: belongs to data.format idx, but here it is text"},
         {"name: a\nmodel: {file: net.yaml}\n", "job.yaml: data.dir: is missing; expected a path"},
         {"just text\n", "job.yaml:1: expected a mapping of keys, as docs/job-file.md has it"},
     };
@@ -454,6 +494,22 @@ START_TEST(paths)
     spec_free(spec);
     spec = must_read(MINIMAL, "data.dir=~/mnist");
     ck_assert_str_eq(spec->data->dir, "/home/somebody/mnist");
+    spec_free(spec);
+
+    /* Likewise a file of tokens, but not a directory in its place. */
+    static const char tokens[] = MINIMAL "train: {max_steps: 1}\n";
+    static const char *const sets[] = {"data={format: text, path: d, validation_path: no}",
+                                       "data.path=net.yaml"};
+    status_t read = read_with(tokens, sets, 1, &spec);
+    ck_assert_msg(read == NULL, "%s", status_message(read));
+    ck_assert_str_eq(spec->data->path, "d");
+    ck_assert_str_eq(spec->data->validation_path, "no");
+    spec_free(spec);
+    read = read_with(tokens, sets, 2, &spec);
+    ck_assert_msg(read == NULL, "%s", status_message(read));
+    real = realpath("net.yaml", NULL);
+    ck_assert_str_eq(spec->data->path, real);
+    free(real);
     spec_free(spec);
 
     /* The model stands beside the job file, wherever the shell stands. */
