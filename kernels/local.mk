@@ -2,16 +2,20 @@
 #   libops.a libbase.a $(DNNL_LIBS) $(OPENMP_CFLAGS) -lm
 noinst_LIBRARIES += libkernels.a
 libkernels_a_SOURCES = \
+  %D%/attention.h \
   %D%/bfloat16.h \
   %D%/kernel.h \
   %D%/kernels.c %D%/kernels.h \
   %D%/mixed.c \
   %D%/philox.h \
+  %D%/rope.c %D%/rope.h \
   %D%/vector.c \
   %D%/reference/activation.c \
+  %D%/reference/attention.c \
   %D%/reference/conv.c \
   %D%/reference/element.c \
   %D%/reference/embedding.c \
+  %D%/reference/head.c \
   %D%/reference/linear.c \
   %D%/reference/loss.c \
   %D%/reference/norm.c \

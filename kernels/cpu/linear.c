@@ -7,6 +7,8 @@
  *   forward           y  (rows, out) = x  (rows, in)  * weight^T (in, out)
  *   backward data     dx (rows, in)  = dy (rows, out) * weight   (out, in)
  *   backward weights  dw (out, in)   = dy^T (out, rows) * x      (rows, in)
+ *
+ * A transposed weight lies as (in, out), and so does its gradient.
  */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/program.h"
@@ -37,24 +39,31 @@ static status_t describe_product(const struct kernel *kernel, struct product *pr
     product->bias = -1;
     product->relu = false;
     int64_t rows = tensor_element_count(&in[0]) / in[0].dims[in[0].dim_count - 1];
+    bool transposed = desc->attrs.linear.transposed; /* the weight is (depth, features) */
     if (desc->kind == OP_LINEAR) {
-        int64_t features = in[1].dims[0], depth = in[1].dims[1];
+        int64_t features = in[1].dims[transposed], depth = in[1].dims[!transposed];
         product->a = 0, product->b = 1;
         product->bias = desc->input_present[2] ? 2 : -1;
         product->relu = desc->attrs.linear.activation == ACTIVATION_RELU;
         TRY(describe(kernel, &in[0], rows, depth, false, &product->a_format));
-        TRY(describe(kernel, &in[1], depth, features, true, &product->b_format));
+        TRY(describe(kernel, &in[1], depth, features, !transposed, &product->b_format));
         TRY(describe(kernel, &in[1], 1, features, false, &product->bias_format));
         return describe(kernel, &out[0], rows, features, false, &product->c_format);
     }
     if (desc->kind == OP_LINEAR_BACKWARD_DATA) {
-        int64_t features = in[1].dims[0], depth = in[1].dims[1];
+        int64_t features = in[1].dims[transposed], depth = in[1].dims[!transposed];
         product->a = 0, product->b = 1;
         TRY(describe(kernel, &in[0], rows, features, false, &product->a_format));
-        TRY(describe(kernel, &in[1], features, depth, false, &product->b_format));
+        TRY(describe(kernel, &in[1], features, depth, transposed, &product->b_format));
         return describe(kernel, &out[0], rows, depth, false, &product->c_format);
     }
-    int64_t features = out[0].dims[0], depth = out[0].dims[1];
+    int64_t features = out[0].dims[transposed], depth = out[0].dims[!transposed];
+    if (transposed) { /* dw (in, out) = x^T (in, rows) * dy (rows, out) */
+        product->a = 0, product->b = 1;
+        TRY(describe(kernel, &in[0], depth, rows, true, &product->a_format));
+        TRY(describe(kernel, &in[1], rows, features, false, &product->b_format));
+        return describe(kernel, &out[0], depth, features, false, &product->c_format);
+    }
     product->a = 1, product->b = 0;
     TRY(describe(kernel, &in[1], features, rows, true, &product->a_format));
     TRY(describe(kernel, &in[0], rows, depth, false, &product->b_format));
@@ -83,7 +92,7 @@ static status_t make_product(struct kernel *kernel, const struct product *produc
 static status_t run_backward_weights(const struct kernel *kernel, const struct kernel_call *call)
 {
     TRY(program_run(kernel, call));
-    int64_t features = kernel->desc.outputs[0].dims[0];
+    int64_t features = kernel->desc.outputs[1].dims[0];
     int64_t rows = tensor_element_count(&kernel->desc.inputs[1]) / features;
     const struct cpu_loops *loops = cpu_loops_get();
     bool add = kernel->desc.accumulate[1];

@@ -1,5 +1,18 @@
-/* Reference linear layers: x (rows, in), weight (out, in), y (rows, out). */
+/* Reference linear layers: x (rows, in), weight (out, in) or (in, out), y (rows, out). */
 #include "kernels/reference/reference.h"
+
+/* A weight's sizes, and how far apart its elements lie. */
+struct weight {
+    int64_t out, in, out_stride, in_stride;
+};
+
+static struct weight weight_of(const struct op_desc *desc, const struct tensor_type *type)
+{
+    int64_t rows = type->dims[0], columns = type->dims[1];
+    if (desc->attrs.linear.transposed)
+        return (struct weight){.out = columns, .in = rows, .out_stride = 1, .in_stride = columns};
+    return (struct weight){.out = rows, .in = columns, .out_stride = columns, .in_stride = 1};
+}
 
 static int64_t rows_of(const struct tensor_type *type)
 {
@@ -10,13 +23,15 @@ status_t reference_linear(const struct kernel *kernel, const struct kernel_call 
 {
     const struct op_desc *desc = &kernel->desc;
     int64_t rows = rows_of(&desc->inputs[0]);
-    int64_t out = desc->inputs[1].dims[0], in = desc->inputs[1].dims[1];
+    struct weight w = weight_of(desc, &desc->inputs[1]);
+    int64_t out = w.out, in = w.in;
     const float *x = call->inputs[0], *weight = call->inputs[1], *bias = call->inputs[2];
     float *y = call->outputs[0];
     for (int64_t r = 0; r < rows; r++)
         for (int64_t o = 0; o < out; o++) {
             double sum = desc->input_present[2] ? bias[o] : 0;
-            for (int64_t i = 0; i < in; i++) sum += (double)x[r * in + i] * weight[o * in + i];
+            for (int64_t i = 0; i < in; i++)
+                sum += (double)x[r * in + i] * weight[o * w.out_stride + i * w.in_stride];
             if (desc->attrs.linear.activation == ACTIVATION_RELU && sum <= 0) sum = 0;
             reference_put(kernel, 0, &y[r * out + o], sum);
         }
@@ -27,13 +42,15 @@ status_t reference_linear_backward_data(const struct kernel *kernel, const struc
 {
     const struct op_desc *desc = &kernel->desc;
     int64_t rows = rows_of(&desc->inputs[0]);
-    int64_t out = desc->inputs[1].dims[0], in = desc->inputs[1].dims[1];
+    struct weight w = weight_of(desc, &desc->inputs[1]);
+    int64_t out = w.out, in = w.in;
     const float *dy = call->inputs[0], *weight = call->inputs[1];
     float *dx = call->outputs[0];
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < in; i++) {
             double sum = 0;
-            for (int64_t o = 0; o < out; o++) sum += (double)dy[r * out + o] * weight[o * in + i];
+            for (int64_t o = 0; o < out; o++)
+                sum += (double)dy[r * out + o] * weight[o * w.out_stride + i * w.in_stride];
             reference_put(kernel, 0, &dx[r * in + i], sum);
         }
     return STATUS_OKAY;
@@ -44,14 +61,15 @@ status_t reference_linear_backward_weights(const struct kernel *kernel,
 {
     const struct op_desc *desc = &kernel->desc;
     int64_t rows = rows_of(&desc->inputs[0]);
-    int64_t out = desc->outputs[0].dims[0], in = desc->outputs[0].dims[1];
+    struct weight w = weight_of(desc, &desc->outputs[0]);
+    int64_t out = w.out, in = w.in;
     const float *x = call->inputs[0], *dy = call->inputs[1];
     float *dweight = call->outputs[0], *dbias = call->outputs[1];
     for (int64_t o = 0; o < out; o++)
         for (int64_t i = 0; i < in; i++) {
             double sum = 0;
             for (int64_t r = 0; r < rows; r++) sum += (double)dy[r * out + o] * x[r * in + i];
-            reference_put(kernel, 0, &dweight[o * in + i], sum);
+            reference_put(kernel, 0, &dweight[o * w.out_stride + i * w.in_stride], sum);
         }
     if (!desc->output_present[1]) return STATUS_OKAY;
     for (int64_t o = 0; o < out; o++) {

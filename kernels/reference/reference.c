@@ -42,10 +42,30 @@ static reference_function *const functions[OP_KIND_COUNT] = {
     [OP_LAYER_NORM_BACKWARD] = reference_layer_norm_backward,
     [OP_RMS_NORM] = reference_rms_norm,
     [OP_RMS_NORM_BACKWARD] = reference_rms_norm_backward,
+    [OP_ROPE] = reference_rope,
+    [OP_ROPE_BACKWARD] = reference_rope,
+    [OP_ATTENTION] = reference_attention,
+    [OP_ATTENTION_BACKWARD] = reference_attention_backward,
+    [OP_LINEAR_CROSS_ENTROPY] = reference_linear_cross_entropy,
+    [OP_LINEAR_CROSS_ENTROPY_BACKWARD] = reference_linear_cross_entropy_backward,
 };
+
+static uint64_t workspace_of(const struct op_desc *desc)
+{
+    switch (desc->kind) {
+    case OP_ROPE:
+    case OP_ROPE_BACKWARD: return (uint64_t)desc->attrs.rope.head_dim / 2 * sizeof(float);
+    case OP_ATTENTION:
+    case OP_ATTENTION_BACKWARD: return reference_attention_workspace(desc);
+    case OP_LINEAR_CROSS_ENTROPY:
+    case OP_LINEAR_CROSS_ENTROPY_BACKWARD: return reference_head_workspace(desc);
+    default: return 0;
+    }
+}
 
 status_t reference_prepare(struct kernel *kernel)
 {
+    kernel->workspace_bytes = workspace_of(&kernel->desc);
     kernel->run = functions[kernel->desc.kind];
     if (kernel->run == NULL)
         return status_new(STATUS_UNIMPLEMENTED, "%s: there is no kernel yet", kernel_name(kernel));

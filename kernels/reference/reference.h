@@ -49,6 +49,15 @@ reference_function reference_layer_norm;
 reference_function reference_layer_norm_backward;
 reference_function reference_rms_norm;
 reference_function reference_rms_norm_backward;
+reference_function reference_rope; /* and backward */
+reference_function reference_attention;
+reference_function reference_attention_backward;
+reference_function reference_linear_cross_entropy;
+reference_function reference_linear_cross_entropy_backward;
+
+/* Bytes that these need. */
+uint64_t reference_attention_workspace(const struct op_desc *desc);
+uint64_t reference_head_workspace(const struct op_desc *desc);
 
 /* Elements from one index to the next along each of four dimensions. */
 struct strides {

@@ -70,7 +70,9 @@ static struct op_desc random_linear(struct random *random, enum op_kind kind)
                                             : type_of(DTYPE_F32, 1, in, 0, 0, 0);
     struct tensor_type y = x;
     y.dims[dim_count - 1] = out;
-    struct tensor_type weight = type_of(DTYPE_F32, 2, out, in, 0, 0);
+    bool transposed = desc.attrs.linear.transposed = random_bool(random);
+    struct tensor_type weight =
+        type_of(DTYPE_F32, 2, transposed ? in : out, transposed ? out : in, 0, 0);
     struct tensor_type bias = type_of(DTYPE_F32, 1, out, 0, 0, 0);
     bool has_bias = random_bool(random);
     if (kind == OP_LINEAR) {

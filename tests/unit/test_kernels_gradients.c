@@ -120,8 +120,9 @@ START_TEST(test_linear)
 {
     static struct forward f;
     f.desc = desc_of(OP_LINEAR);
+    f.desc.attrs.linear.transposed = _i == 1;
     f.desc.inputs[0] = type_of(DTYPE_F32, 3, 2, 3, 7, 0);
-    f.desc.inputs[1] = type_of(DTYPE_F32, 2, 5, 7, 0, 0);
+    f.desc.inputs[1] = type_of(DTYPE_F32, 2, _i == 1 ? 7 : 5, _i == 1 ? 5 : 7, 0, 0);
     f.desc.inputs[2] = type_of(DTYPE_F32, 1, 5, 0, 0, 0);
     f.desc.outputs[0] = type_of(DTYPE_F32, 3, 2, 3, 5, 0);
     check_layer(&f, OP_LINEAR_BACKWARD_DATA, OP_LINEAR_BACKWARD_WEIGHTS);
@@ -263,7 +264,7 @@ int main(void)
     TCase *tests = tcase_create("gradients");
     tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, test_conv, 0, 5);
-    tcase_add_test(tests, test_linear);
+    tcase_add_loop_test(tests, test_linear, 0, 2);
     tcase_add_test(tests, test_relu);
     tcase_add_loop_test(tests, test_pool, 0, 4);
     tcase_add_test(tests, test_dropout);

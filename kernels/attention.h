@@ -1,0 +1,79 @@
+/*
+ * What the attention kernels of both libraries need to know of an op: its sizes, and where the
+ * heads of q, k and v (and of their gradients) lie, whether in three tensors or side by side in
+ * one. Addresses belong to the caller of the kernel.
+ */
+#ifndef FSDPD_KERNELS_ATTENTION_H
+#define FSDPD_KERNELS_ATTENTION_H
+
+#include <math.h>
+
+#include "kernels/kernel.h"
+
+struct attention_shape {
+    int64_t batch, time, heads, kv_heads, head_dim;
+    int64_t group; /* query heads to a kv head */
+    bool packed, causal, backward;
+    double scale;
+};
+
+static inline struct attention_shape attention_shape_of(const struct op_desc *desc)
+{
+    bool backward = desc->kind == OP_ATTENTION_BACKWARD;
+    const struct tensor_type *y = backward ? &desc->inputs[0] : &desc->outputs[0];
+    int64_t heads = desc->attrs.attention.heads, kv_heads = desc->attrs.attention.kv_heads;
+    double scale = desc->attrs.attention.scale;
+    int64_t head_dim = y->dims[2] / heads;
+    return (struct attention_shape){.batch = y->dims[0],
+                                    .time = y->dims[1],
+                                    .heads = heads,
+                                    .kv_heads = kv_heads,
+                                    .head_dim = head_dim,
+                                    .group = heads / kv_heads,
+                                    .packed = !desc->input_present[backward ? 2 : 1],
+                                    .causal = desc->attrs.attention.causal,
+                                    .backward = backward,
+                                    .scale = scale > 0 ? scale : 1 / sqrt((double)head_dim)};
+}
+
+/* Row `time` of head `head` of q is at q + (batch * time_count + time) * q_row + head * head_dim,
+ * and so on; y and its gradient are dense. */
+struct attention_places {
+    int64_t q_row, kv_row; /* elements from one time to the next */
+    const float *q, *k, *v, *y, *dy;
+    float *dq, *dk, *dv;
+    const float *lse;
+    const uint8_t *mask; /* NULL: all keys are seen */
+};
+
+static inline struct attention_places attention_places_of(const struct attention_shape *shape,
+                                                          const struct kernel_call *call)
+{
+    const void *const *in = call->inputs + (shape->backward ? 1 : 0);
+    int64_t q_width = shape->heads * shape->head_dim, kv_width = shape->kv_heads * shape->head_dim;
+    struct attention_places p = {.q_row = q_width, .kv_row = kv_width};
+    p.q = in[0], p.k = in[1], p.v = in[2];
+    if (shape->packed) {
+        p.q_row = p.kv_row = q_width + 2 * kv_width;
+        p.k = p.q + q_width;
+        p.v = p.k + kv_width;
+    }
+    p.mask = call->inputs[shape->backward ? 6 : 3];
+    if (!shape->backward) return p;
+    p.dy = call->inputs[0], p.y = call->inputs[4], p.lse = call->inputs[5];
+    p.dq = call->outputs[0], p.dk = call->outputs[1], p.dv = call->outputs[2];
+    if (shape->packed) {
+        p.dk = p.dq + q_width;
+        p.dv = p.dk + kv_width;
+    }
+    return p;
+}
+
+/* Number of the first probability of a row, as dropout counts them. */
+static inline uint64_t attention_row_index(const struct attention_shape *shape, int64_t batch,
+                                           int64_t head, int64_t row)
+{
+    return (uint64_t)(((batch * shape->heads + head) * shape->time + row) * shape->time);
+}
+
+#endif

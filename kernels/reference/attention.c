@@ -1,0 +1,230 @@
+/* Reference attention, one row of probabilities at a time, and rotary positions. */
+#include "kernels/attention.h"
+
+#include "kernels/philox.h"
+#include "kernels/reference/reference.h"
+#include "kernels/rope.h"
+
+/* One run: the op, its operands, and the row of one query head that is being looked at. */
+struct attention {
+    const struct kernel *kernel;
+    const struct kernel_call *call;
+    struct attention_shape shape;
+    struct attention_places at;
+};
+
+static struct attention attention_of(const struct kernel *kernel, const struct kernel_call *call)
+{
+    struct attention a = {kernel, call, attention_shape_of(&kernel->desc), {0}};
+    a.at = attention_places_of(&a.shape, call);
+    return a;
+}
+
+static int64_t q_place(const struct attention *a, int64_t batch, int64_t head, int64_t row)
+{
+    return (batch * a->shape.time + row) * a->at.q_row + head * a->shape.head_dim;
+}
+
+static int64_t kv_place(const struct attention *a, int64_t batch, int64_t head, int64_t column)
+{
+    return (batch * a->shape.time + column) * a->at.kv_row +
+           head / a->shape.group * a->shape.head_dim;
+}
+
+static int64_t y_place(const struct attention *a, int64_t batch, int64_t head, int64_t row)
+{
+    return ((batch * a->shape.time + row) * a->shape.heads + head) * a->shape.head_dim;
+}
+
+static double dot(int64_t n, const float *a, const float *b)
+{
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += (double)a[i] * b[i];
+    return sum;
+}
+
+static bool sees(const struct attention *a, int64_t batch, int64_t row, int64_t column)
+{
+    if (a->shape.causal && column > row) return false;
+    return a->at.mask == NULL || a->at.mask[batch * a->shape.time + column] != 0;
+}
+
+static double score(const struct attention *a, int64_t batch, int64_t head, int64_t row,
+                    int64_t column)
+{
+    return a->shape.scale * dot(a->shape.head_dim, a->at.q + q_place(a, batch, head, row),
+                                a->at.k + kv_place(a, batch, head, column));
+}
+
+/* What a probability is multiplied with: 0, or 1 / (1 - p). */
+static double dropout_factor(const struct attention *a, int64_t batch, int64_t head, int64_t row,
+                             int64_t column)
+{
+    double p = a->kernel->desc.attrs.attention.p;
+    if (p == 0) return 1;
+    uint64_t i = attention_row_index(&a->shape, batch, head, row) + (uint64_t)column;
+    uint32_t key[2] = {(uint32_t)a->call->seed, (uint32_t)(a->call->seed >> 32)}, words[4];
+    uint32_t counter[4] = {(uint32_t)(i / 4), a->kernel->desc.attrs.attention.stream,
+                           (uint32_t)a->call->step, a->call->rank};
+    philox_block(counter, key, words);
+    return words[i % 4] * 0x1p-32 >= p ? 1 / (1 - p) : 0;
+}
+
+/* Fills in a row of probabilities, before dropout; returns the log of the sum of exponentials. */
+static double row_of_probabilities(const struct attention *a, int64_t batch, int64_t head,
+                                   int64_t row, double *probabilities)
+{
+    double max = -INFINITY, sum = 0;
+    bool any = false;
+    for (int64_t j = 0; j < a->shape.time; j++) {
+        if (!sees(a, batch, row, j)) continue;
+        probabilities[j] = score(a, batch, head, row, j);
+        if (!any || probabilities[j] > max) max = probabilities[j];
+        any = true;
+    }
+    for (int64_t j = 0; j < a->shape.time; j++)
+        if (sees(a, batch, row, j)) sum += exp(probabilities[j] - max);
+    for (int64_t j = 0; j < a->shape.time; j++)
+        probabilities[j] = sees(a, batch, row, j) ? exp(probabilities[j] - max) / sum : 0;
+    return any ? max + log(sum) : -INFINITY;
+}
+
+status_t reference_attention(const struct kernel *kernel, const struct kernel_call *call)
+{
+    struct attention a = attention_of(kernel, call);
+    double *probabilities = call->workspace;
+    float *y = call->outputs[0], *lse = call->outputs[1];
+    for (int64_t b = 0; b < a.shape.batch; b++)
+        for (int64_t h = 0; h < a.shape.heads; h++)
+            for (int64_t i = 0; i < a.shape.time; i++) {
+                double log_sum = row_of_probabilities(&a, b, h, i, probabilities);
+                if (kernel->desc.output_present[1])
+                    reference_put(kernel, 1, &lse[(b * a.shape.heads + h) * a.shape.time + i],
+                                  log_sum);
+                for (int64_t j = 0; j < a.shape.time; j++)
+                    probabilities[j] *= dropout_factor(&a, b, h, i, j);
+                for (int64_t c = 0; c < a.shape.head_dim; c++) {
+                    double sum = 0;
+                    for (int64_t j = 0; j < a.shape.time; j++)
+                        if (probabilities[j] != 0)
+                            sum += probabilities[j] * a.at.v[kv_place(&a, b, h, j) + c];
+                    reference_put(kernel, 0, &y[y_place(&a, b, h, i) + c], sum);
+                }
+            }
+    return STATUS_OKAY;
+}
+
+/*
+ * The gradient of a probability P, before dropout M, is M (dy . v), and of a score
+ * P (dP - sum(P dP)). Rows are gone through for dq, and then once more for each key.
+ */
+
+/* P of a row and column; lse is the forward's. */
+static double probability(const struct attention *a, int64_t batch, int64_t head, int64_t row,
+                          int64_t column)
+{
+    if (!sees(a, batch, row, column)) return 0;
+    double lse = a->at.lse[(batch * a->shape.heads + head) * a->shape.time + row];
+    return exp(score(a, batch, head, row, column) - lse);
+}
+
+/* dP */
+static double probability_gradient(const struct attention *a, int64_t batch, int64_t head,
+                                   int64_t row, int64_t column)
+{
+    return dropout_factor(a, batch, head, row, column) *
+           dot(a->shape.head_dim, a->at.dy + y_place(a, batch, head, row),
+               a->at.v + kv_place(a, batch, head, column));
+}
+
+/* dq of one row; returns sum(P dP). `scores` holds a row. */
+static double row_gradient(const struct attention *a, int64_t batch, int64_t head, int64_t row,
+                           double *scores)
+{
+    const struct attention_shape *s = &a->shape;
+    double total = 0;
+    for (int64_t j = 0; j < s->time; j++) {
+        double p = probability(a, batch, head, row, j);
+        scores[j] = p != 0 ? p * probability_gradient(a, batch, head, row, j) : 0;
+        total += scores[j];
+    }
+    for (int64_t j = 0; j < s->time; j++) scores[j] -= probability(a, batch, head, row, j) * total;
+    for (int64_t c = 0; c < s->head_dim; c++) {
+        double sum = 0;
+        for (int64_t j = 0; j < s->time; j++)
+            if (scores[j] != 0) sum += scores[j] * a->at.k[kv_place(a, batch, head, j) + c];
+        reference_put(a->kernel, 0, &a->at.dq[q_place(a, batch, head, row) + c], sum * s->scale);
+    }
+    return total;
+}
+
+/* dk and dv of one key, of all heads that it serves. `totals`: by head of the group and row. */
+static void column_gradient(const struct attention *a, int64_t batch, int64_t kv_head,
+                            int64_t column, const double *totals, double *scores, double *kept)
+{
+    const struct attention_shape *s = &a->shape;
+    int64_t first = kv_head * s->group, count = s->group * s->time;
+    for (int64_t n = 0; n < count; n++) {
+        int64_t head = first + n / s->time, row = n % s->time;
+        double p = probability(a, batch, head, row, column);
+        double dp = p != 0 ? probability_gradient(a, batch, head, row, column) : 0;
+        scores[n] = p * (dp - totals[n]);
+        kept[n] = p * dropout_factor(a, batch, head, row, column);
+    }
+    int64_t place = kv_place(a, batch, first, column);
+    for (int64_t c = 0; c < s->head_dim; c++) {
+        double dk = 0, dv = 0;
+        for (int64_t n = 0; n < count; n++) {
+            int64_t head = first + n / s->time, row = n % s->time;
+            if (scores[n] != 0) dk += scores[n] * a->at.q[q_place(a, batch, head, row) + c];
+            if (kept[n] != 0) dv += kept[n] * a->at.dy[y_place(a, batch, head, row) + c];
+        }
+        reference_put(a->kernel, s->packed ? 0 : 1, &a->at.dk[place + c], dk * s->scale);
+        reference_put(a->kernel, s->packed ? 0 : 2, &a->at.dv[place + c], dv);
+    }
+}
+
+status_t reference_attention_backward(const struct kernel *kernel, const struct kernel_call *call)
+{
+    struct attention a = attention_of(kernel, call);
+    int64_t count = a.shape.group * a.shape.time;
+    double *totals = call->workspace, *scores = totals + count, *kept = scores + count;
+    for (int64_t b = 0; b < a.shape.batch; b++)
+        for (int64_t g = 0; g < a.shape.kv_heads; g++) {
+            for (int64_t n = 0; n < count; n++)
+                totals[n] = row_gradient(&a, b, g * a.shape.group + n / a.shape.time,
+                                         n % a.shape.time, scores);
+            for (int64_t j = 0; j < a.shape.time; j++)
+                column_gradient(&a, b, g, j, totals, scores, kept);
+        }
+    return STATUS_OKAY;
+}
+
+uint64_t reference_attention_workspace(const struct op_desc *desc)
+{
+    struct attention_shape shape = attention_shape_of(desc);
+    int64_t count = shape.backward ? 3 * shape.group * shape.time : shape.time;
+    return (uint64_t)count * sizeof(double);
+}
+
+/* Turned by the angle forward, and by its opposite backward. */
+status_t reference_rope(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const int64_t *dims = kernel->desc.inputs[0].dims;
+    int64_t head = kernel->desc.attrs.rope.head_dim, half = head / 2, heads = dims[2] / head;
+    bool back = kernel->desc.kind == OP_ROPE_BACKWARD;
+    float *frequencies = call->workspace;
+    rope_frequencies(&kernel->desc, frequencies);
+    for (int64_t n = 0; n < dims[0] * dims[1] * heads; n++) {
+        const float *x = (const float *)call->inputs[0] + n * head;
+        float *y = (float *)call->outputs[0] + n * head;
+        for (int64_t i = 0; i < half; i++) {
+            float angle = (float)(n / heads % dims[1]) * frequencies[i];
+            double cosine = (float)cos(angle), sine = (float)(back ? -sin(angle) : sin(angle));
+            double first = x[i], second = x[i + half];
+            reference_put(kernel, 0, &y[i], first * cosine - second * sine);
+            reference_put(kernel, 0, &y[i + half], second * cosine + first * sine);
+        }
+    }
+    return STATUS_OKAY;
+}
