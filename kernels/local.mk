@@ -57,6 +57,13 @@ tests_unit_test_kernels_SOURCES = tests/unit/test_kernels.c tests/unit/kernel_fi
 tests_unit_test_kernels_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_kernels_LDADD = $(kernel_test_libs)
 
+check_PROGRAMS += tests/unit/test_kernels_attention
+TESTS += tests/unit/test_kernels_attention
+tests_unit_test_kernels_attention_SOURCES = tests/unit/test_kernels_attention.c \
+  tests/unit/kernel_fixture.h
+tests_unit_test_kernels_attention_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_kernels_attention_LDADD = $(kernel_test_libs)
+
 check_PROGRAMS += tests/unit/test_kernels_gradients
 TESTS += tests/unit/test_kernels_gradients
 tests_unit_test_kernels_gradients_SOURCES = tests/unit/test_kernels_gradients.c

@@ -1,0 +1,542 @@
+/*
+ * Attention, rotary positions and the fused head: the reference against central differences of its
+ * own forward pass, and the CPU library against the reference over odd random shapes, with one and
+ * two threads. Every run is checked for stray writes, unwritten results and the same bits a second
+ * time.
+ */
+#include "kernel_fixture.h"
+
+enum { RUNS = 30 };
+
+/* An op with memory for its operands. */
+struct world {
+    struct op_desc desc;
+    struct area inputs[OP_MAX_INPUTS], outputs[OP_MAX_OUTPUTS];
+    uint64_t seed, step;
+    uint32_t rank;
+};
+
+static struct kernel_call call_of(const struct world *world)
+{
+    struct kernel_call call = {.seed = world->seed, .step = world->step, .rank = world->rank};
+    for (int i = 0; i < OP_MAX_INPUTS; i++) call.inputs[i] = world->inputs[i].memory;
+    for (int i = 0; i < OP_MAX_OUTPUTS; i++) call.outputs[i] = world->outputs[i].memory;
+    return call;
+}
+
+static float *input_of(const struct world *world, int input)
+{
+    return (float *)world->inputs[input].memory;
+}
+
+static float *output_of(const struct world *world, int output)
+{
+    return (float *)world->outputs[output].memory;
+}
+
+/* Takes memory for what is present and has none; inputs in f32 are random, outputs no numbers. */
+static void world_fill(struct random *random, struct world *world)
+{
+    struct op_desc *desc = &world->desc;
+    ck_assert_status_ok(op_desc_check(desc));
+    for (int i = 0; i < desc->input_count; i++) {
+        if (!desc->input_present[i] || world->inputs[i].base != NULL) continue;
+        size_t shift = 4 * (size_t)random_between(random, 0, 1);
+        world->inputs[i] = area_new(tensor_bytes(&desc->inputs[i]), shift);
+        if (desc->inputs[i].dtype == DTYPE_F32)
+            fill_random(random, input_of(world, i), tensor_element_count(&desc->inputs[i]));
+    }
+    for (int i = 0; i < desc->output_count; i++) {
+        if (!desc->output_present[i]) continue;
+        size_t shift = 4 * (size_t)random_between(random, 0, 1);
+        world->outputs[i] = area_new(tensor_bytes(&desc->outputs[i]), shift);
+    }
+}
+
+static void world_free(struct world *world)
+{
+    for (int i = 0; i < OP_MAX_INPUTS; i++) area_free(&world->inputs[i]);
+    for (int i = 0; i < OP_MAX_OUTPUTS; i++) area_free(&world->outputs[i]);
+}
+
+static void world_run(const struct world *world, enum kernel_library library)
+{
+    run_once(library, &world->desc, call_of(world));
+    for (int i = 0; i < OP_MAX_OUTPUTS; i++)
+        if (world->outputs[i].base != NULL)
+            ck_assert_msg(area_edges_whole(&world->outputs[i]), "%s writes beyond output %d",
+                          op_info_get(world->desc.kind)->name, i);
+}
+
+/* Attention. */
+
+struct attention_case {
+    int64_t batch, time, kv_heads, group, head_dim;
+    bool packed, causal, masked;
+    double p, scale;
+};
+
+static struct op_desc attention_desc(const struct attention_case *c)
+{
+    struct op_desc desc = desc_of(OP_ATTENTION);
+    int64_t heads = c->kv_heads * c->group, q_width = heads * c->head_dim;
+    int64_t kv_width = c->kv_heads * c->head_dim;
+    desc.attrs.attention.heads = heads;
+    desc.attrs.attention.kv_heads = c->kv_heads;
+    desc.attrs.attention.causal = c->causal;
+    desc.attrs.attention.scale = c->scale;
+    desc.attrs.attention.p = c->p;
+    desc.attrs.attention.stream = 5;
+    desc.inputs[0] =
+        type_of(DTYPE_F32, 3, c->batch, c->time, q_width + (c->packed ? 2 * kv_width : 0), 0);
+    desc.inputs[1] = desc.inputs[2] = type_of(DTYPE_F32, 3, c->batch, c->time, kv_width, 0);
+    desc.inputs[3] = type_of(DTYPE_U8, 2, c->batch, c->time, 0, 0);
+    desc.input_present[1] = desc.input_present[2] = !c->packed;
+    desc.input_present[3] = c->masked;
+    desc.outputs[0] = type_of(DTYPE_F32, 3, c->batch, c->time, q_width, 0);
+    desc.outputs[1] = type_of(DTYPE_F32, 3, c->batch, heads, c->time, 0);
+    return desc;
+}
+
+static struct op_desc attention_backward_desc(const struct op_desc *forward)
+{
+    struct op_desc desc = desc_of(OP_ATTENTION_BACKWARD);
+    desc.attrs = forward->attrs;
+    desc.inputs[0] = desc.inputs[4] = forward->outputs[0];
+    desc.inputs[5] = forward->outputs[1];
+    desc.inputs[6] = forward->inputs[3];
+    desc.input_present[6] = forward->input_present[3];
+    for (int i = 0; i < 3; i++) {
+        desc.inputs[1 + i] = desc.outputs[i] = forward->inputs[i];
+        desc.input_present[1 + i] = desc.output_present[i] = forward->input_present[i];
+    }
+    return desc;
+}
+
+/* Padding before, after, anywhere, or everywhere. */
+static void fill_mask(struct random *random, const struct world *world, int input)
+{
+    if (!world->desc.input_present[input]) return;
+    uint8_t *mask = world->inputs[input].memory;
+    int64_t batch = world->desc.inputs[input].dims[0], time = world->desc.inputs[input].dims[1];
+    for (int64_t b = 0; b < batch; b++) {
+        int64_t kind = random_between(random, 0, 4), edge = random_between(random, 0, time);
+        for (int64_t j = 0; j < time; j++)
+            mask[b * time + j] = (uint8_t)(kind == 0   ? j < edge
+                                           : kind == 1 ? j >= edge
+                                           : kind == 2 ? 0
+                                                       : random_bool(random));
+    }
+}
+
+static struct attention_case random_attention(struct random *random)
+{
+    static const int64_t times[] = {1, 2, 3, 5, 16, 17, 33, 64, 65, 100, 130, 200};
+    static const int64_t head_dims[] = {1, 2, 3, 7, 8, 16, 20, 32, 32, 33, 64, 64, 80, 128, 130};
+    return (struct attention_case){.batch = random_between(random, 1, 3),
+                                   .time = random_of(random, times, 12),
+                                   .kv_heads = random_between(random, 1, 3),
+                                   .group = random_of(random, (int64_t[]){1, 1, 2, 3}, 4),
+                                   .head_dim = random_of(random, head_dims, 15),
+                                   .packed = random_bool(random),
+                                   .causal = random_bool(random),
+                                   .masked = random_bool(random),
+                                   .p = (double[]){0, 0, 0.1, 0.6}[random_between(random, 0, 3)],
+                                   .scale = random_bool(random) ? 0 : 0.7};
+}
+
+static void fill_attention(struct random *random, struct world *world,
+                           const struct attention_case *c)
+{
+    world->desc = attention_desc(c);
+    world->seed = random_bits(random);
+    world->step = random_bits(random) >> 20;
+    world->rank = (uint32_t)random_between(random, 0, 7);
+    world_fill(random, world);
+    fill_mask(random, world, 3);
+    /* Scores large and small. */
+    float spread = (float[]){1, 1, 8}[random_between(random, 0, 2)];
+    int64_t count = tensor_element_count(&world->desc.inputs[0]);
+    if (!c->packed)
+        for (int64_t i = 0; i < count; i++) input_of(world, 0)[i] *= spread;
+}
+
+/* The backward op of a world that ran: the same operands, what it made, and a random dy. */
+static void fill_attention_backward(struct random *random, struct world *world,
+                                    const struct world *forward)
+{
+    world->desc = attention_backward_desc(&forward->desc);
+    world->seed = forward->seed, world->step = forward->step, world->rank = forward->rank;
+    world_fill(random, world);
+    for (int i = 0; i < 3; i++)
+        if (forward->desc.input_present[i])
+            memcpy(world->inputs[1 + i].memory, forward->inputs[i].memory,
+                   forward->inputs[i].bytes);
+    memcpy(world->inputs[4].memory, forward->outputs[0].memory, forward->outputs[0].bytes);
+    memcpy(world->inputs[5].memory, forward->outputs[1].memory, forward->outputs[1].bytes);
+    if (forward->desc.input_present[3])
+        memcpy(world->inputs[6].memory, forward->inputs[3].memory, forward->inputs[3].bytes);
+}
+
+/* Rotary positions. */
+
+static struct op_desc rope_desc(struct random *random, enum op_kind kind)
+{
+    struct op_desc desc = desc_of(kind);
+    int64_t head = 2 * random_of(random, (int64_t[]){1, 2, 3, 8, 16, 17, 32, 64}, 8);
+    desc.attrs.rope.head_dim = head;
+    desc.attrs.rope.theta = random_bool(random) ? 10000 : 500000;
+    desc.attrs.rope.scaling = (enum rope_scaling)random_between(random, 0, 2);
+    desc.attrs.rope.factor = random_bool(random) ? 8 : 3.5;
+    desc.attrs.rope.low_freq_factor = 1;
+    desc.attrs.rope.high_freq_factor = 4;
+    desc.attrs.rope.original_context = random_bool(random) ? 16 : 8192;
+    desc.inputs[0] = type_of(DTYPE_F32, 3, random_between(random, 1, 3),
+                             random_between(random, 1, 90), head * random_between(random, 1, 4), 0);
+    desc.outputs[0] = desc.inputs[0];
+    return desc;
+}
+
+/* The head. */
+
+static struct op_desc head_desc(struct random *random, enum op_kind kind)
+{
+    static const int64_t sizes[] = {1, 2, 3, 10, 16, 17, 31, 64, 65, 100};
+    struct op_desc desc = desc_of(kind);
+    int64_t columns = random_of(random, sizes, 10), time = random_of(random, sizes, 10);
+    int64_t batch = random_between(random, 1, 3);
+    int64_t classes = random_of(random, (int64_t[]){1, 2, 10, 65, 257, 1001}, 6);
+    bool flat = random_bool(random);
+    desc.inputs[0] = flat ? type_of(DTYPE_F32, 2, time, columns, 0, 0)
+                          : type_of(DTYPE_F32, 3, batch, time, columns, 0);
+    desc.inputs[1] = type_of(DTYPE_F32, 2, classes, columns, 0, 0);
+    desc.inputs[2] = type_of(DTYPE_F32, 1, classes, 0, 0, 0);
+    desc.inputs[3] =
+        flat ? type_of(DTYPE_I32, 1, time, 0, 0, 0) : type_of(DTYPE_I32, 2, batch, time, 0, 0);
+    desc.input_present[2] = random_bool(random);
+    desc.attrs.loss.reduction = random_bool(random) ? REDUCTION_MEAN : REDUCTION_SUM;
+    desc.outputs[0] = desc.outputs[1] = type_of(DTYPE_F32, 1, 1, 0, 0, 0);
+    if (kind == OP_LINEAR_CROSS_ENTROPY) {
+        desc.output_present[1] = random_bool(random);
+        return desc;
+    }
+    desc.outputs[1] = desc.inputs[0];
+    desc.outputs[2] = desc.inputs[1];
+    desc.outputs[3] = desc.inputs[2];
+    for (int i = 1; i < 4; i++) desc.output_present[i] = random_between(random, 0, 3) > 0;
+    return desc;
+}
+
+static void fill_targets(struct random *random, const struct world *world)
+{
+    int64_t count = tensor_element_count(&world->desc.inputs[3]);
+    int64_t classes = world->desc.inputs[1].dims[0];
+    bool all_ignored = random_between(random, 0, 9) == 0;
+    for (int64_t i = 0; i < count; i++)
+        ((int32_t *)world->inputs[3].memory)[i] =
+            (int32_t)(all_ignored ? -1 : random_between(random, -1, classes - 1));
+}
+
+/* Gradients of the reference against slopes. */
+
+static double weighted_output(const struct world *world, int output, const float *weighting)
+{
+    world_run(world, KERNELS_REFERENCE);
+    double sum = 0;
+    int64_t count = tensor_element_count(&world->desc.outputs[output]);
+    for (int64_t i = 0; i < count; i++)
+        sum += (double)(weighting != NULL ? weighting[i] : 1) * output_of(world, output)[i];
+    return sum;
+}
+
+/* Of the weighted sum of an output, along each element of an input (or every few). */
+static void check_slopes(const struct world *world, int input, const float *gradient,
+                         const float *weighting)
+{
+    int64_t count = tensor_element_count(&world->desc.inputs[input]);
+    double largest = 0.1;
+    for (int64_t i = 0; i < count; i++) largest = fmax(largest, fabs(gradient[i]));
+    for (int64_t i = 0; i < count; i += 1 + count / 150) {
+        float *value = input_of(world, input) + i, kept = *value;
+        double slopes[2];
+        for (int halved = 0; halved < 2; halved++) { /* extrapolated: the error is of order h^4 */
+            float step = halved ? 0.015625f : 0.03125f;
+            *value = kept + step;
+            double above = weighted_output(world, 0, weighting), width = *value;
+            *value = kept - step;
+            width -= *value;
+            slopes[halved] = (above - weighted_output(world, 0, weighting)) / width;
+            *value = kept;
+        }
+        double slope = (4 * slopes[1] - slopes[0]) / 3;
+        ck_assert_msg(fabs(slope - gradient[i]) <= 1e-4 * largest,
+                      "%s: the gradient of %s at %lld is %g, the slope %g",
+                      op_info_get(world->desc.kind)->name,
+                      op_info_get(world->desc.kind)->input_names[input], (long long)i, gradient[i],
+                      slope);
+    }
+}
+
+START_TEST(test_attention_slopes)
+{
+    static const struct attention_case cases[] = {
+        {2, 5, 2, 1, 3, .packed = true, .causal = true},
+        {1, 6, 1, 3, 4, .causal = true, .scale = 0.9},
+        {2, 4, 1, 2, 5, .packed = true, .masked = true},
+        {2, 5, 2, 2, 2, .masked = true, .causal = true, .p = 0.3},
+        {1, 7, 1, 1, 4, .p = 0.5, .scale = 2},
+    };
+    struct random random = {(uint64_t)_i + 77};
+    struct world forward = {0}, backward = {0};
+    fill_attention(&random, &forward, &cases[_i]);
+    world_run(&forward, KERNELS_REFERENCE);
+    fill_attention_backward(&random, &backward, &forward);
+    world_run(&backward, KERNELS_REFERENCE);
+    for (int i = 0; i < 3; i++)
+        if (forward.desc.input_present[i])
+            check_slopes(&forward, i, output_of(&backward, i), input_of(&backward, 0));
+    world_free(&forward);
+    world_free(&backward);
+}
+END_TEST
+
+START_TEST(test_rope_slopes)
+{
+    struct random random = {(uint64_t)_i + 770};
+    struct world forward = {.desc = rope_desc(&random, OP_ROPE)};
+    struct world backward = {.desc = forward.desc};
+    backward.desc.kind = OP_ROPE_BACKWARD;
+    world_fill(&random, &forward);
+    world_fill(&random, &backward);
+    world_run(&backward, KERNELS_REFERENCE);
+    check_slopes(&forward, 0, output_of(&backward, 0), input_of(&backward, 0));
+    world_free(&forward);
+    world_free(&backward);
+}
+END_TEST
+
+START_TEST(test_head_slopes)
+{
+    struct random random = {(uint64_t)_i + 7700};
+    struct world forward = {.desc = desc_of(OP_LINEAR_CROSS_ENTROPY)};
+    struct world backward = {.desc = desc_of(OP_LINEAR_CROSS_ENTROPY_BACKWARD)};
+    struct op_desc *desc = &forward.desc;
+    desc->attrs.loss.reduction = _i % 2 ? REDUCTION_SUM : REDUCTION_MEAN;
+    desc->inputs[0] = type_of(DTYPE_F32, 3, 2, 3, 4, 0);
+    desc->inputs[1] = type_of(DTYPE_F32, 2, 7, 4, 0, 0);
+    desc->inputs[2] = type_of(DTYPE_F32, 1, 7, 0, 0, 0);
+    desc->inputs[3] = type_of(DTYPE_I32, 2, 2, 3, 0, 0);
+    desc->outputs[0] = desc->outputs[1] = type_of(DTYPE_F32, 1, 1, 0, 0, 0);
+    world_fill(&random, &forward);
+    fill_targets(&random, &forward);
+    backward.desc.attrs = desc->attrs;
+    memcpy(backward.desc.inputs, desc->inputs, sizeof desc->inputs);
+    backward.desc.outputs[0] = desc->outputs[0];
+    for (int i = 0; i < 3; i++) backward.desc.outputs[1 + i] = desc->inputs[i];
+    world_fill(&random, &backward);
+    for (int i = 0; i < 4; i++)
+        memcpy(backward.inputs[i].memory, forward.inputs[i].memory, forward.inputs[i].bytes);
+    world_run(&backward, KERNELS_REFERENCE);
+    world_run(&forward, KERNELS_REFERENCE);
+    ck_assert_float_eq(output_of(&backward, 0)[0], output_of(&forward, 0)[0]);
+    for (int i = 0; i < 3; i++) check_slopes(&forward, i, output_of(&backward, 1 + i), NULL);
+    world_free(&forward);
+    world_free(&backward);
+}
+END_TEST
+
+/* The CPU library against the reference. */
+
+static void assert_close(const struct op_desc *desc, int output, const float *found,
+                         const float *expected)
+{
+    int64_t count = tensor_element_count(&desc->outputs[output]);
+    double largest = 1;
+    for (int64_t i = 0; i < count; i++)
+        if (isfinite(expected[i])) largest = fmax(largest, fabs(expected[i]));
+    for (int64_t i = 0; i < count; i++)
+        if (!(fabs(found[i] - expected[i]) <= 4e-6 * largest) && found[i] != expected[i])
+            ck_abort_msg("%s: output %d at %lld is %.9g, the reference has %.9g",
+                         op_info_get(desc->kind)->name, output, (long long)i, found[i],
+                         expected[i]);
+}
+
+/* Both libraries on the same operands; leaves the reference's results in the world. */
+static void compare(struct random *random, struct world *world)
+{
+    struct op_desc *desc = &world->desc;
+    struct world again = *world;
+    struct area found[OP_MAX_OUTPUTS] = {0};
+    memset(again.outputs, 0, sizeof again.outputs);
+    for (int i = 0; i < desc->output_count; i++) {
+        if (!desc->output_present[i]) continue;
+        size_t bytes = world->outputs[i].bytes;
+        desc->accumulate[i] = again.desc.accumulate[i] = random_between(random, 0, 2) == 0;
+        if (desc->accumulate[i]) fill_random(random, output_of(world, i), (int64_t)bytes / 4);
+        found[i] = area_new(bytes, 0);
+        again.outputs[i] = area_new(bytes, 4 * (size_t)random_between(random, 0, 1));
+        memcpy(found[i].memory, world->outputs[i].memory, bytes);
+        memcpy(again.outputs[i].memory, world->outputs[i].memory, bytes);
+    }
+    world_run(&again, KERNELS_CPU);
+    for (int i = 0; i < desc->output_count; i++) {
+        if (!desc->output_present[i]) continue;
+        unsigned char *first = found[i].memory; /* what was there before, then the result */
+        for (size_t j = 0; j < found[i].bytes; j++) {
+            unsigned char before = first[j];
+            first[j] = again.outputs[i].memory[j];
+            again.outputs[i].memory[j] = before;
+        }
+    }
+    world_run(&again, KERNELS_CPU);
+    world_run(world, KERNELS_REFERENCE);
+    for (int i = 0; i < desc->output_count; i++) {
+        if (!desc->output_present[i]) continue;
+        ck_assert_msg(memcmp(found[i].memory, again.outputs[i].memory, found[i].bytes) == 0,
+                      "%s: output %d differs the second time", op_info_get(desc->kind)->name, i);
+        assert_close(desc, i, (float *)found[i].memory, output_of(world, i));
+        desc->accumulate[i] = false;
+    }
+    /* In place: the same bits. */
+    if (op_info_get(desc->kind)->element_wise && !again.desc.accumulate[0]) {
+        struct kernel_call call = call_of(world);
+        call.outputs[0] = world->inputs[0].memory;
+        run_once(KERNELS_CPU, desc, call);
+        ck_assert_msg(memcmp(found[0].memory, world->inputs[0].memory, found[0].bytes) == 0,
+                      "%s: differs in place", op_info_get(desc->kind)->name);
+    }
+    for (int i = 0; i < OP_MAX_OUTPUTS; i++) {
+        area_free(&found[i]);
+        area_free(&again.outputs[i]);
+    }
+}
+
+START_TEST(test_attention)
+{
+    kernels_set_threads(1 + _i % 2);
+    struct random random = {(uint64_t)_i};
+    for (int run = 0; run < RUNS; run++) {
+        struct attention_case c = random_attention(&random);
+        struct world forward = {0}, backward = {0};
+        fill_attention(&random, &forward, &c);
+        forward.desc.output_present[1] = random_bool(&random);
+        compare(&random, &forward);
+        forward.desc.output_present[1] = true;
+        world_run(&forward, KERNELS_REFERENCE);
+        fill_attention_backward(&random, &backward, &forward);
+        compare(&random, &backward);
+        world_free(&forward);
+        world_free(&backward);
+    }
+}
+END_TEST
+
+START_TEST(test_rope)
+{
+    kernels_set_threads(1 + _i % 2);
+    struct random random = {(uint64_t)_i + 10};
+    for (int run = 0; run < RUNS; run++) {
+        struct world world = {
+            .desc = rope_desc(&random, random_bool(&random) ? OP_ROPE : OP_ROPE_BACKWARD)};
+        world_fill(&random, &world);
+        compare(&random, &world);
+        world_free(&world);
+    }
+}
+END_TEST
+
+START_TEST(test_head)
+{
+    kernels_set_threads(1 + _i % 2);
+    struct random random = {(uint64_t)_i + 20};
+    for (int run = 0; run < RUNS; run++) {
+        struct world world = {.desc = head_desc(&random, random_bool(&random)
+                                                             ? OP_LINEAR_CROSS_ENTROPY
+                                                             : OP_LINEAR_CROSS_ENTROPY_BACKWARD)};
+        world_fill(&random, &world);
+        fill_targets(&random, &world);
+        compare(&random, &world);
+        world_free(&world);
+    }
+}
+END_TEST
+
+/* Rows that see nothing give 0, and take no gradient. */
+START_TEST(test_nothing_seen)
+{
+    struct random random = {99};
+    struct attention_case c = {2, 40, 2, 2, 16, .masked = true, .causal = _i % 2, .packed = _i > 1};
+    for (int library = 0; library < 2; library++) {
+        struct world forward = {0}, backward = {0};
+        fill_attention(&random, &forward, &c);
+        memset(forward.inputs[3].memory, 1, forward.inputs[3].bytes);
+        memset(forward.inputs[3].memory, 0, 40); /* the first of the batch */
+        world_run(&forward, (enum kernel_library)library);
+        int64_t half = tensor_element_count(&forward.desc.outputs[0]) / 2;
+        for (int64_t i = 0; i < half; i++) {
+            ck_assert(output_of(&forward, 0)[i] == 0);
+            ck_assert(fabsf(output_of(&forward, 0)[half + i]) < 2);
+        }
+        for (int64_t i = 0; i < 4 * 40; i++) {
+            ck_assert(output_of(&forward, 1)[i] == -INFINITY);
+            ck_assert(isfinite(output_of(&forward, 1)[4 * 40 + i]));
+        }
+        fill_attention_backward(&random, &backward, &forward);
+        world_run(&backward, (enum kernel_library)library);
+        for (int i = 0; i < (c.packed ? 1 : 3); i++) {
+            int64_t count = tensor_element_count(&backward.desc.outputs[i]);
+            bool any = false;
+            for (int64_t j = 0; j < count; j++) {
+                if (j < count / 2) ck_assert(output_of(&backward, i)[j] == 0);
+                else any = any || output_of(&backward, i)[j] != 0;
+                ck_assert(isfinite(output_of(&backward, i)[j]));
+            }
+            ck_assert(any);
+        }
+        world_free(&forward);
+        world_free(&backward);
+    }
+}
+END_TEST
+
+/* Four times the time takes no more than four times the workspace. */
+START_TEST(test_memory_is_linear)
+{
+    for (int backward = 0; backward < 2; backward++)
+        for (int library = 0; library < 2; library++) {
+            uint64_t bytes[2];
+            for (int i = 0; i < 2; i++) {
+                struct attention_case c = {1, i ? 16384 : 4096, 2, 2, 64, .causal = true};
+                struct op_desc desc = attention_desc(&c);
+                if (backward) desc = attention_backward_desc(&desc);
+                struct kernel *kernel = NULL;
+                ck_assert_status_ok(kernel_new((enum kernel_library)library, &desc, &kernel));
+                bytes[i] = kernel_workspace_bytes(kernel) + kernel_held_bytes(kernel);
+                kernel_free(kernel);
+            }
+            ck_assert_uint_le(bytes[1], 4 * bytes[0]);
+            ck_assert_uint_le(bytes[1], (uint64_t)16384 * 4096); /* not a (t, t) tensor's 1 GiB */
+        }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("kernels of attention");
+    TCase *tests = tcase_create("attention");
+    tcase_set_timeout(tests, 300);
+    tcase_add_loop_test(tests, test_attention_slopes, 0, 5);
+    tcase_add_loop_test(tests, test_rope_slopes, 0, 6);
+    tcase_add_loop_test(tests, test_head_slopes, 0, 4);
+    tcase_add_loop_test(tests, test_attention, 0, 4);
+    tcase_add_loop_test(tests, test_rope, 0, 2);
+    tcase_add_loop_test(tests, test_head, 0, 2);
+    tcase_add_loop_test(tests, test_nothing_seen, 0, 4);
+    tcase_add_test(tests, test_memory_is_linear);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
