@@ -29,7 +29,7 @@ allow daemon/model base ops yaml model
 allow daemon/fsdp base ops model fsdp
 allow daemon/runtime base ops kernels model fsdp runtime
 allow daemon/checkpoint base ops hf model fsdp runtime checkpoint
-allow daemon/train base ops model fsdp kernels runtime checkpoint train
+allow daemon/train base ops hf model fsdp kernels runtime checkpoint train
 allow daemon/planning base ops yaml model fsdp runtime train fsdpd planning
 allow daemon/worker base ops model fsdp runtime checkpoint train planning rpc spec fsdpd worker
 allow daemon/coordinator base rpc spec fsdpd proto coordinator

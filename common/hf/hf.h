@@ -45,13 +45,14 @@ status_t hf_config_export(const char *json, size_t length, const char *dtype,
 /* A tensor's name in files, seen from a model of this type. */
 enum hf_tensor {
     HF_TENSOR_PARAMETER, /* of the model, if it has one of that name */
-    HF_TENSOR_BUFFER,    /* computed from the configuration: nothing is lost without it */
+    HF_TENSOR_COPY,   /* the same under a second name; if both are there, this one does not count */
+    HF_TENSOR_BUFFER, /* computed from the configuration: nothing is lost without it */
     HF_TENSOR_OTHER_HEAD /* weights of a head that this model does not have */
 };
 
 /*
  * The parameter that the tensor `name` is, with the prefixes that files may leave out and the old
- * names that they may have, for the caller to free. NULL unless it is HF_TENSOR_PARAMETER.
+ * names that they may have, for the caller to free. NULL if it is none.
  */
 char *hf_parameter_name(enum hf_type type, const char *name, enum hf_tensor *kind);
 

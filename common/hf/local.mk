@@ -6,6 +6,7 @@ libhf_a_SOURCES = \
   %D%/config.c %D%/config.h \
   %D%/gpt2.c \
   %D%/hf.h \
+  %D%/index.c %D%/index.h \
   %D%/llama.c \
   %D%/names.c \
   %D%/safetensors.c %D%/safetensors.h

@@ -79,6 +79,7 @@ char *hf_parameter_name(enum hf_type type, const char *name, enum hf_tensor *kin
                                                : HF_TENSOR_PARAMETER;
     if (*kind != HF_TENSOR_PARAMETER) return NULL;
     if (type == HF_BERT && strcmp(name, bias_in_files) == 0) return mem_strdup(bias_in_models);
+    if (type == HF_BERT && strcmp(name, bias_in_models) == 0) *kind = HF_TENSOR_COPY;
     char *full =
         is_bare(type, name) ? mem_printf("%s%s", types[type].prefix, name) : mem_strdup(name);
     if (type == HF_BERT) modernise(&full);

@@ -1,6 +1,16 @@
 # daemon/checkpoint
 noinst_LIBRARIES += libcheckpoint.a
 libcheckpoint_a_SOURCES = \
-  %D%/state_dict.c %D%/state_dict.h
+  %D%/state_dict.c %D%/state_dict.h \
+  %D%/weights.c %D%/weights.h
 libcheckpoint_a_CPPFLAGS = $(AM_CPPFLAGS)
 
+
+if HAVE_CHECK
+check_PROGRAMS += tests/unit/test_weights
+TESTS += tests/unit/test_weights
+tests_unit_test_weights_SOURCES = tests/unit/test_weights.c
+tests_unit_test_weights_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_weights_LDADD = libcheckpoint.a libhf.a libmodel.a libops.a libyamldoc.a libbase.a \
+  $(JANSSON_LIBS) $(YAML_LIBS) $(CHECK_LIBS) -lm
+endif

@@ -9,12 +9,17 @@
 #include "planning/message.h"
 
 static void add_notes(Fsdpd__V1__Plan *message, const struct train_job *job,
-                      const struct profile *profile)
+                      const struct weights *weights, const struct profile *profile)
 {
     if (!profile->here)
         plan_message_add_note(message,
                               "the scratch memory of ops on %s is not known here and counts as 0",
                               profile->name);
+    if (weights != NULL && weights_note(weights) != NULL)
+        plan_message_add_note(message, "%s", weights_note(weights));
+    if (job->weights != NULL && weights == NULL)
+        plan_message_add_note(message,
+                              "there are no weights in model.hf: initial values are drawn");
     if (!train_job_has_data(job) && message->steps == 0)
         plan_message_add_note(message, "the number of steps is not known without the data");
     if (job->cpu_offload)
@@ -58,7 +63,7 @@ static status_t make(struct advisor *advisor, const struct planning_options *opt
                                                  .schedule = options->details,
                                                  .dump = options->dump};
     *plan = plan_message_new(session, &message);
-    add_notes(*plan, advisor->job, advisor->profile);
+    add_notes(*plan, advisor->job, train_session_weights(session), advisor->profile);
     if (options->details) {
         advisor->tries = advice_tries(train_session_plan(session)->train.instruction_count);
         advice_add(advisor, session, *plan);

@@ -598,31 +598,61 @@ size_t executor_shard_elements(const struct executor *executor, int unit)
     return shard_memory(executor, unit, &start, &count) != NULL ? (size_t)count : 0;
 }
 
-status_t executor_set_parameter(struct executor *executor, int parameter, const float *values)
+/* This rank's part of a parameter, and where in the shard's memory it lies; NULL if it has none. */
+static float *find_part(const struct executor *executor, int parameter, struct parameter_part *part)
 {
     const struct plan *plan = executor->plan;
-    if (parameter < 0 || parameter >= plan->model->parameter_count)
-        return status_new(STATUS_INTERNAL, "parameter %d of %d", parameter,
-                          plan->model->parameter_count);
     const struct parameter *info = &plan->model->parameters[parameter];
     int owner = info->tied_to >= 0 ? info->tied_to : parameter;
     int unit = plan->units->unit_of_parameter[owner];
     const struct flat_parameter *flat = &plan->units->units[unit].flat;
     int64_t shard_start, shard_count;
     char *shard = shard_memory(executor, unit, &shard_start, &shard_count);
+    *part = (struct parameter_part){0};
     for (int i = 0; i < flat->parameter_count && shard != NULL; i++) {
         if (flat->parameters[i] != owner) continue;
         int64_t start = flat->offsets[i], end = start + tensor_element_count(&info->type);
         int64_t from = start > shard_start ? start : shard_start;
         int64_t to = end < shard_start + shard_count ? end : shard_start + shard_count;
-        if (from >= to) return STATUS_OKAY; /* another rank's */
-        struct lane_queue *lane = executor->lanes[LANE_COPY];
-        lane_label(lane, NULL);
-        TRY(lane_copy(lane, shard + (size_t)(from - shard_start) * sizeof(float),
-                      values + (from - start), (size_t)(to - from) * sizeof(float)));
-        return lane_wait(lane, executor->timeout_ms);
+        if (from >= to) return NULL; /* another rank's */
+        *part = (struct parameter_part){.offset = from - start, .count = to - from};
+        return (float *)(void *)shard + (from - shard_start);
     }
-    return status_new(STATUS_INTERNAL, "parameter %s is in no unit", info->name);
+    return NULL;
+}
+
+struct parameter_part executor_parameter_part(const struct executor *executor, int parameter)
+{
+    struct parameter_part part;
+    find_part(executor, parameter, &part);
+    return part;
+}
+
+status_t executor_set_parameter_part(struct executor *executor, int parameter,
+                                     struct parameter_part part, const float *values)
+{
+    struct parameter_part mine;
+    float *memory = find_part(executor, parameter, &mine);
+    if (part.count == 0) return STATUS_OKAY;
+    if (memory == NULL || part.offset < mine.offset ||
+        part.offset + part.count > mine.offset + mine.count)
+        return status_new(STATUS_INTERNAL, "this rank does not hold this part of parameter %d",
+                          parameter);
+    struct lane_queue *lane = executor->lanes[LANE_COPY];
+    lane_label(lane, NULL);
+    TRY(lane_copy(lane, memory + (part.offset - mine.offset), values,
+                  (size_t)part.count * sizeof(float)));
+    return lane_wait(lane, executor->timeout_ms);
+}
+
+status_t executor_set_parameter(struct executor *executor, int parameter, const float *values)
+{
+    const struct plan *plan = executor->plan;
+    if (parameter < 0 || parameter >= plan->model->parameter_count)
+        return status_new(STATUS_INTERNAL, "parameter %d of %d", parameter,
+                          plan->model->parameter_count);
+    struct parameter_part part = executor_parameter_part(executor, parameter);
+    return executor_set_parameter_part(executor, parameter, part, values + part.offset);
 }
 
 status_t executor_read_shard(struct executor *executor, int unit, float *values)

@@ -26,6 +26,16 @@ uint64_t executor_collective_bytes(const struct unit_set *units, int world);
 status_t executor_set_parameter(struct executor *executor, int parameter,
                                 const float *values) FSDPD_MUST_USE;
 
+/* The same in pieces: what this rank holds of a parameter (count 0: nothing), and a part of that.
+ */
+struct parameter_part {
+    int64_t offset, count; /* elements */
+};
+struct parameter_part executor_parameter_part(const struct executor *executor, int parameter);
+status_t executor_set_parameter_part(struct executor *executor, int parameter,
+                                     struct parameter_part part,
+                                     const float *values) FSDPD_MUST_USE;
+
 struct step_input {
     const void *input;               /* (batch, ...) f32, the plan's batch size */
     const int32_t *target;           /* (batch); negative: a row that does not count */

@@ -5,6 +5,7 @@
 #ifndef FSDPD_TRAIN_JOB_H
 #define FSDPD_TRAIN_JOB_H
 
+#include "checkpoint/weights.h"
 #include "fsdp/plan.h"
 #include "runtime/device.h"
 #include "train/token_file.h"
@@ -17,9 +18,10 @@ struct train_job {
     const char *id;
     const char *model_text; /* the model file */
     size_t model_length;
-    const char *model_file; /* for messages */
-    const char *data_dir;   /* resolved, an absolute path below the data root; NULL: none, which is
-                               enough to plan */
+    const char *model_file;               /* for messages */
+    const struct weights_source *weights; /* where initial values may be; NULL: they are drawn */
+    const char *data_dir; /* resolved, an absolute path below the data root; NULL: none, which is
+                             enough to plan */
     double normalize_mean, normalize_std;
     enum data_format data_format;
     const char *data_path;              /* DATA_TOKENS: the file; resolved, or NULL, as data_dir */

@@ -18,6 +18,8 @@
 #include "train/rewrap.h"
 #include "train/schedule.h"
 
+enum { LOAD_PIECE = 1 << 20 }; /* elements of a parameter that are read at a time */
+
 struct tally {
     double loss, correct, samples; /* sums over all ranks; samples: targets that count */
     double tokens;                 /* of all ranks' windows */
@@ -95,6 +97,7 @@ static uint64_t hash_settings(const struct train_session *session)
         job->skip_non_finite,
         optimizer->kind,
         optimizer->nesterov,
+        session->weights != NULL ? weights_hash(session->weights) : 0,
     };
     const double numbers[] = {
         job->normalize_mean,      job->normalize_std,
@@ -555,6 +558,31 @@ static status_t set_parameter(void *user, int parameter, const float *values)
     return executor_set_parameter(run->executor, parameter, values);
 }
 
+/* Each rank reads what it keeps, a piece at a time. */
+static status_t load_parameter(struct run *run, int parameter, float *piece)
+{
+    const struct parameter_part part = executor_parameter_part(run->executor, parameter);
+    for (int64_t at = 0; at < part.count; at += LOAD_PIECE) {
+        struct parameter_part now = {.offset = part.offset + at, .count = part.count - at};
+        if (now.count > LOAD_PIECE) now.count = LOAD_PIECE;
+        TRY(session_check_abort(run->session));
+        TRY(weights_read(run->session->weights, parameter, now.offset, (size_t)now.count, piece));
+        TRY(executor_set_parameter_part(run->executor, parameter, now, piece));
+    }
+    return NULL;
+}
+
+static status_t load_parameters(struct run *run)
+{
+    const struct model *model = run->session->model;
+    float *piece = mem_alloc_array(LOAD_PIECE, sizeof *piece);
+    status_t status = NULL;
+    for (int p = 0; p < model->parameter_count && status == NULL; p++)
+        if (model->parameters[p].tied_to < 0) status = load_parameter(run, p, piece);
+    free(piece);
+    return status_wrap(status, "weights");
+}
+
 /* Lets train_session_abort reach the executor and the communicator from now on. */
 static status_t publish(struct run *run)
 {
@@ -574,6 +602,7 @@ static status_t open_executor(struct run *run)
                      session->evaluate_lowered, run->job->seed, run->timeout_ms, &run->executor));
     atomic_store(&session->memory_peak, executor_memory_peak(run->executor));
     TRY(publish(run));
+    if (session->weights != NULL) return load_parameters(run);
     return init_draw(session->model, run->job->seed, set_parameter, run);
 }
 

@@ -17,6 +17,7 @@ struct train_session {
     bool headers_only;
 
     struct model *model;
+    struct weights *weights;            /* initial values from files; NULL: they are drawn */
     struct dataset train_set, test_set; /* images; test_set is empty without evaluation */
     struct token_data tokens;           /* tokens */
     struct graph *train_graph, *evaluate_graph;

@@ -331,6 +331,7 @@ static status_t set_up(struct train_session *session)
     if (job->norm == NORM_NONE && (job->max_norm > 0 || job->skip_non_finite))
         return status_new(STATUS_INVALID_ARGUMENT, "clipping and skipping need a norm");
     TRY(model_parse(job->model_text, job->model_length, job->model_file, &session->model));
+    if (job->weights != NULL) TRY(weights_open(job->weights, session->model, &session->weights));
     TRY(read_sizes(session));
     if (session->steps > 0) TRY(schedule_check(job, session->steps));
     TRY(build_graphs(session));
@@ -371,6 +372,7 @@ void train_session_free(struct train_session *session)
     token_data_close(&session->tokens);
     dataset_deinit(&session->test_set);
     dataset_deinit(&session->train_set);
+    weights_free(session->weights);
     model_free(session->model);
     free(session->groups);
     pthread_mutex_destroy(&session->mutex);
@@ -391,6 +393,11 @@ const struct unit_set *train_session_units(const struct train_session *session)
 const struct model *train_session_model(const struct train_session *session)
 {
     return session->model;
+}
+
+const struct weights *train_session_weights(const struct train_session *session)
+{
+    return session->weights;
 }
 
 uint64_t train_session_steps(const struct train_session *session)

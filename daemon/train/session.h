@@ -24,6 +24,8 @@ void train_session_free(struct train_session *session); /* accepts NULL */
 const struct plan *train_session_plan(const struct train_session *session);
 const struct unit_set *train_session_units(const struct train_session *session);
 const struct model *train_session_model(const struct train_session *session);
+/* The files that initial values come from; NULL: they are drawn. */
+const struct weights *train_session_weights(const struct train_session *session);
 uint64_t train_session_steps(const struct train_session *session); /* of the whole run */
 
 struct train_metrics {

@@ -311,6 +311,7 @@ static const struct {
     {HF_BERT, "bert.encoder.layer.0.output.LayerNorm.beta",
      "bert.encoder.layer.0.output.LayerNorm.bias", HF_TENSOR_PARAMETER},
     {HF_BERT, "cls.predictions.bias", "cls.predictions.decoder.bias", HF_TENSOR_PARAMETER},
+    {HF_BERT, "cls.predictions.decoder.bias", "cls.predictions.decoder.bias", HF_TENSOR_COPY},
     {HF_BERT, "cls.predictions.decoder.weight", "cls.predictions.decoder.weight",
      HF_TENSOR_PARAMETER},
     {HF_BERT, "bert.embeddings.position_ids", NULL, HF_TENSOR_BUFFER},

@@ -1,0 +1,550 @@
+/*
+ * Weights from files; see weights.h. A file is opened when it is read from, one at a time, and must
+ * still be the one whose header was checked.
+ */
+#include "checkpoint/weights.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "hf/index.h"
+#include "hf/safetensors.h"
+
+enum {
+    HEADER_GUESS = 1 << 16, /* bytes that are read of a file at first */
+    PIECE_BYTES = 1 << 20,
+    LISTED = 10,     /* tensors that a message names, of each kind of mistake */
+    NAME_SHOWN = 100 /* bytes of their names */
+};
+
+enum weights_dtype { WEIGHTS_F32, WEIGHTS_F16, WEIGHTS_BF16, WEIGHTS_OTHER };
+
+struct weights_file {
+    char *name; /* in the directory */
+    dev_t device;
+    ino_t inode;
+    off_t size;
+    struct timespec changed;
+};
+
+struct slot {     /* where a parameter's values are */
+    char *tensor; /* its name in the file; NULL: nowhere */
+    int file;
+    enum weights_dtype dtype;
+    bool copy;       /* under a name that another one goes before */
+    uint64_t offset; /* in the file */
+};
+
+struct weights {
+    const struct weights_source *source;
+    struct weights_file *files;
+    int file_count;
+    struct slot *slots; /* by parameter */
+    int parameter_count;
+    char *note;
+    int open_file, fd; /* the file that is open, or -1 */
+    unsigned char *piece;
+};
+
+void weights_free(struct weights *weights)
+{
+    if (weights == NULL) return;
+    for (int i = 0; i < weights->file_count; i++) free(weights->files[i].name);
+    for (int i = 0; i < weights->parameter_count; i++) free(weights->slots[i].tensor);
+    if (weights->fd >= 0) close(weights->fd);
+    free(weights->files);
+    free(weights->slots);
+    free(weights->note);
+    free(weights->piece);
+    free(weights);
+}
+
+const char *weights_note(const struct weights *weights)
+{
+    return weights->note;
+}
+
+/* A mistake of one kind, with the tensors that have it. */
+struct complaint {
+    struct buf names;
+    int count;
+};
+
+/* A name as it may be shown: no control characters, and cut between characters. */
+static void add_name(struct buf *out, const char *name)
+{
+    size_t length = strlen(name), shown = length;
+    if (shown > NAME_SHOWN) {
+        shown = NAME_SHOWN;
+        while (shown > 0 && ((unsigned char)name[shown] & 0xc0) == 0x80) shown--;
+    }
+    for (size_t i = 0; i < shown; i++)
+        buf_add_char(out, (unsigned char)name[i] < ' ' || name[i] == 127 ? '?' : name[i]);
+    if (shown < length) buf_add_text(out, "...");
+}
+
+static void complain(struct complaint *complaint, const char *name, const char *format, ...)
+    FSDPD_PRINTF(3, 4);
+
+static void complain(struct complaint *complaint, const char *name, const char *format, ...)
+{
+    if (++complaint->count > LISTED) return;
+    if (complaint->count > 1) buf_add_text(&complaint->names, ", ");
+    add_name(&complaint->names, name);
+    va_list args;
+    va_start(args, format);
+    char more[512];
+    vsnprintf(more, sizeof more, format, args);
+    va_end(args);
+    buf_add_text(&complaint->names, more);
+}
+
+/* Everything that is wrong with the tensors of a directory. */
+struct complaints {
+    struct complaint missing, extra, shape, dtype, twice;
+};
+
+static void add_complaint(struct buf *text, const struct complaint *complaint, const char *what)
+{
+    if (complaint->count == 0) return;
+    buf_printf(text, "%s%d %s (%s", text->length > 0 ? "; " : "", complaint->count, what,
+               buf_text(&complaint->names));
+    if (complaint->count > LISTED) buf_printf(text, ", and %d more", complaint->count - LISTED);
+    buf_add_char(text, ')');
+}
+
+static status_t complaints_status(const struct complaints *all, const char *dir)
+{
+    struct buf text = {0};
+    add_complaint(&text, &all->missing, "missing");
+    add_complaint(&text, &all->extra, "that the model does not have");
+    add_complaint(&text, &all->shape, "of another shape");
+    add_complaint(&text, &all->dtype, "of a type that is not supported");
+    add_complaint(&text, &all->twice, "twice");
+    status_t status = NULL;
+    if (text.length > 0)
+        status = status_new(STATUS_INVALID_ARGUMENT, "%s: tensors of the weights: %s", dir,
+                            buf_text(&text));
+    buf_deinit(&text);
+    return status;
+}
+
+static void complaints_deinit(struct complaints *all)
+{
+    buf_deinit(&all->missing.names);
+    buf_deinit(&all->extra.names);
+    buf_deinit(&all->shape.names);
+    buf_deinit(&all->dtype.names);
+    buf_deinit(&all->twice.names);
+}
+
+/* Parameters by name. */
+struct name_entry {
+    const char *name;
+    int parameter;
+};
+
+static int compare_names(const void *a, const void *b)
+{
+    const struct name_entry *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
+
+/* What goes on while the headers are read. */
+struct matching {
+    struct weights *weights;
+    const struct model *model;
+    struct name_entry *names;
+    struct complaints complaints;
+    struct complaint unused;
+};
+
+static int find_parameter(const struct matching *matching, const char *name)
+{
+    const struct name_entry wanted = {.name = name};
+    const struct name_entry *found =
+        bsearch(&wanted, matching->names, (size_t)matching->model->parameter_count,
+                sizeof *matching->names, compare_names);
+    return found != NULL ? found->parameter : -1;
+}
+
+static status_t read_at(int fd, void *bytes, size_t size, uint64_t offset, const char *name)
+{
+    for (char *at = bytes; size > 0;) {
+        ssize_t count = pread(fd, at, size, (off_t)offset);
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) return status_from_errno(errno, "cannot read %s", name);
+        if (count == 0)
+            return status_new(STATUS_FAILED_PRECONDITION, "%s was cut while it was read", name);
+        at += count;
+        offset += (uint64_t)count;
+        size -= (size_t)count;
+    }
+    return NULL;
+}
+
+/* The file of that name, wherever links lead below the root. */
+static status_t open_file(const struct weights *weights, const char *name, int *fd,
+                          struct stat *info)
+{
+    char *path = file_path_join(weights->source->dir, name), *real = NULL;
+    status_t status = file_resolve_under(weights->source->root, path, &real);
+    if (status == NULL) {
+        *fd = open(real, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+        if (*fd < 0) status = status_from_errno(errno, "cannot open %s", path);
+        else if (fstat(*fd, info) != 0) status = status_from_errno(errno, "cannot stat %s", path);
+        else if (!S_ISREG(info->st_mode))
+            status = status_new(STATUS_INVALID_ARGUMENT, "%s is not a regular file", path);
+        if (status != NULL && *fd >= 0) close(*fd);
+    }
+    free(real);
+    free(path);
+    return status;
+}
+
+static status_t read_header(int fd, const char *name, uint64_t size,
+                            struct safetensors_header *header)
+{
+    size_t guess = size < HEADER_GUESS ? (size_t)size : HEADER_GUESS;
+    uint64_t needed = guess;
+    status_t status = NULL;
+    do {
+        /* what is needed is bounded by the file's size, and by the format */
+        status_free(status);
+        size_t have = (size_t)needed;
+        void *bytes = malloc(have + 1);
+        if (bytes == NULL)
+            return status_new(STATUS_RESOURCE_EXHAUSTED, "no memory for a header of %zu bytes",
+                              have);
+        needed = 0;
+        status = read_at(fd, bytes, have, 0, name);
+        if (status == NULL) status = safetensors_read_header(bytes, have, size, header, &needed);
+        free(bytes);
+    } while (status_code(status) == STATUS_OUT_OF_RANGE && needed > guess);
+    return status;
+}
+
+static enum weights_dtype dtype_of(const char *name)
+{
+    if (strcmp(name, "F32") == 0) return WEIGHTS_F32;
+    if (strcmp(name, "F16") == 0) return WEIGHTS_F16;
+    return strcmp(name, "BF16") == 0 ? WEIGHTS_BF16 : WEIGHTS_OTHER;
+}
+
+static bool has_shape(const struct safetensors_entry *entry, const struct tensor_type *type)
+{
+    return entry->dim_count == type->dim_count &&
+           memcmp(entry->dims, type->dims, (size_t)entry->dim_count * sizeof *entry->dims) == 0;
+}
+
+static void check_tensor(struct matching *matching, const struct safetensors_entry *entry,
+                         const struct tensor_type *type)
+{
+    if (!has_shape(entry, type)) {
+        struct tensor_type found = tensor_type_make(DTYPE_F32, entry->dim_count, entry->dims);
+        char is[128], wanted[128];
+        complain(&matching->complaints.shape, entry->name, ": %s, expected %s",
+                 tensor_format_shape(&found, is), tensor_format_shape(type, wanted));
+    } else if (dtype_of(entry->dtype) == WEIGHTS_OTHER) {
+        complain(&matching->complaints.dtype, entry->name, ": %s", entry->dtype);
+    }
+}
+
+static void match_parameter(struct matching *matching, const struct safetensors_entry *entry,
+                            int parameter, bool copy, const struct slot *place)
+{
+    struct slot *slot = &matching->weights->slots[parameter];
+    check_tensor(matching, entry, &matching->model->parameters[parameter].type);
+    if (slot->tensor != NULL && copy != slot->copy) {
+        if (copy) return;
+        free(slot->tensor);
+        slot->tensor = NULL;
+    }
+    if (slot->tensor != NULL) {
+        struct buf other = {0};
+        add_name(&other, slot->tensor);
+        complain(&matching->complaints.twice, entry->name, " and %s", buf_text(&other));
+        buf_deinit(&other);
+        return;
+    }
+    *slot = *place;
+    slot->tensor = mem_strdup(entry->name);
+    slot->dtype = dtype_of(entry->dtype);
+    slot->copy = copy;
+}
+
+static void match_entry(struct matching *matching, const struct safetensors_entry *entry, int file,
+                        uint64_t data_offset)
+{
+    enum hf_tensor kind;
+    char *name = hf_parameter_name(matching->weights->source->type, entry->name, &kind);
+    int parameter = name != NULL ? find_parameter(matching, name) : -1;
+    free(name);
+    const struct slot place = {.file = file, .offset = data_offset + entry->begin};
+    if (kind == HF_TENSOR_BUFFER) return;
+    if (kind == HF_TENSOR_OTHER_HEAD) complain(&matching->unused, entry->name, "%s", "");
+    else if (parameter < 0) complain(&matching->complaints.extra, entry->name, "%s", "");
+    else match_parameter(matching, entry, parameter, kind == HF_TENSOR_COPY, &place);
+}
+
+/* Also whether the file has what the index promises of it. */
+static status_t check_promises(const struct hf_index *index, int file,
+                               const struct safetensors_header *header)
+{
+    struct name_entry *sorted = mem_alloc_array((size_t)header->count + 1, sizeof *sorted);
+    for (int i = 0; i < header->count; i++)
+        sorted[i] = (struct name_entry){.name = header->entries[i].name};
+    qsort(sorted, (size_t)header->count, sizeof *sorted, compare_names);
+    status_t status = NULL;
+    for (int i = 0; i < index->entry_count && status == NULL; i++) {
+        if (index->entries[i].file != file) continue;
+        const struct name_entry wanted = {.name = index->entries[i].name};
+        if (bsearch(&wanted, sorted, (size_t)header->count, sizeof *sorted, compare_names) != NULL)
+            continue;
+        struct buf name = {0};
+        add_name(&name, wanted.name);
+        status = status_new(STATUS_INVALID_ARGUMENT, "it has no tensor %s, which the index says",
+                            buf_text(&name));
+        buf_deinit(&name);
+    }
+    free(sorted);
+    return status;
+}
+
+static status_t read_file(struct matching *matching, const struct hf_index *index, int number)
+{
+    struct weights *weights = matching->weights;
+    struct weights_file *file = &weights->files[number];
+    struct stat info;
+    int fd = -1;
+    TRY(open_file(weights, file->name, &fd, &info));
+    struct safetensors_header header;
+    status_t status = read_header(fd, file->name, (uint64_t)info.st_size, &header);
+    close(fd);
+    if (status == NULL && index != NULL) {
+        status = check_promises(index, number, &header);
+        if (status != NULL) safetensors_header_deinit(&header);
+    }
+    if (status != NULL) return status_wrap(status, "%s/%s", weights->source->dir, file->name);
+    file->device = info.st_dev;
+    file->inode = info.st_ino;
+    file->size = info.st_size;
+    file->changed = info.st_mtim;
+    for (int i = 0; i < header.count; i++)
+        match_entry(matching, &header.entries[i], number, header.data_offset);
+    safetensors_header_deinit(&header);
+    return NULL;
+}
+
+/* Tied parameters have one tensor, under any of their names. */
+static void settle_ties(struct matching *matching)
+{
+    struct slot *slots = matching->weights->slots;
+    for (int i = 0; i < matching->model->parameter_count; i++) {
+        int owner = i;
+        while (matching->model->parameters[owner].tied_to >= 0)
+            owner = matching->model->parameters[owner].tied_to;
+        if (owner == i || slots[owner].tensor != NULL || slots[i].tensor == NULL) continue;
+        slots[owner] = slots[i];
+        slots[i] = (struct slot){0};
+    }
+    for (int i = 0; i < matching->model->parameter_count; i++) {
+        const struct parameter *parameter = &matching->model->parameters[i];
+        if (parameter->tied_to < 0 && slots[i].tensor == NULL)
+            complain(&matching->complaints.missing, parameter->name, "%s", "");
+    }
+}
+
+static void note_unused(struct matching *matching)
+{
+    const struct complaint *unused = &matching->unused;
+    if (unused->count == 0) return;
+    struct buf text = {0};
+    buf_printf(&text, "the weights have %d tensor%s of another head, which are left out: %s",
+               unused->count, unused->count == 1 ? "" : "s", buf_text(&unused->names));
+    if (unused->count > LISTED) buf_printf(&text, ", and %d more", unused->count - LISTED);
+    matching->weights->note = buf_take(&text);
+}
+
+static status_t match_files(struct weights *weights, const struct model *model,
+                            const struct hf_index *index)
+{
+    struct matching matching = {.weights = weights, .model = model};
+    matching.names = mem_alloc_array((size_t)model->parameter_count + 1, sizeof *matching.names);
+    for (int i = 0; i < model->parameter_count; i++)
+        matching.names[i] = (struct name_entry){model->parameters[i].name, i};
+    qsort(matching.names, (size_t)model->parameter_count, sizeof *matching.names, compare_names);
+    status_t status = NULL;
+    for (int i = 0; i < weights->file_count && status == NULL; i++)
+        status = read_file(&matching, index, i);
+    if (status == NULL) {
+        settle_ties(&matching);
+        note_unused(&matching);
+        status = complaints_status(&matching.complaints, weights->source->dir);
+    }
+    complaints_deinit(&matching.complaints);
+    buf_deinit(&matching.unused.names);
+    free(matching.names);
+    return status;
+}
+
+static bool has_file(const char *dir, const char *name)
+{
+    struct stat info;
+    char *path = file_path_join(dir, name);
+    bool there = lstat(path, &info) == 0; /* a link to nowhere is there, too */
+    free(path);
+    return there;
+}
+
+static status_t read_index(const struct weights_source *source, const char *name,
+                           struct hf_index *index)
+{
+    char *path = file_path_join(source->dir, name), *real = NULL;
+    struct buf text = {0};
+    status_t status = file_resolve_under(source->root, path, &real);
+    if (status == NULL) status = file_read(real, HF_INDEX_MAX, &text);
+    if (status == NULL) status = hf_index_read(buf_text(&text), text.length, path, index);
+    buf_deinit(&text);
+    free(real);
+    free(path);
+    return status;
+}
+
+/* Weights that transformers would read and we do not must not be passed over in silence. */
+static status_t refuse_others(const char *dir)
+{
+    static const char *const names[] = {"pytorch_model.bin", "pytorch_model.bin.index.json",
+                                        "tf_model.h5", "flax_model.msgpack"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (has_file(dir, names[i]))
+            return status_new(
+                STATUS_UNIMPLEMENTED,
+                "%s: the weights are in %s; expected model.safetensors (transformers' "
+                "save_pretrained() writes it)",
+                dir, names[i]);
+    return NULL;
+}
+
+status_t weights_open(const struct weights_source *source, const struct model *model,
+                      struct weights **result)
+{
+    static const char one[] = "model.safetensors", many[] = "model.safetensors.index.json";
+    bool single = has_file(source->dir, one);
+    if (!single && !has_file(source->dir, many)) return refuse_others(source->dir);
+    struct hf_index index = {0};
+    if (!single) TRY(read_index(source, many, &index));
+    struct weights *weights = mem_alloc(sizeof *weights);
+    weights->source = source;
+    weights->fd = weights->open_file = -1;
+    weights->parameter_count = model->parameter_count;
+    weights->slots = mem_alloc_array((size_t)model->parameter_count + 1, sizeof *weights->slots);
+    weights->file_count = single ? 1 : index.file_count;
+    weights->files = mem_alloc_array((size_t)weights->file_count, sizeof *weights->files);
+    for (int i = 0; i < weights->file_count; i++)
+        weights->files[i].name = mem_strdup(single ? one : index.files[i]);
+    status_t status = match_files(weights, model, single ? NULL : &index);
+    hf_index_deinit(&index);
+    if (status != NULL) {
+        weights_free(weights);
+        return status;
+    }
+    *result = weights;
+    return NULL;
+}
+
+static status_t need_file(struct weights *weights, int number)
+{
+    const struct weights_file *file = &weights->files[number];
+    struct stat info;
+    int fd = -1;
+    if (weights->open_file == number) return NULL;
+    TRY(open_file(weights, file->name, &fd, &info));
+    if (info.st_dev != file->device || info.st_ino != file->inode || info.st_size != file->size ||
+        info.st_mtim.tv_sec != file->changed.tv_sec ||
+        info.st_mtim.tv_nsec != file->changed.tv_nsec) {
+        close(fd);
+        return status_new(STATUS_FAILED_PRECONDITION, "%s/%s changed while it was read",
+                          weights->source->dir, file->name);
+    }
+    if (weights->fd >= 0) close(weights->fd);
+    weights->fd = fd;
+    weights->open_file = number;
+    return NULL;
+}
+
+static float float_from_bits(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* Exact, as every half is a float. */
+static float float_from_half(uint16_t half)
+{
+    uint32_t sign = (uint32_t)(half & 0x8000) << 16, exponent = half >> 10 & 0x1f;
+    uint32_t fraction = half & 0x3ff;
+    if (exponent == 0x1f) return float_from_bits(sign | 0x7f800000 | fraction << 13);
+    if (exponent != 0) return float_from_bits(sign | (exponent + 112) << 23 | fraction << 13);
+    float small = (float)fraction * 0x1p-24F;
+    return sign != 0 ? -small : small;
+}
+
+/* Little-endian, as all that this runs on is. */
+static void convert(const unsigned char *bytes, enum weights_dtype dtype, size_t count,
+                    float *values)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint16_t half;
+        memcpy(&half, bytes + 2 * i, sizeof half);
+        values[i] =
+            dtype == WEIGHTS_F16 ? float_from_half(half) : float_from_bits((uint32_t)half << 16);
+    }
+}
+
+uint64_t weights_hash(const struct weights *weights)
+{
+    uint64_t hash = UINT64_C(0xcbf29ce484222325); /* FNV-1a, of words */
+    for (int i = 0; i < weights->parameter_count; i++) {
+        const struct slot *slot = &weights->slots[i];
+        const uint64_t words[] = {slot->tensor != NULL, slot->dtype, slot->offset,
+                                  slot->tensor != NULL ? (uint64_t)weights->files[slot->file].size
+                                                       : 0};
+        for (size_t w = 0; w < sizeof words / sizeof words[0]; w++)
+            hash = (hash ^ words[w]) * UINT64_C(0x100000001b3);
+    }
+    return hash;
+}
+
+status_t weights_read(struct weights *weights, int parameter, int64_t offset, size_t count,
+                      float *values)
+{
+    const struct slot *slot = &weights->slots[parameter];
+    if (slot->tensor == NULL)
+        return status_new(STATUS_INTERNAL, "parameter %d is not in the weights", parameter);
+    TRY(need_file(weights, slot->file));
+    const char *name = weights->files[slot->file].name;
+    if (slot->dtype == WEIGHTS_F32)
+        return read_at(weights->fd, values, count * sizeof *values,
+                       slot->offset + (uint64_t)offset * sizeof *values, name);
+    if (weights->piece == NULL) weights->piece = mem_alloc(PIECE_BYTES);
+    uint64_t at = slot->offset + (uint64_t)offset * 2;
+    while (count > 0) {
+        size_t part = count < PIECE_BYTES / 2 ? count : PIECE_BYTES / 2;
+        TRY(read_at(weights->fd, weights->piece, part * 2, at, name));
+        convert(weights->piece, slot->dtype, part, values);
+        at += part * 2;
+        values += part;
+        count -= part;
+    }
+    return NULL;
+}

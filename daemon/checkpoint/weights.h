@@ -1,0 +1,40 @@
+/*
+ * A model's weights in a directory of Hugging Face's transformers: one safetensors file or several
+ * with an index, of which a rank reads only what it keeps. Files are read in pieces, never mapped:
+ * a file that is cut while it is read is an error, not a signal.
+ */
+#ifndef FSDPD_CHECKPOINT_WEIGHTS_H
+#define FSDPD_CHECKPOINT_WEIGHTS_H
+
+#include "hf/hf.h"
+#include "model/model.h"
+
+struct weights_source {
+    const char *dir;  /* absolute, links resolved */
+    const char *root; /* no link leads out of it */
+    enum hf_type type;
+};
+
+struct weights;
+
+/*
+ * Reads the headers of the files and finds each parameter's tensor. *weights stays NULL if the
+ * directory has no weights at all. What is missing, what the model does not have and what has
+ * another shape or an unknown type is told all together, INVALID_ARGUMENT. The source must outlive
+ * the weights.
+ */
+status_t weights_open(const struct weights_source *source, const struct model *model,
+                      struct weights **weights) FSDPD_MUST_USE;
+void weights_free(struct weights *weights); /* accepts NULL */
+
+/* `count` elements of a parameter that is not tied to another, from its element `offset` on. */
+status_t weights_read(struct weights *weights, int parameter, int64_t offset, size_t count,
+                      float *values) FSDPD_MUST_USE;
+
+/* Of where everything lies and how large the files are: ranks compare it. */
+uint64_t weights_hash(const struct weights *weights);
+
+/* Tensors that the model has no use for, as a sentence; NULL if there are none. */
+const char *weights_note(const struct weights *weights);
+
+#endif

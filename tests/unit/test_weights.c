@@ -1,0 +1,498 @@
+/*
+ * Weights from files: single and sharded, every dtype, prefixes and ties; and files that lie. The
+ * model is a small one of linear layers with names as GPT-2 has them.
+ */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "checkpoint/weights.h"
+#include "hf/safetensors.h"
+
+static const char model_text[] = "name: Small\n"
+                                 "input: [4]\n"
+                                 "classes: 3\n"
+                                 "blocks:\n"
+                                 "  Body:\n"
+                                 "    modules:\n"
+                                 "      wte: Linear(4, 3, bias=False)\n"
+                                 "      ln_f: Linear(3, 4)\n"
+                                 "    forward:\n"
+                                 "      - output = ln_f(wte(x))\n"
+                                 "modules:\n"
+                                 "  transformer: Body()\n"
+                                 "  lm_head: Linear(4, 3, bias=False)\n"
+                                 "forward:\n"
+                                 "  - output = lm_head(transformer(x))\n"
+                                 "loss: cross_entropy(output, target)\n"
+                                 "tie: {lm_head.weight: transformer.wte.weight}\n";
+
+static struct model *model;
+static char directory[64]; /* the data root; the weights are in its "w" */
+static char weights_dir[80];
+static struct weights_source source;
+
+static void set_up(void)
+{
+    status_t status = model_parse(model_text, sizeof model_text - 1, "small.yaml", &model);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    strcpy(directory, "/tmp/fsdpd-weights-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    snprintf(weights_dir, sizeof weights_dir, "%s/w", directory);
+    ck_assert_int_eq(mkdir(weights_dir, 0700), 0);
+    source = (struct weights_source){.dir = weights_dir, .root = directory, .type = HF_GPT2};
+}
+
+static void tear_down(void)
+{
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf %s", directory);
+    ck_assert_int_eq(system(command), 0);
+    model_free(model);
+}
+
+static void write_bytes(const char *name, const void *bytes, size_t size)
+{
+    char *path = file_path_join(weights_dir, name);
+    ck_assert_ptr_null(file_write_atomic(path, bytes, size, 0600));
+    free(path);
+}
+
+/* A tensor whose element i is start + i. */
+struct tensor {
+    const char *name, *dtype;
+    int dim_count;
+    int64_t dims[4];
+    float start;
+};
+
+static uint16_t half_bits(float value)
+{
+    /* exact for what the tests have: integers up to 2048 and their halves */
+    int exponent;
+    if (value == 0) return 0;
+    float fraction = frexpf(fabsf(value), &exponent);
+    return (uint16_t)((value < 0 ? 0x8000 : 0) | (exponent + 14) << 10 |
+                      ((int)(fraction * 2048) & 0x3ff));
+}
+
+static void add_values(struct buf *file, const struct tensor *tensor)
+{
+    int64_t count = 1;
+    for (int d = 0; d < tensor->dim_count; d++) count *= tensor->dims[d];
+    for (int64_t i = 0; i < count; i++) {
+        float value = tensor->start + (float)i;
+        uint32_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        uint16_t brain = (uint16_t)(bits >> 16), half = half_bits(value);
+        int64_t integer = (int64_t)value;
+        if (strcmp(tensor->dtype, "F32") == 0) buf_add(file, &value, sizeof value);
+        else if (strcmp(tensor->dtype, "F16") == 0) buf_add(file, &half, sizeof half);
+        else if (strcmp(tensor->dtype, "BF16") == 0) buf_add(file, &brain, sizeof brain);
+        else buf_add(file, &integer, sizeof integer);
+    }
+}
+
+static void write_file(const char *name, const struct tensor *tensors, int count)
+{
+    struct safetensors_entry entries[8];
+    for (int i = 0; i < count; i++) {
+        entries[i] = (struct safetensors_entry){.name = (char *)tensors[i].name,
+                                                .dtype = (char *)tensors[i].dtype,
+                                                .dim_count = tensors[i].dim_count};
+        memcpy(entries[i].dims, tensors[i].dims, sizeof tensors[i].dims);
+    }
+    struct buf file = {0};
+    safetensors_write_header(&file, entries, count, NULL, 0);
+    for (int i = 0; i < count; i++) add_values(&file, &tensors[i]);
+    write_bytes(name, file.data, file.length);
+    buf_deinit(&file);
+}
+
+static const struct tensor good[] = {
+    {"transformer.wte.weight", "F32", 2, {3, 4}, 100},
+    {"transformer.ln_f.weight", "F32", 2, {4, 3}, 200},
+    {"transformer.ln_f.bias", "F32", 1, {4}, 300},
+};
+
+static void expect_values(struct weights *weights, const char *name, float start)
+{
+    int parameter = model_find_parameter(model, name);
+    float values[12];
+    int64_t count = tensor_element_count(&model->parameters[parameter].type);
+    for (int64_t from = 0; from < count; from++) {
+        size_t n = (size_t)(count - from);
+        status_t status = weights_read(weights, parameter, from, n, values);
+        ck_assert_msg(status == NULL, "%s", status_message(status));
+        for (size_t i = 0; i < n; i++)
+            ck_assert_float_eq(values[i], start + (float)from + (float)i);
+    }
+}
+
+static struct weights *open_good(void)
+{
+    struct weights *weights = NULL;
+    status_t status = weights_open(&source, model, &weights);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    ck_assert_ptr_nonnull(weights);
+    return weights;
+}
+
+static void expect_refused(enum status_code code, const char *message)
+{
+    struct weights *weights = NULL;
+    status_t status = weights_open(&source, model, &weights);
+    ck_assert_msg(status != NULL, "expected %s", message);
+    ck_assert_msg(strstr(status_message(status), message) != NULL, "%s", status_message(status));
+    ck_assert_int_eq(status_code(status), code);
+    ck_assert_ptr_null(weights);
+    status_free(status);
+}
+
+static void expect_all(struct weights *weights)
+{
+    expect_values(weights, "transformer.wte.weight", 100);
+    expect_values(weights, "transformer.ln_f.weight", 200);
+    expect_values(weights, "transformer.ln_f.bias", 300);
+}
+
+START_TEST(test_single)
+{
+    static const char *const dtypes[] = {"F32", "F16", "BF16"};
+    for (int k = 0; k < 3; k++) {
+        struct tensor tensors[3];
+        memcpy(tensors, good, sizeof good);
+        for (int i = 0; i < 3; i++) {
+            tensors[i].dtype = dtypes[k];
+            if (k == 2) tensors[i].start -= 64 * (float)(i + 1); /* bf16 has 8 bits */
+        }
+        write_file("model.safetensors", tensors, 3);
+        struct weights *weights = open_good();
+        for (int i = 0; i < 3; i++) expect_values(weights, good[i].name, tensors[i].start);
+        ck_assert_ptr_null(weights_note(weights));
+        weights_free(weights);
+    }
+}
+END_TEST
+
+START_TEST(test_half)
+{
+    /* subnormal, smallest normal, largest, -0, infinity, nan, one third */
+    static const uint16_t bits[] = {0x0001, 0x03ff, 0x0400, 0x7bff, 0x8000, 0xfc00,
+                                    0x7e00, 0x3555, 0x83ff, 0x3c00, 0xc000, 0x0000};
+    static const float expected[] = {0x1p-24F, 0x1.ff8p-15F, 0x1p-14F,      65504, -0.0F, -INFINITY,
+                                     NAN,      0x1.554p-2F,  -0x1.ff8p-15F, 1,     -2,    0};
+    struct tensor tensors[3];
+    memcpy(tensors, good, sizeof good);
+    tensors[0].dtype = "F16";
+    write_file("model.safetensors", tensors, 3);
+    char *path = file_path_join(weights_dir, "model.safetensors");
+    struct buf file = {0};
+    ck_assert_ptr_null(file_read(path, 1 << 20, &file));
+    memcpy(file.data + file.length - 16 * 4 - 24, bits, sizeof bits);
+    write_bytes("model.safetensors", file.data, file.length);
+    buf_deinit(&file);
+    free(path);
+    struct weights *weights = open_good();
+    float values[12];
+    ck_assert_ptr_null(weights_read(weights, 0, 0, 12, values));
+    for (int i = 0; i < 12; i++)
+        ck_assert_msg(isnan(expected[i]) ? isnan(values[i])
+                                         : memcmp(&values[i], &expected[i], 4) == 0,
+                      "%d: %a, expected %a", i, (double)values[i], (double)expected[i]);
+    weights_free(weights);
+}
+END_TEST
+
+START_TEST(test_names)
+{
+    /* the bare model's names, a buffer, the tied tensor, another head */
+    const struct tensor tensors[] = {
+        {"ln_f.bias", "F32", 1, {4}, 300},       {"wte.weight", "F32", 2, {3, 4}, 100},
+        {"ln_f.weight", "F32", 2, {4, 3}, 200},  {"h.0.attn.bias", "I64", 1, {2}, 0},
+        {"lm_head.weight", "F32", 2, {3, 4}, 7}, {"score.weight", "F32", 1, {2}, 0},
+    };
+    write_file("model.safetensors", tensors, 6);
+    struct weights *weights = open_good();
+    expect_all(weights);
+    ck_assert_str_eq(weights_note(weights),
+                     "the weights have 1 tensor of another head, which are left out: score.weight");
+    weights_free(weights);
+}
+END_TEST
+
+START_TEST(test_tied_under_its_other_name)
+{
+    struct tensor tensors[3];
+    memcpy(tensors, good, sizeof good);
+    tensors[0].name = "lm_head.weight";
+    write_file("model.safetensors", tensors, 3);
+    struct weights *weights = open_good();
+    expect_all(weights);
+    weights_free(weights);
+}
+END_TEST
+
+static void write_index(const char *text)
+{
+    write_bytes("model.safetensors.index.json", text, strlen(text));
+}
+
+static const char index_text[] =
+    "{\"metadata\": {\"total_size\": 112}, \"weight_map\": {"
+    "\"transformer.wte.weight\": \"model-00001-of-00002.safetensors\","
+    "\"transformer.ln_f.weight\": \"model-00002-of-00002.safetensors\","
+    "\"transformer.ln_f.bias\": \"model-00002-of-00002.safetensors\"}}";
+
+static void write_shards(void)
+{
+    write_file("model-00001-of-00002.safetensors", good, 1);
+    write_file("model-00002-of-00002.safetensors", good + 1, 2);
+    write_index(index_text);
+}
+
+START_TEST(test_sharded)
+{
+    write_shards();
+    struct weights *weights = open_good();
+    expect_all(weights);
+    expect_all(weights); /* back to the first file */
+    weights_free(weights);
+}
+END_TEST
+
+START_TEST(test_nothing_there)
+{
+    struct weights *weights = NULL;
+    ck_assert_ptr_null(weights_open(&source, model, &weights));
+    ck_assert_ptr_null(weights);
+    write_bytes("pytorch_model.bin", "x", 1);
+    expect_refused(STATUS_UNIMPLEMENTED, "the weights are in pytorch_model.bin");
+}
+END_TEST
+
+START_TEST(test_tensors_are_listed_together)
+{
+    const struct tensor tensors[] = {
+        {"transformer.wte.weight", "F32", 2, {4, 3}, 0},
+        {"transformer.ln_f.bias", "I64", 1, {4}, 0},
+        {"transformer.h.0.bias", "F32", 1, {2}, 0},
+        {"odd\nname", "F32", 1, {2}, 0},
+    };
+    write_file("model.safetensors", tensors, 4);
+    char *message = mem_printf(
+        "%s: tensors of the weights: 1 missing (transformer.ln_f.weight); 2 that the model does "
+        "not "
+        "have (transformer.h.0.bias, odd?name); 1 of another shape (transformer.wte.weight: (4, "
+        "3), "
+        "expected (3, 4)); 1 of a type that is not supported (transformer.ln_f.bias: I64)",
+        weights_dir);
+    expect_refused(STATUS_INVALID_ARGUMENT, message);
+    free(message);
+}
+END_TEST
+
+START_TEST(test_twice)
+{
+    const struct tensor tensors[] = {good[0],
+                                     good[1],
+                                     good[2],
+                                     {"wte.weight", "F32", 2, {3, 4}, 1}};
+    write_file("model.safetensors", tensors, 4);
+    expect_refused(STATUS_INVALID_ARGUMENT, "1 twice (wte.weight and transformer.wte.weight)");
+    write_shards();
+    write_file("model-00001-of-00002.safetensors", good, 3);
+    char *single = file_path_join(weights_dir, "model.safetensors");
+    ck_assert_int_eq(unlink(single), 0);
+    free(single);
+    expect_refused(STATUS_INVALID_ARGUMENT, "2 twice (transformer.ln_f.weight and");
+}
+END_TEST
+
+START_TEST(test_many_missing)
+{
+    struct tensor tensors[8];
+    char names[8][600];
+    for (int i = 0; i < 8; i++) {
+        /* long names of two-byte letters: cut, and between letters */
+        memset(names[i], 0, sizeof names[i]);
+        for (int c = 0; c < 250; c++) strcat(names[i], "\xc3\xa9");
+        names[i][500] = (char)('0' + i);
+        tensors[i] = (struct tensor){names[i], "F32", 1, {1}, 0};
+    }
+    write_file("model.safetensors", tensors, 8);
+    struct weights *weights = NULL;
+    status_t status = weights_open(&source, model, &weights);
+    ck_assert_ptr_nonnull(strstr(status_message(status), "8 that the model does not have"));
+    ck_assert_ptr_nonnull(strstr(status_message(status), "\xc3\xa9..., \xc3\xa9"));
+    ck_assert_uint_lt(strlen(status_message(status)), 1300);
+    status_free(status);
+}
+END_TEST
+
+/* Files whose bytes lie. */
+START_TEST(test_broken_file)
+{
+    write_file("model.safetensors", good, 3);
+    char *path = file_path_join(weights_dir, "model.safetensors");
+    struct buf file = {0};
+    ck_assert_ptr_null(file_read(path, 1 << 20, &file));
+    free(path);
+    for (size_t size = 0; size < file.length; size += 3) {
+        write_bytes("model.safetensors", file.data, size);
+        expect_refused(STATUS_INVALID_ARGUMENT, "model.safetensors: safetensors:");
+    }
+    buf_add_char(&file, 'x');
+    write_bytes("model.safetensors", file.data, file.length);
+    expect_refused(STATUS_INVALID_ARGUMENT, "the file at 113");
+    file.length--;
+    char *begin = strstr(file.data + 8, "[0,48]");
+    ck_assert_ptr_nonnull(begin);
+    memcpy(begin, "[0,44]", 6);
+    write_bytes("model.safetensors", file.data, file.length);
+    expect_refused(STATUS_INVALID_ARGUMENT, "its shape takes 48 bytes, its data_offsets give 44");
+    memcpy(begin, "[8,56]", 6);
+    write_bytes("model.safetensors", file.data, file.length);
+    expect_refused(STATUS_INVALID_ARGUMENT, "after a gap");
+    memcpy(file.data, "\xff\xff\xff\xff\xff\xff\xff\x7f", 8);
+    write_bytes("model.safetensors", file.data, file.length);
+    expect_refused(STATUS_INVALID_ARGUMENT, "a header of 9223372036854775807 bytes");
+    buf_deinit(&file);
+}
+END_TEST
+
+static const struct {
+    const char *index, *message;
+} indices[] = {
+    {"", "not JSON"},
+    {"[]", "expected an object \"weight_map\""},
+    {"{}", "expected an object \"weight_map\""},
+    {"{\"weight_map\": {}}", "is empty"},
+    {"{\"weight_map\": {\"a\": 1}}", "\"a\": expected the name of a .safetensors file"},
+    {"{\"weight_map\": {\"a\": \"../../x.safetensors\"}}", "found ../../x.safetensors"},
+    {"{\"weight_map\": {\"a\": \"/etc/x.safetensors\"}}", "found /etc/x.safetensors"},
+    {"{\"weight_map\": {\"a\": \".safetensors\"}}", "expected the name of a .safetensors file"},
+    {"{\"weight_map\": {\"a\": \"passwd\"}}", "found passwd"},
+    {"{\"weight_map\": {\"a\": \"model-00001-of-00002.safetensors\", \"a\": \"x.safetensors\"}}",
+     "not JSON"},
+    {"{\"weight_map\": {\"a\": \"model-00001-of-00002.safetensors\"}}",
+     "it has no tensor a, which the index says"},
+    {"{\"weight_map\": {\"transformer.wte.weight\": \"model-00001-of-00002.safetensors\"}}",
+     "2 missing (transformer.ln_f.weight, transformer.ln_f.bias)"},
+};
+
+START_TEST(test_broken_index)
+{
+    write_shards();
+    write_index(indices[_i].index);
+    expect_refused(STATUS_INVALID_ARGUMENT, indices[_i].message);
+}
+END_TEST
+
+START_TEST(test_missing_shard)
+{
+    write_shards();
+    char *path = file_path_join(weights_dir, "model-00002-of-00002.safetensors");
+    ck_assert_int_eq(unlink(path), 0);
+    expect_refused(STATUS_NOT_FOUND, "model-00002-of-00002.safetensors");
+    ck_assert_int_eq(mkdir(path, 0700), 0);
+    expect_refused(STATUS_INVALID_ARGUMENT, "is not a regular file");
+    free(path);
+}
+END_TEST
+
+START_TEST(test_links)
+{
+    /* as in Hugging Face's cache: a link to a file elsewhere, but below the root */
+    write_file("model.safetensors", good, 3);
+    char *path = file_path_join(weights_dir, "model.safetensors");
+    char *blob = file_path_join(directory, "blob");
+    ck_assert_int_eq(rename(path, blob), 0);
+    ck_assert_int_eq(symlink("../blob", path), 0);
+    struct weights *weights = open_good();
+    expect_all(weights);
+    weights_free(weights);
+    source.root = weights_dir; /* now it leads out */
+    expect_refused(STATUS_PERMISSION_DENIED, "is outside the root");
+    source.root = directory;
+    ck_assert_int_eq(unlink(blob), 0);
+    expect_refused(STATUS_NOT_FOUND, "model.safetensors");
+    free(blob);
+    free(path);
+}
+END_TEST
+
+START_TEST(test_file_changes_later)
+{
+    write_shards();
+    struct weights *weights = open_good();
+    float value;
+    ck_assert_ptr_null(weights_read(weights, 0, 0, 1, &value));
+    write_file("model-00002-of-00002.safetensors", good + 1, 2); /* another file of that name */
+    status_t status = weights_read(weights, 1, 0, 1, &value);
+    ck_assert_int_eq(status_code(status), STATUS_FAILED_PRECONDITION);
+    ck_assert_ptr_nonnull(strstr(status_message(status), "changed while it was read"));
+    status_free(status);
+    char *path = file_path_join(weights_dir, "model-00001-of-00002.safetensors");
+    ck_assert_int_eq(truncate(path, 50), 0);
+    status = weights_read(weights, 0, 11, 1, &value);
+    ck_assert_ptr_nonnull(strstr(status_message(status), "was cut while it was read"));
+    status_free(status);
+    free(path);
+    weights_free(weights);
+}
+END_TEST
+
+START_TEST(test_hash)
+{
+    write_file("model.safetensors", good, 3);
+    struct weights *a = open_good();
+    struct tensor half[3];
+    memcpy(half, good, sizeof good);
+    half[2].dtype = "BF16";
+    write_file("model.safetensors", half, 3);
+    struct weights *b = open_good();
+    ck_assert_uint_ne(weights_hash(a), weights_hash(b));
+    weights_free(b);
+    b = open_good();
+    weights_free(a);
+    a = open_good();
+    ck_assert_uint_eq(weights_hash(a), weights_hash(b));
+    weights_free(a);
+    weights_free(b);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("weights");
+    TCase *tcase = tcase_create("weights");
+    tcase_add_checked_fixture(tcase, set_up, tear_down);
+    tcase_add_test(tcase, test_single);
+    tcase_add_test(tcase, test_half);
+    tcase_add_test(tcase, test_names);
+    tcase_add_test(tcase, test_tied_under_its_other_name);
+    tcase_add_test(tcase, test_sharded);
+    tcase_add_test(tcase, test_nothing_there);
+    tcase_add_test(tcase, test_tensors_are_listed_together);
+    tcase_add_test(tcase, test_twice);
+    tcase_add_test(tcase, test_many_missing);
+    tcase_add_test(tcase, test_broken_file);
+    tcase_add_loop_test(tcase, test_broken_index, 0, sizeof indices / sizeof indices[0]);
+    tcase_add_test(tcase, test_missing_shard);
+    tcase_add_test(tcase, test_links);
+    tcase_add_test(tcase, test_file_changes_later);
+    tcase_add_test(tcase, test_hash);
+    suite_add_tcase(suite, tcase);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
