@@ -29,8 +29,8 @@ fsdpd_digits_LDADD = libbase.a -lm
 EXTRA_DIST += tests/parity/make_numbers.py tests/parity/numbers.txt
 
 if HAVE_CHECK
-check_PROGRAMS += tests/unit/test_train_numbers tests/unit/test_train_data
-TESTS += tests/unit/test_train_numbers tests/unit/test_train_data
+check_PROGRAMS += tests/unit/test_train_numbers tests/unit/test_train_data tests/unit/test_train_tokens
+TESTS += tests/unit/test_train_numbers tests/unit/test_train_data tests/unit/test_train_tokens
 
 tests_unit_test_train_numbers_SOURCES = tests/unit/test_train_numbers.c
 tests_unit_test_train_numbers_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS) $(ZLIB_CFLAGS)
@@ -39,6 +39,10 @@ tests_unit_test_train_numbers_LDADD = libtrain.a $(RUNTIME_LIBS) $(ZLIB_LIBS) $(
 tests_unit_test_train_data_SOURCES = tests/unit/test_train_data.c
 tests_unit_test_train_data_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS) $(ZLIB_CFLAGS)
 tests_unit_test_train_data_LDADD = libtrain.a libops.a libbase.a $(ZLIB_LIBS) $(CHECK_LIBS) -lm
+
+tests_unit_test_train_tokens_SOURCES = tests/unit/test_train_tokens.c
+tests_unit_test_train_tokens_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_train_tokens_LDADD = libtrain.a libbase.a $(CHECK_LIBS) -lm
 endif
 
 # Initial parameters against PyTorch's; skips itself where PyTorch is not installed.

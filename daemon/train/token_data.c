@@ -123,12 +123,12 @@ status_t token_data_accumulation(const struct train_job *job, int64_t context, u
         *steps = (uint32_t)count;
         return NULL;
     }
-    char below[64] = "";
-    if (count > 0) snprintf(below, sizeof below, "%" PRIu64 " or ", count * each);
+    char below[64] = "is ";
+    if (count > 0) snprintf(below, sizeof below, "are %" PRIu64 " or ", count * each);
     return status_new(STATUS_INVALID_ARGUMENT,
                       "train.batch_tokens: expected a multiple of the %" PRIu64
                       " tokens that %d rank%s of %u windows of %" PRId64
-                      " take at once; the nearest to %" PRIu64 " are %s%" PRIu64,
+                      " take at once; the nearest to %" PRIu64 " %s%" PRIu64,
                       each, job->world, job->world > 1 ? "s" : "", job->batch_size, context,
                       job->batch_tokens, below, (count + 1) * each);
 }

@@ -9,7 +9,8 @@ FUZZ_TARGETS = \
   %D%/fuzz_model \
   %D%/fuzz_policy \
   %D%/fuzz_profile \
-  %D%/fuzz_safetensors
+  %D%/fuzz_safetensors \
+  %D%/fuzz_tokens
 FUZZ_SECONDS = 60
 check_PROGRAMS += $(FUZZ_TARGETS)
 dist_check_SCRIPTS += %D%/run.sh
@@ -38,6 +39,8 @@ endif
 %C%_fuzz_profile_LDADD = libplanning.a libyamldoc.a libbase.a $(YAML_LIBS) $(FUZZ_LIBS) -lm
 %C%_fuzz_safetensors_SOURCES = %D%/fuzz_safetensors.c $(FUZZ_MAIN)
 %C%_fuzz_safetensors_LDADD = $(HF_LIBS) $(FUZZ_LIBS) -lm
+%C%_fuzz_tokens_SOURCES = %D%/fuzz_tokens.c $(FUZZ_MAIN)
+%C%_fuzz_tokens_LDADD = libtrain.a libbase.a $(FUZZ_LIBS) -lm
 
 FUZZ_SPEC_FILES = %D%/spec_round_trip.c %D%/spec_round_trip.h $(FUZZ_MAIN)
 FUZZ_WRAP_FILE_READ = $(AM_LDFLAGS) -Wl,--wrap=file_read

@@ -48,6 +48,30 @@ idx("bad-label", images, labels[:-1] + b"\xff")
 idx("huge", struct.pack(">IIII", 0x803, 0xffffffff, 0xffff, 0xffff), labels)
 
 
+def tokens(name, encoding, vocabulary, data):
+    write("tokens/" + name, bytes([encoding, vocabulary]) + data)
+
+
+def llmc(magic, version, count, data):
+    return struct.pack("<iii", magic, version, count) + bytes(4 * 253) + data
+
+
+ids = struct.pack("<4H", 1, 5, 9, 2)
+wide = struct.pack("<4I", 1, 5, 9, 2)
+tokens("nanogpt", 0, 127, ids)
+tokens("odd", 0, 127, ids[:-1])
+tokens("uint16", 0, 127, llmc(20240520, 1, 4, ids))
+tokens("uint32", 0, 127, llmc(20240801, 7, 4, wide))
+tokens("raw-uint32", 3, 127, wide)
+tokens("too-large", 0, 5, ids)
+tokens("cut", 1, 127, llmc(20240520, 1, 4, ids[:-1]))
+tokens("lies", 0, 127, llmc(20240801, 7, -1, wide))
+tokens("version", 0, 127, llmc(20240801, 1, 4, wide))
+tokens("short-header", 1, 127, llmc(20240520, 1, 4, b"")[:100])
+tokens("text", 4, 254, "To be, or not to be \u2014".encode())
+tokens("empty", 0, 127, b"")
+
+
 def protoc(*arguments, stdin=b""):
     return subprocess.run(["protoc", "--proto_path=proto", *arguments], input=stdin, check=True,
                           stdout=subprocess.PIPE).stdout
