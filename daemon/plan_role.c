@@ -51,11 +51,13 @@ static status_t find_job(const struct plan_role_options *options, const Fsdpd__V
         roots.data_roots[roots.data_root_count++] = "/";
     }
     status_t status = job_settings_init(settings, spec, "plan", &roots);
+    if (status_code(status) == STATUS_NOT_FOUND ||
+        status_code(status) == STATUS_PERMISSION_DENIED) {
+        status_free(status);
+        status = job_settings_init_without_data(settings, spec, "plan", &roots);
+    }
     free(here);
-    if (status_code(status) != STATUS_NOT_FOUND && status_code(status) != STATUS_PERMISSION_DENIED)
-        return status;
-    status_free(status);
-    return job_settings_init(settings, spec, "plan", NULL);
+    return status;
 }
 
 static status_t make_plan(const struct plan_role_options *options, const Fsdpd__V1__JobSpec *spec,

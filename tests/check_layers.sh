@@ -31,7 +31,7 @@ allow daemon/runtime base ops kernels model fsdp runtime
 allow daemon/checkpoint base ops hf model fsdp runtime checkpoint
 allow daemon/train base ops hf model fsdp kernels runtime checkpoint train
 allow daemon/planning base ops yaml model fsdp runtime train fsdpd planning
-allow daemon/worker base ops model fsdp runtime checkpoint train planning rpc spec fsdpd worker
+allow daemon/worker base ops hf model fsdp runtime checkpoint train planning rpc spec fsdpd worker
 allow daemon/coordinator base rpc spec fsdpd proto coordinator
 allow client base rpc spec print fsdpd proto client
 

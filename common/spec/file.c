@@ -166,7 +166,7 @@ static bool is_directory(const char *path)
 /* Whether it names a directory, or else a file, of the workers' hosts. */
 static bool is_data_path(const char *key, bool *directory)
 {
-    *directory = strcmp(key, "data.dir") == 0;
+    *directory = strcmp(key, "data.dir") == 0 || strcmp(key, "model.hf") == 0;
     return *directory || strcmp(key, "data.path") == 0 || strcmp(key, "data.validation_path") == 0;
 }
 
@@ -549,8 +549,28 @@ static status_t complete_groups(struct reader *reader)
     return placed;
 }
 
+/* The model is a file or a directory. What the command line says lets go of what the file says. */
+static status_t choose_model(struct reader *reader)
+{
+    const struct yamldoc_node **file = &reader->given[row_of("model.file")];
+    const struct yamldoc_node **hf = &reader->given[row_of("model.hf")];
+    if (*file != NULL && yamldoc_is_null(*file)) *file = NULL;
+    if (*hf != NULL && yamldoc_is_null(*hf)) *hf = NULL;
+    if (*file != NULL && *hf != NULL && is_override(*file) != is_override(*hf))
+        *(is_override(*file) ? hf : file) = NULL;
+    if (*file != NULL && *hf != NULL)
+        return yamldoc_error(*hf, "model.hf: expected this or model.file, found both");
+    if (*file == NULL && *hf == NULL)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: model.file: is missing; expected the path of a model file, or "
+                          "model.hf",
+                          reader->file);
+    return NULL;
+}
+
 static status_t read_rows(struct reader *reader)
 {
+    TRY(choose_model(reader));
     for (size_t i = 0; i < spec_key_count; i++)
         if (spec_keys[i].with_key == NULL) TRY(read_row(reader, i));
     for (size_t i = 0; i < spec_key_count; i++)

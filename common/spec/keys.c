@@ -30,7 +30,8 @@
 /* clang-format off */
 const struct spec_key spec_keys[] = {
     {"name", SPEC_NAME, REQUIRED},
-    {"model.file", SPEC_MODEL, REQUIRED, FIELD("model.file_name")},
+    {"model.file", SPEC_MODEL, DEFAULT(""), FIELD("model.file_name")},
+    {"model.hf", SPEC_TEXT, DEFAULT("")},
 
     {"data.format", SPEC_CHOICE, DEFAULT("idx"), CHOICES("idx", "tokens", "text")},
     {"data.dir", SPEC_TEXT, REQUIRED, IDX},

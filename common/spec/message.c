@@ -417,15 +417,30 @@ static status_t check_key(const struct spec_key *key, const Fsdpd__V1__JobSpec *
                       key->or_value ? key->or_value : "");
 }
 
+static status_t check_model(const Fsdpd__V1__ModelSpec *model)
+{
+    size_t length = strlen(model->text), config = strlen(model->hf_config);
+    bool file = model->file_name[0] != '\0', hf = model->hf[0] != '\0';
+    if (file == hf)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "model.hf: expected this or model.file, found %s",
+                          file ? "both" : "neither");
+    if (config > SPEC_MODEL_MAX || (config > 0) != (hf && length > 0))
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "model.hf_config: expected the config.json that model.text is of, found "
+                          "%zu bytes",
+                          config);
+    if ((length == 0 && file) || length > SPEC_MODEL_MAX)
+        return status_new(STATUS_INVALID_ARGUMENT, "model.text: expected 1 to %d bytes, found %zu",
+                          SPEC_MODEL_MAX, length);
+    return NULL;
+}
+
 status_t spec_validate(const Fsdpd__V1__JobSpec *spec)
 {
     for (size_t i = 0; i < spec_key_count; i++)
         TRY(status_wrap(check_key(&spec_keys[i], spec), "%s", spec_keys[i].key));
-    const char *text = spec->model->text;
-    size_t length = text ? strlen(text) : 0;
-    if (length == 0 || length > SPEC_MODEL_MAX)
-        return status_new(STATUS_INVALID_ARGUMENT, "model.text: expected 1 to %d bytes, found %zu",
-                          SPEC_MODEL_MAX, length);
+    TRY(check_model(spec->model));
     return spec_check_together(spec);
 }
 

@@ -115,7 +115,7 @@ void spec_to_yaml(const Fsdpd__V1__JobSpec *spec, struct buf *out)
         const struct spec_key *key = &spec_keys[i];
         struct spec_field field = spec_field_find(spec, key, false);
         if (field.member == NULL || !spec_key_applies(key, spec)) continue;
-        bool text = key->type == SPEC_CHOICE || key->type == SPEC_TEXT;
+        bool text = key->type == SPEC_CHOICE || key->type == SPEC_TEXT || key->type == SPEC_MODEL;
         if (text && spec_field_text(field)[0] == '\0') continue;
         int depth = open_sections(out, key->key, last);
         const char *word = strrchr(key->key, '.');

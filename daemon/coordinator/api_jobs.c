@@ -25,12 +25,18 @@ struct planning {
 
 /*
  * Whether the job is the one that `spec` describes: a repeated submission may leave the device open
- * as the first one did.
+ * as the first one did, and what its model's directory held.
  */
 static bool is_same(const job_spec *spec, const job_message *job)
 {
     job_spec copy = *spec;
+    Fsdpd__V1__ModelSpec model = *spec->model;
+    copy.model = &model;
     if (copy.device[0] == '\0') copy.device = job->spec->device;
+    if (model.hf[0] != '\0' && model.text[0] == '\0') {
+        model.text = job->spec->model->text;
+        model.hf_config = job->spec->model->hf_config;
+    }
     return message_equal(&copy, job->spec);
 }
 
@@ -166,7 +172,7 @@ static job_message *copy_brief(const job_message *message)
     Fsdpd__V1__ModelSpec model;
     if (spec.model != NULL) {
         model = *spec.model;
-        model.text = (char *)protobuf_c_empty_string;
+        model.text = model.hf_config = (char *)protobuf_c_empty_string;
         spec.model = &model;
     }
     view.spec = &spec;

@@ -135,6 +135,10 @@ void planner_result(struct worker *worker, const Fsdpd__V1__PlanResult *result)
                            "%s", result->message);
         else if (result->plan == NULL)
             status = status_new(STATUS_INTERNAL, "worker %s sent no plan", worker->id);
+        if (status == NULL && request->spec->model->hf[0] != '\0') {
+            message_set_text(&request->spec->model->text, result->model_text);
+            message_set_text(&request->spec->model->hf_config, result->hf_config);
+        }
         answer(c, request, status, status == NULL ? result : NULL);
         return;
     }

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "spec/spec.h"
+#include "worker/job_model.h"
 
 /* Below one of the data roots; `key` says whose value `dir` is. */
 static status_t find_path(const char *key, const char *dir, const struct worker_options *options,
@@ -34,6 +35,25 @@ static status_t find_path(const char *key, const char *dir, const struct worker_
     return status_wrap(first, "%s", key);
 }
 
+/* The directory of the model, and the root that it is below. */
+static status_t find_model(const Fsdpd__V1__ModelSpec *model, const struct worker_options *options,
+                           struct job_settings *settings)
+{
+    static const struct worker_options none;
+    if (model->hf[0] == '\0') return NULL;
+    if (options == NULL) options = &none;
+    TRY(find_path("model.hf", model->hf, options, &settings->hf_dir));
+    for (int i = 0; i < options->data_root_count && settings->hf_root == NULL; i++) {
+        char *again = NULL;
+        status_t status = file_resolve_under(options->data_roots[i], settings->hf_dir, &again);
+        if (status == NULL) settings->hf_root = mem_strdup(options->data_roots[i]);
+        status_free(status);
+        free(again);
+    }
+    if (settings->hf_root != NULL) return NULL;
+    return status_new(STATUS_NOT_FOUND, "model.hf: %s is not there any more", model->hf);
+}
+
 static bool is_tokens(const Fsdpd__V1__DataSpec *data)
 {
     return strcmp(data->format, "idx") != 0;
@@ -45,13 +65,8 @@ static status_t find_data(const Fsdpd__V1__DataSpec *data, const struct worker_o
     if (!is_tokens(data)) return find_path("data.dir", data->dir, options, &settings->data_dir);
     TRY(find_path("data.path", data->path, options, &settings->data_path));
     if (data->validation_path[0] == '\0') return NULL;
-    status_t status = find_path("data.validation_path", data->validation_path, options,
-                                &settings->validation_path);
-    if (status != NULL) {
-        free(settings->data_path);
-        settings->data_path = NULL;
-    }
-    return status;
+    return find_path("data.validation_path", data->validation_path, options,
+                     &settings->validation_path);
 }
 
 static enum token_encoding token_encoding_of(const Fsdpd__V1__DataSpec *data)
@@ -204,21 +219,15 @@ static enum dtype dtype_from_name(const char *name)
     return strcmp(name, "bf16") == 0 ? DTYPE_BF16 : DTYPE_F32;
 }
 
-status_t job_settings_init(struct job_settings *settings, const Fsdpd__V1__JobSpec *spec,
-                           const char *id, const struct worker_options *options)
+static void fill_job(struct job_settings *settings)
 {
-    if (spec == NULL) return status_new(STATUS_INVALID_ARGUMENT, "the job has no spec");
-    TRY(spec_validate(spec));
-    struct job_settings found = {0};
-    if (options != NULL) TRY(find_data(spec->data, options, &found));
-    *settings = found;
-    spec = settings->spec = spec_copy(spec);
-    settings->id = mem_strdup(id);
+    const Fsdpd__V1__JobSpec *spec = settings->spec;
     settings->job = (struct train_job){
         .id = settings->id,
         .model_text = spec->model->text,
         .model_length = strlen(spec->model->text),
-        .model_file = spec->model->file_name,
+        .model_file = spec->model->hf[0] != '\0' ? spec->model->hf : spec->model->file_name,
+        .weights = settings->hf_dir != NULL ? &settings->weights : NULL,
         .data_dir = settings->data_dir,
         .normalize_mean = spec->data->normalize_mean,
         .normalize_std = spec->data->normalize_std,
@@ -262,7 +271,33 @@ status_t job_settings_init(struct job_settings *settings, const Fsdpd__V1__JobSp
     fill_optimizer(settings, spec->optimizer);
     job_wrap_policy_init(&settings->job.wrap, &settings->units, spec->fsdp->wrap,
                          (int)spec->workers);
-    return NULL;
+}
+
+static status_t init(struct job_settings *settings, const Fsdpd__V1__JobSpec *spec, const char *id,
+                     const struct worker_options *options, bool data)
+{
+    if (spec == NULL) return status_new(STATUS_INVALID_ARGUMENT, "the job has no spec");
+    TRY(spec_validate(spec));
+    *settings = (struct job_settings){.spec = spec_copy(spec), .id = mem_strdup(id)};
+    status_t status = find_model(spec->model, options, settings);
+    if (status == NULL && data) status = find_data(spec->data, options, settings);
+    if (status == NULL && settings->hf_dir != NULL) status = job_model_read(settings);
+    if (status == NULL) fill_job(settings);
+    else job_settings_deinit(settings);
+    return status;
+}
+
+status_t job_settings_init(struct job_settings *settings, const Fsdpd__V1__JobSpec *spec,
+                           const char *id, const struct worker_options *options)
+{
+    return init(settings, spec, id, options, true);
+}
+
+status_t job_settings_init_without_data(struct job_settings *settings,
+                                        const Fsdpd__V1__JobSpec *spec, const char *id,
+                                        const struct worker_options *options)
+{
+    return init(settings, spec, id, options, false);
 }
 
 void job_settings_deinit(struct job_settings *settings)
@@ -270,6 +305,8 @@ void job_settings_deinit(struct job_settings *settings)
     spec_free(settings->spec);
     free(settings->groups);
     free(settings->units);
+    free(settings->hf_dir);
+    free(settings->hf_root);
     free(settings->data_dir);
     free(settings->data_path);
     free(settings->validation_path);

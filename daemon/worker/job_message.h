@@ -12,17 +12,25 @@ struct job_settings {
     Fsdpd__V1__JobSpec *spec; /* a copy; the job's strings point into it */
     struct wrap_unit_spec *units;
     struct optimizer_group *groups;
+    struct weights_source weights; /* of a model that is a directory */
+    char *hf_dir, *hf_root;
     char *data_dir, *data_path, *validation_path;
     char *id;
 };
 
 /*
  * Checks `spec` (common/spec), finds its data below one of the data roots, and fills in `settings`.
- * PERMISSION_DENIED for a path outside all roots, NOT_FOUND for one that does not exist. With NULL
- * for `options` the job gets no data: enough to plan it.
+ * PERMISSION_DENIED for a path outside all roots, NOT_FOUND for one that does not exist. A model
+ * that is a directory is found and read likewise; `settings->spec` then has its text.
  */
 status_t job_settings_init(struct job_settings *settings, const Fsdpd__V1__JobSpec *spec,
                            const char *id, const struct worker_options *options) FSDPD_MUST_USE;
+
+/* The same without data, which is enough to plan the job. `options` may be NULL if the model is a
+ * file. */
+status_t job_settings_init_without_data(struct job_settings *settings,
+                                        const Fsdpd__V1__JobSpec *spec, const char *id,
+                                        const struct worker_options *options) FSDPD_MUST_USE;
 void job_settings_deinit(struct job_settings *settings);
 
 /* A checked policy; it points into `wrap`, and to *units, which the caller frees. */

@@ -2,6 +2,7 @@ noinst_LIBRARIES += libworker.a
 libworker_a_SOURCES = \
   %D%/attempt.c %D%/attempt.h \
   %D%/job_message.c %D%/job_message.h \
+  %D%/job_model.c %D%/job_model.h \
   %D%/link.c %D%/link.h %D%/link_internal.h \
   %D%/mailbox.c %D%/mailbox.h \
   %D%/methods.c %D%/methods.h \

@@ -98,7 +98,13 @@ static status_t make_plan(struct plan_request *request)
                                               .details = request->order->details,
                                               .dump = request->order->dump};
     if (status == NULL) status = planning_make(&settings.job, &planning, &request->result->plan);
-    if (status == NULL) request->result->steps = request->result->plan->steps;
+    if (status == NULL) {
+        request->result->steps = request->result->plan->steps;
+        if (settings.spec->model->hf[0] != '\0') {
+            request->result->model_text = mem_strdup(settings.spec->model->text);
+            request->result->hf_config = mem_strdup(settings.spec->model->hf_config);
+        }
+    }
     job_settings_deinit(&settings);
     return status;
 }

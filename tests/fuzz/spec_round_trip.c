@@ -25,7 +25,9 @@ status_t __wrap_file_read(const char *path, size_t limit, struct buf *out)
 void fuzz_check_round_trip(const Fsdpd__V1__JobSpec *spec)
 {
     /* "~/" is the reader's home directory: a message that still has one reads as another. */
-    if (spec->data->dir[0] == '~' || strstr(spec->model->file_name, "missing") != NULL) return;
+    if (spec->data->dir[0] == '~' || spec->model->hf[0] == '~' ||
+        strstr(spec->model->file_name, "missing") != NULL)
+        return;
     struct buf text = {0};
     spec_to_yaml(spec, &text);
     Fsdpd__V1__JobSpec *again;
@@ -38,7 +40,8 @@ void fuzz_check_round_trip(const Fsdpd__V1__JobSpec *spec)
     spec_to_yaml(again, &text_again);
     FUZZ_CHECK(strcmp(buf_text(&text), buf_text(&text_again)) == 0, "first\n%s\nthen\n%s",
                buf_text(&text), buf_text(&text_again));
-    FUZZ_CHECK(strcmp(spec->model->text, again->model->text) == 0, "another model");
+    FUZZ_CHECK(spec->model->hf[0] != '\0' || strcmp(spec->model->text, again->model->text) == 0,
+               "another model");
     buf_deinit(&text_again);
     spec_free(again);
     buf_deinit(&text);

@@ -40,7 +40,7 @@ static status_t make_plan(const char *profile_text, const char *first, const cha
     status = profile_find(profile_text, &profile);
     ck_assert_msg(status == NULL, "%s", status_message(status));
     if (profile.world > 0) spec->workers = (uint32_t)profile.world;
-    status = job_settings_init(&settings, spec, "test", NULL);
+    status = job_settings_init_without_data(&settings, spec, "test", NULL);
     ck_assert_msg(status == NULL, "%s", status_message(status));
     const struct planning_options options = {.profile = &profile, .details = true};
     status = planning_make(&settings.job, &options, plan);

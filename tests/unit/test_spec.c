@@ -35,7 +35,7 @@ static void tear_down(void)
 static status_t read_with(const char *text, const char *const *sets, int count,
                           Fsdpd__V1__JobSpec **spec)
 {
-    struct spec_override overrides[8];
+    struct spec_override overrides[8] = {{NULL}};
     for (int i = 0; i < count; i++) overrides[i].text = sets[i];
     return spec_read_text(text, strlen(text), "job.yaml", overrides, count, spec);
 }
@@ -450,10 +450,14 @@ START_TEST(bad_documents)
          "job.yaml: name: is missing; expected 1 to 40 letters a-z, digits and dashes that start "
          "with a letter or digit"},
         {"name: a\ndata: {dir: d}\n",
-         "job.yaml: model.file: is missing; expected the path of a model file"},
+         "job.yaml: model.file: is missing; expected the path of a model file, or model.hf"},
         {"name: a\nmodel: {file: net.yaml}\ndata: {format: text, path: a}\n"
          "train: {max_steps: 1, test_batch_size: 8}\n",
          "job.yaml:4: train.test_batch_size: belongs to data.format idx, but here it is text"},
+        {"name: a\nmodel: {file: , hf: }\ndata: {dir: d}\n",
+         "job.yaml: model.file: is missing; expected the path of a model file, or model.hf"},
+        {"name: a\nmodel:\n  file: net.yaml\n  hf: b\ndata: {dir: d}\n",
+         "job.yaml:4: model.hf: expected this or model.file, found both"},
         {"name: a\nmodel: {file: net.yaml}\n", "job.yaml: data.dir: is missing; expected a path"},
         {"just text\n", "job.yaml:1: expected a mapping of keys, as docs/job-file.md has it"},
     };
@@ -563,6 +567,52 @@ static void expect_invalid(const Fsdpd__V1__JobSpec *spec, const char *message)
     status_free(status);
 }
 
+START_TEST(model_directories)
+{
+    static const char text[] = "name: a\nmodel: {hf: models/gpt2}\ndata: {dir: d}\n";
+    const char *file = "model.file=net.yaml", *hf = "model.hf=models/llama";
+    Fsdpd__V1__JobSpec *spec = NULL;
+    ck_assert_ptr_null(read_with(text, &file, 0, &spec));
+    ck_assert_str_eq(spec->model->hf, "models/gpt2");
+    ck_assert_str_eq(spec->model->file_name, "");
+    ck_assert_str_eq(spec->model->text, "");
+    struct buf yaml = {0};
+    spec_to_yaml(spec, &yaml);
+    ck_assert_ptr_nonnull(strstr(buf_text(&yaml), "model:\n  hf: models/gpt2\ndata:\n"));
+    buf_deinit(&yaml);
+    ck_assert_ptr_null(spec_validate(spec));
+    /* what the daemon fills in, it fills in together */
+    char *empty = spec->model->text, config[] = "{}", model[] = "name: x";
+    spec->model->hf_config = config;
+    expect_invalid(spec, "model.hf_config: expected the config.json that model.text is of, found 2 "
+                         "bytes");
+    spec->model->text = model;
+    ck_assert_ptr_null(spec_validate(spec));
+    spec->model->hf_config = empty;
+    expect_invalid(spec, "model.hf_config: expected the config.json that model.text is of, found 0 "
+                         "bytes");
+    spec->model->text = empty;
+    spec_free(spec);
+    /* the command line's choice lets go of the file's */
+    ck_assert_ptr_null(read_with(text, &file, 1, &spec));
+    ck_assert_str_eq(spec->model->hf, "");
+    ck_assert_str_eq(spec->model->file_name, "net.yaml");
+    spec_free(spec);
+    spec = must_read(MINIMAL, hf);
+    ck_assert_str_eq(spec->model->hf, "models/llama");
+    ck_assert_str_eq(spec->model->file_name, "");
+    ck_assert_str_eq(spec->model->text, "");
+    spec->model->file_name = model;
+    expect_invalid(spec, "model.hf: expected this or model.file, found both");
+    spec->model->file_name = empty;
+    char *path = spec->model->hf;
+    spec->model->hf = empty;
+    expect_invalid(spec, "model.hf: expected this or model.file, found neither");
+    spec->model->hf = path;
+    spec_free(spec);
+}
+END_TEST
+
 /* What only a message can get wrong: parts that are missing, values no file could have given. */
 START_TEST(messages)
 {
@@ -651,7 +701,8 @@ static void visit_fields(const ProtobufCMessageDescriptor *descriptor, const cha
             visit_fields(field->descriptor, path);
             continue;
         }
-        if (strcmp(path, "model.text") == 0) continue; /* the content of model.file */
+        if (strcmp(path, "model.text") == 0) continue;      /* the content of model.file */
+        if (strcmp(path, "model.hf_config") == 0) continue; /* the daemon's */
         bool found = false;
         for (size_t k = 0; k < spec_key_count; k++) {
             const char *row = spec_keys[k].field ? spec_keys[k].field : spec_keys[k].key;
@@ -755,6 +806,7 @@ int main(void)
     tcase_add_loop_test(tests, bad_values, 0, (int)(sizeof bad / sizeof bad[0]));
     tcase_add_test(tests, bad_documents);
     tcase_add_test(tests, paths);
+    tcase_add_test(tests, model_directories);
     tcase_add_test(tests, model_files);
     tcase_add_test(tests, messages);
     tcase_add_test(tests, message_units);

@@ -1,0 +1,60 @@
+/*
+ * A job's model that is a directory: found below a data root, its config.json made a model file.
+ * A job that was planned carries both with it, so that all of its ranks have the same one whatever
+ * became of the directory; weights are read from there.
+ */
+#include "worker/job_model.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+
+static status_t read_config(struct job_settings *settings, Fsdpd__V1__ModelSpec *model)
+{
+    char *path = file_path_join(settings->hf_dir, "config.json"), *real = NULL;
+    struct buf text = {0};
+    status_t status = file_resolve_under(settings->hf_root, path, &real);
+    if (status == NULL) status = file_read(real, HF_CONFIG_MAX, &text);
+    if (status == NULL && strlen(buf_text(&text)) != text.length)
+        status = status_new(STATUS_INVALID_ARGUMENT, "%s is not a text file", path);
+    free(real);
+    free(path);
+    if (status == NULL) {
+        if (model->hf_config != protobuf_c_empty_string) free(model->hf_config);
+        model->hf_config = buf_take(&text);
+    }
+    buf_deinit(&text);
+    return status;
+}
+
+static status_t make_text(struct job_settings *settings, Fsdpd__V1__ModelSpec *model)
+{
+    struct hf_model made;
+    char *file = mem_printf("%s/config.json", model->hf);
+    status_t status = hf_config_to_model(model->hf_config, strlen(model->hf_config), file, &made);
+    free(file);
+    if (status != NULL) return status;
+    settings->weights = (struct weights_source){.dir = settings->hf_dir,
+                                                .root = settings->hf_root,
+                                                .type = made.type};
+    if (model->text[0] == '\0') {
+        if (model->text != protobuf_c_empty_string) free(model->text);
+        model->text = made.text;
+        made.text = NULL;
+    }
+    hf_model_deinit(&made);
+    return NULL;
+}
+
+status_t job_model_read(struct job_settings *settings)
+{
+    Fsdpd__V1__ModelSpec *model = settings->spec->model;
+    struct stat info;
+    if (stat(settings->hf_dir, &info) != 0 || !S_ISDIR(info.st_mode))
+        return status_new(STATUS_INVALID_ARGUMENT, "model.hf: %s is not a directory", model->hf);
+    if (model->hf_config[0] == '\0') TRY(status_wrap(read_config(settings, model), "model.hf"));
+    return status_wrap(make_text(settings, model), "model.hf");
+}

@@ -1,0 +1,11 @@
+/* Inside worker/: a job's model that is a directory of Hugging Face's transformers. */
+#ifndef FSDPD_WORKER_JOB_MODEL_H
+#define FSDPD_WORKER_JOB_MODEL_H
+
+#include "worker/job_message.h"
+
+/* Fills in the spec's model text and configuration, unless the job came with them, and `weights`,
+ * from the directory that `hf_dir` and `hf_root` say. */
+status_t job_model_read(struct job_settings *settings) FSDPD_MUST_USE;
+
+#endif
