@@ -285,17 +285,20 @@ static void read_modules(const struct yamldoc_node *node, Fsdpd__V1__WrapUnit *u
         unit->modules[unit->n_modules++] = mem_strdup(alone ? node->text : node->items[j]->text);
 }
 
+static const char *const unit_keys[] = {"modules",     "strategy",
+                                        "shard_size",  "reshard_after_forward",
+                                        "param_dtype", "reduce_dtype",
+                                        "cpu_offload"};
+
 static status_t refuse_unit_key(const char *key)
 {
-    static const char *const known[] = {"modules", "strategy", "shard_size",
-                                        "reshard_after_forward"};
-    /* What PyTorch lets one choose by unit, and a job only as a whole. */
-    static const char *const whole[] = {"precision",    "mixed_precision", "param_dtype",
-                                        "reduce_dtype", "offload",         "cpu_offload"};
-    for (size_t k = 0; k < sizeof whole / sizeof whole[0]; k++)
-        if (strcmp(key, whole[k]) == 0)
-            return status_new(STATUS_UNIMPLEMENTED, "%s of a single unit is not implemented", key);
-    const char *nearest = text_nearest(key, known, sizeof known / sizeof known[0]);
+    /* What it is called elsewhere. */
+    static const char *const other[][2] = {{"precision", "param_dtype"},
+                                           {"mixed_precision", "param_dtype"},
+                                           {"offload", "cpu_offload"}};
+    const char *nearest = text_nearest(key, unit_keys, sizeof unit_keys / sizeof unit_keys[0]);
+    for (size_t k = 0; k < sizeof other / sizeof other[0]; k++)
+        if (strcmp(key, other[k][0]) == 0) nearest = other[k][1];
     char shown[72];
     return status_new(STATUS_INVALID_ARGUMENT, "%s: unknown key%s%s%s", yamldoc_excerpt(key, shown),
                       nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
@@ -308,6 +311,20 @@ static status_t read_unit_choice(const struct yamldoc_node *item, const char *ke
         return status_new(STATUS_INVALID_ARGUMENT, "expected a word, found %s",
                           item->kind == YAMLDOC_SCALAR ? "nothing" : "a list or mapping");
     TRY(spec_check_choice_of(key, item->text));
+    *word = mem_strdup(item->text);
+    return NULL;
+}
+
+static status_t read_unit_switch(const struct yamldoc_node *item, char **word)
+{
+    bool plain = item->kind == YAMLDOC_SCALAR && !item->quoted;
+    if (!plain || (strcmp(item->text, "true") != 0 && strcmp(item->text, "false") != 0)) {
+        char *found = describe_node(item);
+        status_t status =
+            status_new(STATUS_INVALID_ARGUMENT, "expected true or false, found %s", found);
+        free(found);
+        return status;
+    }
     *word = mem_strdup(item->text);
     return NULL;
 }
@@ -325,6 +342,11 @@ static status_t read_unit_key(const struct yamldoc_node *item, Fsdpd__V1__WrapUn
         return read_unit_choice(item, "fsdp.strategy", &unit->strategy);
     if (strcmp(item->key, "reshard_after_forward") == 0)
         return read_unit_choice(item, "fsdp.reshard_after_forward", &unit->reshard_after_forward);
+    if (strcmp(item->key, "param_dtype") == 0)
+        return read_unit_choice(item, "precision.param_dtype", &unit->param_dtype);
+    if (strcmp(item->key, "reduce_dtype") == 0)
+        return read_unit_choice(item, "precision.reduce_dtype", &unit->reduce_dtype);
+    if (strcmp(item->key, "cpu_offload") == 0) return read_unit_switch(item, &unit->cpu_offload);
     if (item->kind != YAMLDOC_SCALAR || item->quoted || !text_parse_f64(item->text, &size) ||
         !(size >= 1 && size <= SPEC_WORKERS_MAX) || size != (double)(uint32_t)size)
         return status_new(STATUS_INVALID_ARGUMENT, "expected an integer from 1 to %d",
@@ -335,8 +357,9 @@ static status_t read_unit_key(const struct yamldoc_node *item, Fsdpd__V1__WrapUn
 
 static bool is_unit_key(const char *key)
 {
-    return strcmp(key, "modules") == 0 || strcmp(key, "strategy") == 0 ||
-           strcmp(key, "shard_size") == 0 || strcmp(key, "reshard_after_forward") == 0;
+    for (size_t k = 0; k < sizeof unit_keys / sizeof unit_keys[0]; k++)
+        if (strcmp(key, unit_keys[k]) == 0) return true;
+    return false;
 }
 
 /* Modules, or a mapping of them and what the unit has for itself. */

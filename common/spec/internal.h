@@ -36,6 +36,8 @@ status_t spec_check_list(const struct spec_key *key, char *const *items, size_t 
 status_t spec_check_groups(Fsdpd__V1__OptimizerGroup *const *groups, size_t count);
 /* Checks a word against the choices of another key: that of a unit for itself. "" is fine. */
 status_t spec_check_choice_of(const char *key, const char *text);
+/* The number of ranks that a choice is, if its key allows for one; 0 for a word. */
+uint32_t spec_choice_ranks(const char *text);
 status_t spec_check_units(Fsdpd__V1__WrapUnit *const *units, size_t count);
 
 /* The rules that involve several keys. */

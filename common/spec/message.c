@@ -138,8 +138,10 @@ void spec_key_expected(const struct spec_key *key, struct buf *out)
     case SPEC_CHOICE:
         for (int i = 0; i < SPEC_CHOICES_MAX && key->choices[i] != NULL; i++) {
             bool last = i + 1 == SPEC_CHOICES_MAX || key->choices[i + 1] == NULL;
+            last = last && !key->or_ranks;
             buf_printf(out, "%s%s", i == 0 ? "" : last ? " or " : ", ", key->choices[i]);
         }
+        if (key->or_ranks) expect_range(key, " or a number of ranks", out);
         break;
     case SPEC_INTEGER: expect_range(key, "an integer", out); break;
     case SPEC_NUMBER: expect_range(key, "a number", out); break;
@@ -189,16 +191,18 @@ static bool is_plain(const char *text)
     return true;
 }
 
-/* PyTorch also takes a number of ranks to reshard to. */
-static status_t check_resharding(const struct spec_key *key, const char *text)
+uint32_t spec_choice_ranks(const char *text)
 {
-    double ranks;
-    if (strcmp(key->key, "fsdp.reshard_after_forward") != 0 || !text_parse_f64(text, &ranks))
-        return NULL;
-    return status_new(STATUS_UNIMPLEMENTED,
-                      "resharding to a smaller group (%s) is not implemented; expected true or "
-                      "false",
-                      text);
+    size_t digits = strspn(text, "0123456789");
+    return digits > 0 && digits < 10 && text[digits] == '\0' ? (uint32_t)strtoul(text, NULL, 10)
+                                                             : 0;
+}
+
+/* A number of ranks, where the key takes one. */
+static bool is_ranks(const struct spec_key *key, const char *text)
+{
+    uint32_t ranks = spec_choice_ranks(text);
+    return key->or_ranks && ranks >= key->min && ranks <= key->max;
 }
 
 status_t spec_check_text(const struct spec_key *key, const char *text)
@@ -216,7 +220,7 @@ status_t spec_check_text(const struct spec_key *key, const char *text)
         if (length == 0 && key->fallback != NULL && key->fallback[0] == '\0') return NULL;
         for (int i = 0; i < SPEC_CHOICES_MAX && key->choices[i] != NULL; i++)
             if (strcmp(text, key->choices[i]) == 0) return NULL;
-        TRY(check_resharding(key, text));
+        if (is_ranks(key, text)) return NULL;
         return unexpected(key, "'%s'", text);
     default: {
         bool may_be_empty = key->fallback != NULL && key->fallback[0] == '\0';
@@ -277,8 +281,15 @@ status_t spec_check_choice_of(const char *key, const char *text)
 }
 
 /* What a unit has for itself. */
-static status_t check_unit_sharding(const Fsdpd__V1__WrapUnit *unit)
+static status_t check_unit_settings(const Fsdpd__V1__WrapUnit *unit)
 {
+    TRY(status_wrap(spec_check_choice_of("precision.param_dtype", unit->param_dtype),
+                    "param_dtype"));
+    TRY(status_wrap(spec_check_choice_of("precision.reduce_dtype", unit->reduce_dtype),
+                    "reduce_dtype"));
+    if (unit->cpu_offload[0] != '\0' && strcmp(unit->cpu_offload, "true") != 0 &&
+        strcmp(unit->cpu_offload, "false") != 0)
+        return status_new(STATUS_INVALID_ARGUMENT, "cpu_offload: expected true or false");
     TRY(status_wrap(spec_check_choice_of("fsdp.strategy", unit->strategy), "strategy"));
     TRY(status_wrap(spec_check_choice_of("fsdp.reshard_after_forward", unit->reshard_after_forward),
                     "reshard_after_forward"));
@@ -304,7 +315,7 @@ status_t spec_check_units(Fsdpd__V1__WrapUnit *const *units, size_t count)
         if (units[i]->n_modules == 0)
             return status_new(STATUS_INVALID_ARGUMENT,
                               "expected at least one module in unit %zu, found none", i + 1);
-        TRY(status_wrap(check_unit_sharding(units[i]), "unit %zu", i + 1));
+        TRY(status_wrap(check_unit_settings(units[i]), "unit %zu", i + 1));
         total += units[i]->n_modules;
         if (total > SPEC_MODULES_MAX)
             return status_new(STATUS_INVALID_ARGUMENT, "expected at most %d modules, found more",
@@ -338,6 +349,24 @@ static status_t check_token_training(const Fsdpd__V1__TrainSpec *train)
     return NULL;
 }
 
+/* Smaller groups must make up the group that something is sharded over. */
+static status_t check_resharding(const Fsdpd__V1__JobSpec *spec, const char *strategy,
+                                 uint32_t shard_size, const char *reshard)
+{
+    uint32_t ranks = spec_choice_ranks(reshard);
+    if (ranks <= 1) return NULL;
+    if (strcmp(strategy, "no_shard") == 0)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "expected true or false, as no_shard gathers nothing that could be "
+                          "resharded; found %u ranks",
+                          ranks);
+    bool hybrid = strcmp(strategy, "hybrid_shard") == 0;
+    uint32_t sharded = hybrid ? shard_size : spec->workers;
+    if (sharded % ranks == 0) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT, "expected a divisor of %s (%u), found %u ranks",
+                      hybrid ? "shard_size" : "workers", sharded, ranks);
+}
+
 status_t spec_check_together(const Fsdpd__V1__JobSpec *spec)
 {
     if (strcmp(spec->data->format, "idx") != 0) TRY(check_token_training(spec->train));
@@ -359,14 +388,24 @@ status_t spec_check_together(const Fsdpd__V1__JobSpec *spec)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "fsdp.shard_size: expected a divisor of workers (%u), found %u",
                           spec->workers, spec->fsdp->shard_size);
+    TRY(status_wrap(check_resharding(spec, spec->fsdp->strategy, spec->fsdp->shard_size,
+                                     spec->fsdp->reshard_after_forward),
+                    "fsdp.reshard_after_forward"));
     const Fsdpd__V1__WrapSpec *wrap = spec->fsdp->wrap;
-    for (size_t i = 0; i < wrap->n_units; i++)
-        if (wrap->units[i]->shard_size > 0 && spec->workers % wrap->units[i]->shard_size != 0)
+    for (size_t i = 0; i < wrap->n_units; i++) {
+        const Fsdpd__V1__WrapUnit *unit = wrap->units[i];
+        if (unit->shard_size > 0 && spec->workers % unit->shard_size != 0)
             return status_new(
                 STATUS_INVALID_ARGUMENT,
                 "fsdp.wrap.units: unit %zu: shard_size: expected a divisor of workers (%u), "
                 "found %u",
-                i + 1, spec->workers, wrap->units[i]->shard_size);
+                i + 1, spec->workers, unit->shard_size);
+        bool own = unit->strategy[0] != '\0';
+        TRY(status_wrap(check_resharding(spec, own ? unit->strategy : spec->fsdp->strategy,
+                                         own ? unit->shard_size : spec->fsdp->shard_size,
+                                         unit->reshard_after_forward),
+                        "fsdp.wrap.units: unit %zu: reshard_after_forward", i + 1));
+    }
     return NULL;
 }
 

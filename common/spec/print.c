@@ -31,7 +31,16 @@ static void add_units(struct buf *out, const Fsdpd__V1__WrapSpec *wrap)
     buf_add_char(out, '[');
     for (size_t i = 0; i < wrap->n_units; i++) {
         const Fsdpd__V1__WrapUnit *unit = wrap->units[i];
-        bool own = unit->strategy[0] != '\0' || unit->reshard_after_forward[0] != '\0';
+        const struct {
+            const char *key, *value;
+        } words[] = {{"strategy", unit->strategy},
+                     {"reshard_after_forward", unit->reshard_after_forward},
+                     {"param_dtype", unit->param_dtype},
+                     {"reduce_dtype", unit->reduce_dtype},
+                     {"cpu_offload", unit->cpu_offload}};
+        bool own = false;
+        for (size_t k = 0; k < sizeof words / sizeof words[0]; k++)
+            own = own || words[k].value[0] != '\0';
         if (i > 0) buf_add_text(out, ", ");
         buf_add_text(out, own ? "{modules: [" : "[");
         for (size_t j = 0; j < unit->n_modules; j++) {
@@ -39,10 +48,12 @@ static void add_units(struct buf *out, const Fsdpd__V1__WrapSpec *wrap)
             add_text(out, unit->modules[j]);
         }
         buf_add_char(out, ']');
-        if (unit->strategy[0] != '\0') buf_printf(out, ", strategy: %s", unit->strategy);
-        if (unit->shard_size > 0) buf_printf(out, ", shard_size: %u", unit->shard_size);
-        if (unit->reshard_after_forward[0] != '\0')
-            buf_printf(out, ", reshard_after_forward: %s", unit->reshard_after_forward);
+        for (size_t k = 0; k < sizeof words / sizeof words[0]; k++) {
+            if (words[k].value[0] != '\0')
+                buf_printf(out, ", %s: %s", words[k].key, words[k].value);
+            if (k == 0 && unit->shard_size > 0)
+                buf_printf(out, ", shard_size: %u", unit->shard_size);
+        }
         if (own) buf_add_char(out, '}');
     }
     buf_add_char(out, ']');

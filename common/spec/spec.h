@@ -60,7 +60,8 @@ struct spec_key {
     /* Belongs to a spec in which with_key is with_value or, if it is not NULL, or_value; or NULL.
      */
     const char *with_key, *with_value, *or_value;
-    bool late; /* came later: a message without its section has the default */
+    bool or_ranks; /* SPEC_CHOICE: or a number of ranks */
+    bool late;     /* came later: a message without its section has the default */
 };
 
 extern const struct spec_key spec_keys[];

@@ -18,10 +18,14 @@
  * What an instruction works on, by kind (`source` -> `target`, buffers; units without parameters
  * have neither instructions nor buffers):
  *
- *   COPY_BATCH      none: writes the values graph->input and graph->target, and the statistics
- * buffer ALL_GATHER      the unit's SHARD -> its GATHERED COMPUTE         none: the op's values,
- * through buffer_of_value and offset_of_value FREE            GATHERED -> none REDUCE_SCATTER
- * GRADIENT -> GRADIENT_SHARD ALL_REDUCE      GRADIENT -> the same REDUCE_STATS    STATS -> the same
+ *   COPY_BATCH      none: writes the values graph->input and graph->target, and the buffer STATS
+ *   ALL_GATHER      the unit's SHARD -> its GATHERED; in GROUP_RESHARD RESHARDED -> the same
+ *   COMPUTE         none: the op's values, through buffer_of_value and offset_of_value
+ *   RESHARD         GATHERED -> RESHARDED: this rank's part of it among fewer ranks
+ *   FREE            GATHERED -> none
+ *   REDUCE_SCATTER  GRADIENT -> GRADIENT_SHARD
+ *   ALL_REDUCE      GRADIENT -> the same
+ *   REDUCE_STATS    STATS -> the same
  *   OPTIMIZER       GRADIENT_SHARD (no_shard: GRADIENT) -> SHARD, with the unit's OPTIMIZER buffers
  *   NORM            what OPTIMIZER reads -> NORM
  *   REDUCE_NORM     NORM -> the same
@@ -81,6 +85,7 @@ enum plan_group {
     GROUP_WORLD,
     GROUP_SHARD,   /* the ranks that hold one copy of the unit together */
     GROUP_REPLICA, /* the ranks that hold the same shard of it */
+    GROUP_RESHARD, /* neighbours among the former that hold one together until backward */
 };
 
 enum instruction_kind {
@@ -98,6 +103,7 @@ enum instruction_kind {
     INSTRUCTION_GATE,           /* compute lane: norm, scale and whether to skip, into STATS */
     INSTRUCTION_ZERO,           /* compute lane: the unit's sum of gradients starts anew */
     INSTRUCTION_OPTIMIZER, /* compute lane: the unit's shard from its gradient shard and state */
+    INSTRUCTION_RESHARD,   /* compute lane: before FREE, a larger shard is kept for backward */
 };
 
 /* What a buffer is for: the classes of the memory table. */
@@ -114,6 +120,8 @@ enum buffer_class {
     BUFFER_WORKSPACE,      /* work: an op's or a collective's scratch */
     BUFFER_ACCUMULATED,    /* state: sum of the unit's reduced gradients (ACCUMULATION_REDUCED) */
     BUFFER_NORM,           /* work: each rank's part in the norm, a double each */
+    BUFFER_RESHARDED,      /* work: the unit's larger shard from forward to backward, in the type
+                              in which it is gathered */
     BUFFER_CLASS_COUNT
 };
 
@@ -192,6 +200,7 @@ struct plan_options {
     enum strategy strategy; /* of units that say nothing else */
     enum reshard reshard;   /* whether units are freed after forward; RESHARD_DEFAULT: as the
                                strategy has it */
+    int reshard_ranks;      /* RESHARD_GROUP: neighbouring ranks that keep a copy together */
     uint64_t bucket_bytes;  /* no_shard: gradients reduced at a time, at least; 0: 25 MiB */
     enum prefetch backward_prefetch;
     bool forward_prefetch;
@@ -249,6 +258,14 @@ const char *plan_strategy_name(enum strategy strategy); /* "full_shard" */
 
 /* Whether some unit's parameters are spread over ranks, so that they must be gathered. */
 bool plan_is_sharded(const struct plan *plan);
+
+/* How many neighbouring ranks hold the unit's parameters together between forward and backward: its
+ * shard world, less with RESHARD_GROUP, 1 if they stay gathered. (The root stays so anyway.) */
+int plan_ranks_between(const struct plan *plan, int unit);
+
+/* What the unit is gathered as, where it is, and what its gradients are sent as. */
+enum dtype plan_param_dtype(const struct plan *plan, int unit);
+enum dtype plan_reduce_dtype(const struct plan *plan, int unit);
 
 /* Elements of the part of a flat parameter that this rank keeps. */
 struct plan_range {

@@ -59,6 +59,46 @@ static status_t check_options(const struct plan_options *options, const struct u
     return STATUS_OKAY;
 }
 
+int plan_ranks_between(const struct plan *plan, int unit)
+{
+    const struct unit *it = &plan->units->units[unit];
+    enum reshard reshard = it->reshard != RESHARD_DEFAULT ? it->reshard : plan->options.reshard;
+    int ranks = it->reshard != RESHARD_DEFAULT ? it->reshard_ranks : plan->options.reshard_ranks;
+    switch (reshard) {
+    case RESHARD_DEFAULT:
+        return plan->options.strategy == STRATEGY_SHARD_GRAD_OP ? 1 : it->shard_world;
+    case RESHARD_YES: return it->shard_world;
+    case RESHARD_NO: return 1;
+    case RESHARD_GROUP: return it->shard_world > 1 ? ranks : 1;
+    }
+    return it->shard_world;
+}
+
+enum dtype plan_param_dtype(const struct plan *plan, int unit)
+{
+    return unit_dtype_or(plan->units->units[unit].param_dtype, plan->options.gathered_dtype);
+}
+
+enum dtype plan_reduce_dtype(const struct plan *plan, int unit)
+{
+    return unit_dtype_or(plan->units->units[unit].reduce_dtype, plan->options.reduce_dtype);
+}
+
+/* The smaller groups must make up the ranks that a unit is sharded over. */
+static status_t check_resharding(const struct plan *plan)
+{
+    for (int u = 0; u < plan->units->unit_count; u++) {
+        const struct unit *unit = &plan->units->units[u];
+        int ranks = plan_ranks_between(plan, u);
+        if (ranks >= 1 && unit->shard_world % ranks == 0) continue;
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "unit %s is sharded over %d ranks, which cannot be resharded after "
+                          "forward in groups of %d; expected a divisor",
+                          unit->name, unit->shard_world, ranks);
+    }
+    return STATUS_OKAY;
+}
+
 bool plan_is_sharded(const struct plan *plan)
 {
     for (int u = 0; u < plan->units->unit_count; u++)
@@ -74,7 +114,7 @@ static status_t check_dtype(const struct plan *plan, const struct graph *graph, 
     int unit = plan_unit_of_value(plan, graph, v);
     enum dtype lies = DTYPE_F32;
     if (value->kind == VALUE_PARAMETER && plan_gathers(plan, unit))
-        lies = plan->options.gathered_dtype;
+        lies = plan_param_dtype(plan, unit);
     if (value->type.dtype == lies) return STATUS_OKAY;
     return status_new(STATUS_INVALID_ARGUMENT,
                       "ops are prepared for %s as %s, but unit %s has it as %s; with bf16 a change "
@@ -179,7 +219,8 @@ status_t plan_build(const struct model *model, const struct unit_set *units,
     if (built->options.bucket_bytes == 0) built->options.bucket_bytes = PLAN_BUCKET_BYTES;
     built->model = model;
     built->units = units;
-    status_t status = check_graph(built, train_graph);
+    status_t status = check_resharding(built);
+    if (status == STATUS_OKAY) status = check_graph(built, train_graph);
     if (status == STATUS_OKAY && evaluate_graph != NULL)
         status = check_graph(built, evaluate_graph);
     if (status != STATUS_OKAY) {

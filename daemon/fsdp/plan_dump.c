@@ -27,6 +27,7 @@ const char *plan_instruction_name(enum instruction_kind kind)
     case INSTRUCTION_GATE: return "gate";
     case INSTRUCTION_ZERO: return "zero";
     case INSTRUCTION_OPTIMIZER: return "optimizer";
+    case INSTRUCTION_RESHARD: return "reshard";
     }
     return "unknown";
 }
@@ -57,6 +58,7 @@ const char *plan_buffer_class_name(enum buffer_class class)
     case BUFFER_WORKSPACE: return "workspace";
     case BUFFER_ACCUMULATED: return "gradients (accumulated)";
     case BUFFER_NORM: return "gradient norm";
+    case BUFFER_RESHARDED: return "parameters (resharded)";
     case BUFFER_CLASS_COUNT: break;
     }
     return "unknown";
@@ -133,6 +135,12 @@ static void dump_units(struct buf *out, const struct plan *plan)
                        unit->shard_world == 1 ? "" : "s");
         if (plan_gathers(plan, u) && plan_keeps(plan, u))
             buf_add_text(out, ", kept until backward");
+        if (plan_reshards(plan, u))
+            buf_printf(out, ", resharded to %d ranks", plan_ranks_between(plan, u));
+        if (plan_gathers(plan, u) && plan_param_dtype(plan, u) != plan->options.gathered_dtype)
+            buf_printf(out, ", gathers %s", dtype_name(plan_param_dtype(plan, u)));
+        if (plan_reduces(plan) && plan_reduce_dtype(plan, u) != plan->options.reduce_dtype)
+            buf_printf(out, ", reduces %s", dtype_name(plan_reduce_dtype(plan, u)));
         buf_add_char(out, '\n');
     }
 }

@@ -66,7 +66,8 @@ static bool in_one_host(const struct plan *plan, const struct plan_instruction *
                         int devices_per_host)
 {
     if (plan->options.world <= devices_per_host) return true;
-    return it->group == GROUP_SHARD && devices_per_host % ranks == 0;
+    bool neighbours = it->group == GROUP_SHARD || it->group == GROUP_RESHARD;
+    return neighbours && devices_per_host % ranks == 0;
 }
 
 /* A ring that spans hosts has links of both kinds. */
@@ -99,6 +100,9 @@ static double instruction_seconds(const struct plan *plan, const struct plan_pro
     case INSTRUCTION_ACCUMULATE: /* two are read, one is written */
         return rates->op_seconds +
                3 * (double)buffer_bytes(program, it->source) / rates->memory_bandwidth;
+    case INSTRUCTION_RESHARD: /* as much as is kept is read, and written */
+        return rates->op_seconds +
+               2 * (double)buffer_bytes(program, it->target) / rates->memory_bandwidth;
     case INSTRUCTION_ZERO:
         return rates->op_seconds +
                (double)buffer_bytes(program, it->target) / rates->memory_bandwidth;

@@ -147,6 +147,7 @@ uint64_t plan_compute_hash(const struct plan *plan)
     hash_u64(&hash, (uint64_t)options->world);
     hash_u64(&hash, options->strategy);
     hash_u64(&hash, options->reshard);
+    if (options->reshard == RESHARD_GROUP) hash_u64(&hash, (uint64_t)options->reshard_ranks);
     hash_u64(&hash, options->bucket_bytes);
     hash_u64(&hash, options->backward_prefetch);
     hash_u64(&hash, options->forward_prefetch);
@@ -177,6 +178,9 @@ uint64_t plan_compute_hash(const struct plan *plan)
         hash_text(&hash, unit->name);
         hash_u64(&hash, (uint64_t)unit->shard_world);
         hash_u64(&hash, unit->reshard);
+        if (unit->reshard == RESHARD_GROUP) hash_u64(&hash, (uint64_t)unit->reshard_ranks);
+        if (unit->param_dtype != UNIT_DTYPE_DEFAULT || unit->reduce_dtype != UNIT_DTYPE_DEFAULT)
+            hash_u64(&hash, (uint64_t)unit->param_dtype << 8 | unit->reduce_dtype);
         hash_u64(&hash, (uint64_t)unit->flat.padded);
         hash_u64(&hash, (uint64_t)unit->flat.shard);
         for (int i = 0; i < unit->flat.parameter_count; i++) {
@@ -206,7 +210,8 @@ uint64_t plan_communicated(const struct plan *plan, const struct plan_instructio
     uint64_t rank = (uint64_t)plan->options.rank, elements = (uint64_t)instruction->count;
     if (instruction->group == GROUP_SHARD) rank %= world;
     if (instruction->group == GROUP_REPLICA) rank /= (uint64_t)plan->options.world / world;
-    uint64_t size = dtype_size(plan->options.reduce_dtype);
+    uint64_t size = instruction->unit >= 0 ? dtype_size(plan_reduce_dtype(plan, instruction->unit))
+                                           : sizeof(float);
     switch (instruction->kind) {
     case INSTRUCTION_ALL_GATHER:
         return elements * plan_parameter_size(plan, instruction->unit) * (world - 1);

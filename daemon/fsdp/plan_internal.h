@@ -38,10 +38,14 @@ static inline bool plan_replicates(const struct plan *plan, int unit)
 /* Whether the unit stays gathered from forward to backward. */
 static inline bool plan_keeps(const struct plan *plan, int unit)
 {
-    enum reshard reshard = plan->units->units[unit].reshard;
-    if (reshard == RESHARD_DEFAULT) reshard = plan->options.reshard;
-    if (reshard == RESHARD_DEFAULT) return plan->options.strategy == STRATEGY_SHARD_GRAD_OP;
-    return reshard == RESHARD_NO;
+    return plan_ranks_between(plan, unit) == 1;
+}
+
+/* Whether it is freed but for a larger shard. */
+static inline bool plan_reshards(const struct plan *plan, int unit)
+{
+    int ranks = plan_ranks_between(plan, unit);
+    return ranks > 1 && ranks < plan->units->units[unit].shard_world;
 }
 
 static inline int plan_group_ranks(const struct plan *plan, enum plan_group group, int unit)
@@ -49,6 +53,7 @@ static inline int plan_group_ranks(const struct plan *plan, enum plan_group grou
     int world = plan->options.world;
     if (group == GROUP_WORLD) return world;
     int shard = plan->units->units[unit].shard_world;
+    if (group == GROUP_RESHARD) return plan_ranks_between(plan, unit);
     return group == GROUP_SHARD ? shard : world / shard;
 }
 
@@ -77,7 +82,13 @@ static inline int64_t plan_kept_elements(const struct plan *plan, int unit)
 /* Bytes of an element of what ops read as the unit's parameters. */
 static inline uint64_t plan_parameter_size(const struct plan *plan, int unit)
 {
-    return plan_gathers(plan, unit) ? dtype_size(plan->options.gathered_dtype) : sizeof(float);
+    return plan_gathers(plan, unit) ? dtype_size(plan_param_dtype(plan, unit)) : sizeof(float);
+}
+
+/* The same of what it keeps between forward and backward. */
+static inline int64_t plan_resharded_elements(const struct plan *plan, int unit)
+{
+    return plan->units->units[unit].flat.padded / plan_ranks_between(plan, unit);
 }
 
 /* Where in the unit's flat parameter they start. */

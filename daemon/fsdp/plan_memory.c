@@ -85,8 +85,9 @@ struct mapper {
     const struct lowering *lowering;
     struct plan_program *program;
     int capacity;
-    int *shard, *gradient, *gradient_shard, *gathered, *accumulated; /* buffers by unit, -1 */
-    int input, target, stats, norm;                                  /* buffers */
+    int *shard, *gradient, *gradient_shard, *gathered, *accumulated, *resharded; /* buffers by unit,
+                                                                                    -1 */
+    int input, target, stats, norm;                                              /* buffers */
     int *value_last;  /* by value: the last op that touches it */
     int *buffer_last; /* by buffer: the same over its values so far; work buffers of values only */
     int buffer_last_capacity;
@@ -183,8 +184,16 @@ static void map_instructions(struct mapper *mapper)
                 mapper->gathered[u] = add_buffer(mapper, BUFFER_GATHERED, u, -1,
                                                  (uint64_t)plan->units->units[u].flat.padded *
                                                      plan_parameter_size(plan, u));
-            instruction->source = mapper->shard[u];
+            instruction->source =
+                instruction->group == GROUP_RESHARD ? mapper->resharded[u] : mapper->shard[u];
             instruction->target = mapper->gathered[u];
+            break;
+        case INSTRUCTION_RESHARD:
+            mapper->resharded[u] = add_buffer(mapper, BUFFER_RESHARDED, u, -1,
+                                              (uint64_t)plan_resharded_elements(plan, u) *
+                                                  plan_parameter_size(plan, u));
+            instruction->source = mapper->gathered[u];
+            instruction->target = mapper->resharded[u];
             break;
         case INSTRUCTION_FREE: instruction->source = mapper->gathered[u]; break;
         case INSTRUCTION_REDUCE_SCATTER:
@@ -419,6 +428,7 @@ status_t plan_memory(const struct plan *plan, const struct lowering *lowering,
                             .gradient_shard = unit_table(plan),
                             .gathered = unit_table(plan),
                             .accumulated = unit_table(plan),
+                            .resharded = unit_table(plan),
                             .norm = -1};
     int value_count = program->graph->value_count;
     program->buffer_of_value = mem_alloc_array(value_count, sizeof(int));
@@ -446,5 +456,6 @@ status_t plan_memory(const struct plan *plan, const struct lowering *lowering,
     free(mapper.gradient_shard);
     free(mapper.gathered);
     free(mapper.accumulated);
+    free(mapper.resharded);
     return status;
 }

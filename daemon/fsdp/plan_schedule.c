@@ -15,9 +15,11 @@
  *
  * A unit is freed after its last use in forward and gathered again in backward, from the first to
  * the last op there that reads its parameters (a unit that backward does not read is not gathered
- * again). Exceptions: the root, and units that are to stay gathered until backward, are gathered
- * once and freed after their last use; and the unit that is the last to be freed in forward and the
- * first to be gathered in backward is not freed in between: nothing could have used its memory.
+ * again). If it is resharded to a smaller group, a larger shard is kept for that, and the second
+ * gather is one of fewer ranks. Exceptions: the root, and units that are to stay gathered until
+ * backward, are gathered once and freed after their last use; and the unit that is the last to be
+ * freed in forward and the first to be gathered in backward is not freed in between: nothing could
+ * have used its memory.
  *
  * A unit's gradient is reduced when it is complete. Where every rank has the whole of it, it is cut
  * into buckets from its end to its start, as backward comes upon the parameters in about the
@@ -44,7 +46,7 @@ struct pass {
 };
 
 struct unit_state {
-    bool gathered;
+    bool gathered, resharded;
     int gather, free, reduce;     /* latest instructions, -1 */
     int last_gradient_op;         /* -1 */
     int bucket_begin, bucket_end; /* of the scheduler's buckets */
@@ -281,8 +283,10 @@ static bool gather(struct scheduler *s, int unit, bool needed)
     }
     bool late = s->backward ? s->plan->options.backward_prefetch != PREFETCH_PRE : s->thrifty;
     int after[] = {limited ? s->room : -1, state->free, late ? s->last_compute : -1};
-    state->gather = append_collective(s, INSTRUCTION_ALL_GATHER, unit, shard_group(s, unit), 0,
-                                      s->plan->units->units[unit].flat.shard, after, 3);
+    enum plan_group group = state->resharded ? GROUP_RESHARD : shard_group(s, unit);
+    int64_t count = state->resharded ? plan_resharded_elements(s->plan, unit)
+                                     : s->plan->units->units[unit].flat.shard;
+    state->gather = append_collective(s, INSTRUCTION_ALL_GATHER, unit, group, 0, count, after, 3);
     state->gathered = true;
     return true;
 }
@@ -302,6 +306,9 @@ static void gather_until(struct scheduler *s, struct pass *pass, int op)
 static void release(struct scheduler *s, int unit)
 {
     struct unit_state *state = &s->units[unit];
+    state->resharded =
+        !s->backward && s->passes[1].of_unit[unit] >= 0 && plan_reshards(s->plan, unit);
+    if (state->resharded) append(s, INSTRUCTION_RESHARD, LANE_COMPUTE, unit, -1, NULL, 0);
     state->free = append(s, INSTRUCTION_FREE, LANE_COMPUTE, unit, -1, NULL, 0);
     state->gathered = false;
     for (int i = 0; i < s->window_count; i++)

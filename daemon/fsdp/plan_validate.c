@@ -57,13 +57,35 @@ bool validate_replicates(const struct validator *v, int unit)
     return v->reduces || v->plan->options.strategy == STRATEGY_NO_SHARD;
 }
 
+int validate_between(const struct validator *v, int unit)
+{
+    const struct plan_options *options = &v->plan->options;
+    enum reshard reshard = unit_of(v, unit)->reshard;
+    int all = unit_of(v, unit)->shard_world, some = unit_of(v, unit)->reshard_ranks;
+    if (reshard == RESHARD_DEFAULT) {
+        reshard = options->reshard;
+        some = options->reshard_ranks;
+    }
+    if (reshard == RESHARD_DEFAULT)
+        reshard = options->strategy == STRATEGY_SHARD_GRAD_OP ? RESHARD_NO : RESHARD_YES;
+    if (all == 1 || reshard == RESHARD_NO) return 1;
+    return reshard == RESHARD_GROUP ? some : all;
+}
+
+bool validate_reshards(const struct validator *v, int unit)
+{
+    int between = validate_between(v, unit);
+    return between != 1 && between != unit_of(v, unit)->shard_world;
+}
+
+enum dtype validate_gathered_dtype(const struct validator *v, int unit)
+{
+    return unit_dtype_or(unit_of(v, unit)->param_dtype, v->plan->options.gathered_dtype);
+}
+
 bool validate_stays(const struct validator *v, int unit)
 {
-    enum reshard reshard = unit_of(v, unit)->reshard;
-    if (reshard == RESHARD_DEFAULT) reshard = v->plan->options.reshard;
-    bool stays = reshard == RESHARD_DEFAULT ? v->plan->options.strategy == STRATEGY_SHARD_GRAD_OP
-                                            : reshard == RESHARD_NO;
-    return stays || unit_of(v, unit)->modules[0] == 0;
+    return validate_between(v, unit) == 1 || unit_of(v, unit)->modules[0] == 0;
 }
 
 /* Ranks that share a copy of the unit, and ranks that share a shard, are as many as there are. */
@@ -76,6 +98,10 @@ static status_t check_groups(const struct validator *v)
             unit->flat.padded != unit->flat.shard * unit->shard_world)
             return validate_fail(v, -1, "unit %s is cut for %d of %d ranks", unit->name,
                                  unit->shard_world, world);
+        int between = validate_between(v, u);
+        if (between < 1 || unit->shard_world % between != 0)
+            return validate_fail(v, -1, "unit %s is to be kept by %d of %d ranks", unit->name,
+                                 between, unit->shard_world);
     }
     return STATUS_OKAY;
 }
@@ -89,6 +115,7 @@ static bool kind_allowed(const struct validator *v, const struct plan_instructio
     case INSTRUCTION_COMPUTE: return true;
     case INSTRUCTION_ALL_GATHER:
     case INSTRUCTION_FREE: return validate_gathers(v, in->unit);
+    case INSTRUCTION_RESHARD: return v->train && validate_reshards(v, in->unit);
     case INSTRUCTION_REDUCE_SCATTER:
         return validate_reduces_gradients(v) && validate_gathers(v, in->unit);
     case INSTRUCTION_ALL_REDUCE:
@@ -107,6 +134,18 @@ static bool kind_allowed(const struct validator *v, const struct plan_instructio
     return false;
 }
 
+/* Whether instruction `i` comes after a RESHARD of its unit. */
+static bool was_resharded(const struct validator *v, int i)
+{
+    const struct plan_instruction *in = &v->program->instructions[i];
+    if (!validate_reshards(v, in->unit)) return false;
+    for (int k = i - 1; k >= 0; k--) {
+        const struct plan_instruction *other = &v->program->instructions[k];
+        if (other->kind == INSTRUCTION_RESHARD && other->unit == in->unit) return true;
+    }
+    return false;
+}
+
 /* Who takes part, and with how many elements. */
 static status_t check_collective(const struct validator *v, int i)
 {
@@ -117,6 +156,12 @@ static status_t check_collective(const struct validator *v, int i)
     bool parted = sharded && unit_of(v, in->unit)->shard_world < v->plan->options.world;
     switch (in->kind) {
     case INSTRUCTION_ALL_GATHER:
+        if (was_resharded(v, i)) {
+            group = GROUP_RESHARD;
+            count = unit_of(v, in->unit)->flat.padded / validate_between(v, in->unit);
+            break;
+        }
+        /* fall through */
     case INSTRUCTION_REDUCE_SCATTER:
         group = parted ? GROUP_SHARD : GROUP_WORLD;
         count = unit_of(v, in->unit)->flat.shard;
@@ -163,7 +208,7 @@ static bool kind_has_unit(enum instruction_kind kind)
     return kind == INSTRUCTION_ALL_GATHER || kind == INSTRUCTION_FREE ||
            kind == INSTRUCTION_REDUCE_SCATTER || kind == INSTRUCTION_ALL_REDUCE ||
            kind == INSTRUCTION_OPTIMIZER || kind == INSTRUCTION_ACCUMULATE ||
-           kind == INSTRUCTION_NORM || kind == INSTRUCTION_ZERO;
+           kind == INSTRUCTION_NORM || kind == INSTRUCTION_ZERO || kind == INSTRUCTION_RESHARD;
 }
 
 /* What this rank sends: everybody's part but its own to those who need it. */
@@ -177,13 +222,18 @@ static uint64_t expected_traffic(const struct validator *v,
         uint64_t each = (uint64_t)unit_of(v, instruction->unit)->shard_world;
         rank = instruction->group == GROUP_SHARD ? rank % each : rank / each;
         world = instruction->group == GROUP_SHARD ? each : world / each;
+        if (instruction->group == GROUP_RESHARD)
+            world = (uint64_t)validate_between(v, instruction->unit);
     }
     uint64_t part = (elements + world - 1) / world, sent = 0;
-    uint64_t reduced = v->plan->options.reduce_dtype == DTYPE_BF16 ? 2 : 4;
-    if (instruction->kind == INSTRUCTION_REDUCE_STATS) reduced = 4;
+    uint64_t reduced = 4;
+    if (instruction->unit >= 0 && unit_dtype_or(unit_of(v, instruction->unit)->reduce_dtype,
+                                                v->plan->options.reduce_dtype) == DTYPE_BF16)
+        reduced = 2;
     switch (instruction->kind) {
     case INSTRUCTION_ALL_GATHER:
-        return (v->plan->options.gathered_dtype == DTYPE_BF16 ? 2 : 4) * elements * (world - 1);
+        return (validate_gathered_dtype(v, instruction->unit) == DTYPE_BF16 ? 2 : 4) * elements *
+               (world - 1);
     case INSTRUCTION_REDUCE_SCATTER: return reduced * elements * (world - 1);
     case INSTRUCTION_REDUCE_NORM: return 4 * elements * (world - 1);
     case INSTRUCTION_ALL_REDUCE:
@@ -496,7 +546,9 @@ static status_t check_gradients(const struct validator *v)
 struct gathering {
     int gather; /* -1 while not gathered */
     bool used;
-    int free; /* the FREE before, -1 */
+    int free;    /* the FREE before, -1 */
+    int reshard; /* the RESHARD, -1 */
+    int last;    /* the last gather, -1 */
 };
 
 /* The instruction that frees what `gather` gathers, and the first that uses it. */
@@ -547,7 +599,8 @@ static status_t check_gathers(const struct validator *v)
     int unit_count = v->plan->units->unit_count, count = v->program->instruction_count,
         units[OP_UNITS_MAX];
     struct gathering *of = mem_alloc_array(unit_count, sizeof *of);
-    for (int u = 0; u < unit_count; u++) of[u] = (struct gathering){.gather = -1, .free = -1};
+    for (int u = 0; u < unit_count; u++)
+        of[u] = (struct gathering){.gather = -1, .free = -1, .reshard = -1, .last = -1};
     struct interval *intervals = mem_alloc_array(count, sizeof *intervals);
     int interval_count = 0, turn = 0; /* the first instruction that computes in backward */
     while (turn < count && v->program->instructions[turn].op < v->graph->forward_op_count) turn++;
@@ -560,7 +613,10 @@ static status_t check_gathers(const struct validator *v)
             if (unit->gather >= 0) status = validate_fail(v, i, "is gathered already");
             else if (unit->free >= 0 && !validate_before(v, unit->free, i))
                 status = validate_fail(v, i, "may overwrite what is not freed yet");
-            unit->gather = i;
+            else if (unit->free >= 0 && validate_reshards(v, in->unit) && unit->reshard < 0)
+                status = validate_fail(v, i, "gathers from all ranks what %d were to keep",
+                                       validate_between(v, in->unit));
+            unit->gather = unit->last = i;
             unit->used = false;
             struct interval interval = {.gather = i};
             find_end(v, i, &interval.first_use, &interval.freed);
@@ -570,6 +626,12 @@ static status_t check_gathers(const struct validator *v)
             if (kept && unit->free >= 0)
                 status = validate_fail(v, i, "gathers again what was to stay gathered");
             if (!root && !kept) intervals[interval_count++] = interval;
+            break;
+        case INSTRUCTION_RESHARD:
+            if (unit->gather < 0 || !validate_before(v, unit->gather, i))
+                status = validate_fail(v, i, "keeps of what is not gathered then");
+            else if (unit->reshard >= 0) status = validate_fail(v, i, "is the second of its unit");
+            unit->reshard = i;
             break;
         case INSTRUCTION_FREE:
             if (unit->gather < 0) status = validate_fail(v, i, "frees what is not gathered");
@@ -593,6 +655,9 @@ static status_t check_gathers(const struct validator *v)
     for (int u = 0; u < unit_count && status == STATUS_OKAY; u++)
         if (of[u].gather >= 0)
             status = validate_fail(v, of[u].gather, "gathers what is never freed");
+    for (int u = 0; u < unit_count && status == STATUS_OKAY; u++)
+        if (of[u].reshard > of[u].last)
+            status = validate_fail(v, of[u].reshard, "keeps what is not gathered again");
     if (status == STATUS_OKAY) status = check_limit(v, intervals, interval_count);
     free(intervals);
     free(of);

@@ -28,6 +28,11 @@ static inline bool validate_before(const struct validator *v, int a, int b)
 /* What the plan's strategy and the unit ask for, told by its shard world alone. */
 bool validate_gathers(const struct validator *v, int unit);
 bool validate_replicates(const struct validator *v, int unit); /* whole on every rank */
+/* Ranks that keep a copy together between forward and backward; 1: none of it is freed. */
+int validate_between(const struct validator *v, int unit);
+/* Whether it is freed for that time but for a shard among fewer ranks. */
+bool validate_reshards(const struct validator *v, int unit);
+enum dtype validate_gathered_dtype(const struct validator *v, int unit);
 bool validate_stays(const struct validator *v, int unit); /* gathered from forward to backward */
 
 /* The parameter that owns the memory of the parameter of a value. */

@@ -109,8 +109,11 @@ static uint64_t bytes_of_class(const struct validator *v, enum buffer_class clas
 {
     const struct flat_parameter *flat = &v->plan->units->units[unit].flat;
     bool whole = class == BUFFER_GATHERED || class == BUFFER_GRADIENT;
-    bool low = class == BUFFER_GATHERED && v->plan->options.gathered_dtype == DTYPE_BF16;
-    return (uint64_t)(whole ? flat->padded : flat->shard) * (low ? 2 : 4);
+    bool low = (class == BUFFER_GATHERED || class == BUFFER_RESHARDED) &&
+               validate_gathered_dtype(v, unit) == DTYPE_BF16;
+    int64_t elements = whole ? flat->padded : flat->shard;
+    if (class == BUFFER_RESHARDED) elements = flat->padded / validate_between(v, unit);
+    return (uint64_t)elements * (low ? 2 : 4);
 }
 
 /* That `buffer` is the unit's buffer of this class, large enough. */
@@ -146,8 +149,13 @@ static status_t check_operands(const struct validator *v, int i)
                              (unsigned long long)v->plan->options.collective_workspace_bytes);
     switch (in->kind) {
     case INSTRUCTION_ALL_GATHER:
-        TRY(check_unit_buffer(v, i, in->source, BUFFER_SHARD, in->unit));
+        TRY(check_unit_buffer(v, i, in->source,
+                              in->group == GROUP_RESHARD ? BUFFER_RESHARDED : BUFFER_SHARD,
+                              in->unit));
         return check_unit_buffer(v, i, in->target, BUFFER_GATHERED, in->unit);
+    case INSTRUCTION_RESHARD:
+        TRY(check_unit_buffer(v, i, in->source, BUFFER_GATHERED, in->unit));
+        return check_unit_buffer(v, i, in->target, BUFFER_RESHARDED, in->unit);
     case INSTRUCTION_FREE: return check_unit_buffer(v, i, in->source, BUFFER_GATHERED, in->unit);
     case INSTRUCTION_REDUCE_SCATTER:
         TRY(check_unit_buffer(v, i, in->source, BUFFER_GRADIENT, in->unit));
@@ -214,8 +222,8 @@ static status_t check_value(const struct validator *v, int i, int value)
         if (at == flat->parameter_count)
             return validate_fail(v, i, "uses %s, which its unit does not hold", it->name);
         bool gathers = validate_gathers(v, unit);
-        bool low =
-            it->kind == VALUE_PARAMETER && gathers && v->plan->options.gathered_dtype == DTYPE_BF16;
+        bool low = it->kind == VALUE_PARAMETER && gathers &&
+                   validate_gathered_dtype(v, unit) == DTYPE_BF16;
         if (it->type.dtype != (low ? DTYPE_BF16 : DTYPE_F32))
             return validate_fail(v, i, "touches %s, which lies there as another type", it->name);
         place = (uint64_t)flat->offsets[at] * (low ? 2 : 4);
@@ -491,7 +499,7 @@ static void add_fixed_storages(const struct validator *v, struct storages *all)
         if (bucketed && add_buckets(v, all, b)) continue;
         if (buffer->state || buffer->class == BUFFER_GRADIENT ||
             buffer->class == BUFFER_GRADIENT_SHARD || buffer->class == BUFFER_GATHERED ||
-            buffer->class == BUFFER_NORM)
+            buffer->class == BUFFER_NORM || buffer->class == BUFFER_RESHARDED)
             all->of_buffer[b] = add_storage(v, all, b, 0, buffer->bytes);
     }
 }

@@ -25,6 +25,29 @@ static void indent(struct printing *printing, int depth)
     buf_printf(&printing->out, "%*s", depth * INDENT, "");
 }
 
+/* What the unit has for itself. */
+static void print_own(struct printing *printing, const struct unit *unit)
+{
+    struct buf *out = &printing->out;
+    if (unit->shard_world != printing->units->shard_world) {
+        if (unit->shard_world == 1) buf_add_text(out, ", not sharded");
+        else buf_printf(out, ", sharded over %d ranks", unit->shard_world);
+    }
+    if (unit->shard_world > 1) {
+        if (unit->reshard == RESHARD_YES) buf_add_text(out, ", resharded after forward");
+        if (unit->reshard == RESHARD_NO) buf_add_text(out, ", kept until backward");
+        if (unit->reshard == RESHARD_GROUP)
+            buf_printf(out, ", resharded to %d rank%s after forward", unit->reshard_ranks,
+                       unit->reshard_ranks == 1 ? "" : "s");
+    }
+    if (unit->param_dtype != UNIT_DTYPE_DEFAULT)
+        buf_printf(out, ", in %s", dtype_name(unit_dtype_or(unit->param_dtype, DTYPE_F32)));
+    if (unit->reduce_dtype != UNIT_DTYPE_DEFAULT)
+        buf_printf(out, ", reduced in %s",
+                   dtype_name(unit_dtype_or(unit->reduce_dtype, DTYPE_F32)));
+    if (unit->cpu_offload) buf_add_text(out, ", offloaded to the CPU");
+}
+
 static void print_wrapper(struct printing *printing, int u)
 {
     const struct unit *unit = &printing->units->units[u];
@@ -40,6 +63,7 @@ static void print_wrapper(struct printing *printing, int u)
         text_format_count((uint64_t)printing->units->units[twin].flat.parameter_elements, count);
         buf_printf(&printing->out, " and %s frozen", count);
     }
+    print_own(printing, unit);
     buf_add_char(&printing->out, '\n');
 }
 

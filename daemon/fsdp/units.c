@@ -21,10 +21,7 @@ struct choice {
     int *group_of_module; /* of the modules that a group wraps: its number; others -1 */
     int *nearest;         /* by module: the group of itself or the nearest ancestor that has one */
     int group_count;      /* root included */
-    struct group_sharding {
-        int shard_world; /* 0: as the set */
-        enum reshard reshard;
-    } * shardings; /* by group */
+    struct wrap_unit_spec *own; /* by group: what its unit has for itself */
 };
 
 /* Modules by path, for looking up many. */
@@ -217,10 +214,10 @@ static void choice_number(struct choice *choice)
         if (number[group] < 0) number[group] = next++;
         choice->group_of_module[m] = number[group];
     }
-    struct group_sharding *sorted = mem_alloc_array(choice->group_count, sizeof *sorted);
-    for (int g = 0; g < choice->group_count - 1; g++) sorted[number[g]] = choice->shardings[g];
-    free(choice->shardings);
-    choice->shardings = sorted;
+    struct wrap_unit_spec *sorted = mem_alloc_array(choice->group_count, sizeof *sorted);
+    for (int g = 0; g < choice->group_count - 1; g++) sorted[number[g]] = choice->own[g];
+    free(choice->own);
+    choice->own = sorted;
     free(number);
     choice->group_of_module[0] = choice->group_count - 1;
     for (int m = 0; m < model->module_count; m++)
@@ -325,9 +322,13 @@ static void add_unit(struct laying *laying, int group, const char *name, bool fr
     struct unit *unit = &set->units[set->unit_count];
     unit->name = mem_strdup(name);
     unit->frozen = frozen;
-    const struct group_sharding *sharding = &laying->choice->shardings[group];
-    unit->shard_world = sharding->shard_world > 0 ? sharding->shard_world : set->shard_world;
-    unit->reshard = sharding->reshard;
+    const struct wrap_unit_spec *own = &laying->choice->own[group];
+    unit->shard_world = own->shard_world > 0 ? own->shard_world : set->shard_world;
+    unit->reshard = own->reshard;
+    unit->reshard_ranks = own->reshard_ranks;
+    unit->param_dtype = own->param_dtype;
+    unit->reduce_dtype = own->reduce_dtype;
+    unit->cpu_offload = own->cpu_offload;
     const int *modules = laying->modules.items + laying->modules.begin[group];
     unit->module_count = laying->modules.begin[group + 1] - laying->modules.begin[group];
     unit->modules = mem_dup(modules, unit->module_count * sizeof *modules);
@@ -419,20 +420,39 @@ status_t units_build(const struct model *model, const struct wrap_policy *policy
     status_t status = choose(&choice, policy, subtree, wrapped, &notes);
     free(wrapped);
     if (status == STATUS_OKAY) {
-        choice.shardings = mem_alloc_array(choice.group_count, sizeof *choice.shardings);
+        choice.own = mem_alloc_array(choice.group_count, sizeof *choice.own);
         for (int u = 0; policy->kind == WRAP_UNITS && u < policy->unit_count; u++)
-            choice.shardings[u] =
-                (struct group_sharding){.shard_world = policy->units[u].shard_world,
-                                        .reshard = policy->units[u].reshard};
+            choice.own[u] = policy->units[u];
         choice_number(&choice);
         *units = lay_out(&choice, shard_world, &notes);
     }
     buf_deinit(&notes);
-    free(choice.shardings);
+    free(choice.own);
     free(subtree);
     free(choice.nearest);
     free(choice.group_of_module);
     return status;
+}
+
+void units_find_dtypes(const struct unit_set *units, const struct model *model,
+                       enum dtype param_dtype, enum dtype **parameters, enum dtype **modules)
+{
+    *parameters = mem_alloc_array((size_t)model->parameter_count + 1, sizeof **parameters);
+    for (int p = 0; p < model->parameter_count; p++) {
+        const struct unit *unit = &units->units[units->unit_of_parameter[p]];
+        (*parameters)[p] =
+            unit->shard_world > 1 ? unit_dtype_or(unit->param_dtype, param_dtype) : DTYPE_F32;
+    }
+    bool differ = false;
+    *modules = mem_alloc_array((size_t)model->module_count, sizeof **modules);
+    for (int m = 0; m < model->module_count; m++) {
+        const struct unit *unit = &units->units[units->unit_of_module[m]];
+        (*modules)[m] = unit_dtype_or(unit->param_dtype, param_dtype);
+        differ = differ || (*modules)[m] != param_dtype;
+    }
+    if (differ) return;
+    free(*modules);
+    *modules = NULL;
 }
 
 void units_free(struct unit_set *units)

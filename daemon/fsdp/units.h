@@ -27,14 +27,27 @@ enum wrap_kind {
     WRAP_AUTO,
 };
 
-/* Whether a unit's gathered parameters are freed between forward and backward. */
-enum reshard { RESHARD_DEFAULT, RESHARD_YES, RESHARD_NO };
+/* Whether a unit's gathered parameters are freed between forward and backward; with RESHARD_GROUP
+ * they are, but for a larger shard that makes backward's gather one among fewer ranks. */
+enum reshard { RESHARD_DEFAULT, RESHARD_YES, RESHARD_NO, RESHARD_GROUP };
+
+/* A unit's own choice of a type. */
+enum unit_dtype { UNIT_DTYPE_DEFAULT, UNIT_DTYPE_F32, UNIT_DTYPE_BF16 };
+
+static inline enum dtype unit_dtype_or(enum unit_dtype own, enum dtype otherwise)
+{
+    if (own == UNIT_DTYPE_DEFAULT) return otherwise;
+    return own == UNIT_DTYPE_BF16 ? DTYPE_BF16 : DTYPE_F32;
+}
 
 struct wrap_unit_spec {
     const char *const *modules; /* paths */
     int module_count;
     int shard_world;      /* over how many ranks this unit is sharded; 0: as many as the others */
     enum reshard reshard; /* RESHARD_DEFAULT: what the plan's options say */
+    int reshard_ranks;    /* RESHARD_GROUP: neighbouring ranks that keep a copy together */
+    enum unit_dtype param_dtype, reduce_dtype;
+    bool cpu_offload;
 };
 
 /* A list of module types or of patterns. */
@@ -77,6 +90,9 @@ struct unit {
     bool frozen;     /* its parameters get no gradients: gathered, never reduced or optimized */
     int shard_world; /* ranks that hold one copy together; 1: every rank has the whole */
     enum reshard reshard;
+    int reshard_ranks; /* as in the spec, as are these: */
+    enum unit_dtype param_dtype, reduce_dtype;
+    bool cpu_offload;
     struct flat_parameter flat;
 };
 
@@ -98,6 +114,14 @@ struct unit_set {
 status_t units_build(const struct model *model, const struct wrap_policy *policy, int shard_world,
                      struct unit_set **units) FSDPD_MUST_USE;
 void units_free(struct unit_set *units); /* accepts NULL */
+
+/*
+ * For graph_options, of a job that computes in `param_dtype`: in which type each parameter lies for
+ * the ops that read it (what is not gathered is f32), and in which type each module computes.
+ * `*modules` is NULL where they all do in the same. The caller frees both.
+ */
+void units_find_dtypes(const struct unit_set *units, const struct model *model,
+                       enum dtype param_dtype, enum dtype **parameters, enum dtype **modules);
 
 /* Elements from the flat parameter's start to the values of a parameter that is not tied to
  * another; -1 if it is not in here. */

@@ -77,6 +77,9 @@ struct graph_options {
      * which type ops find it; what lies in f32 (all, if NULL) is cast first. */
     enum dtype compute_dtype;
     const enum dtype *parameter_dtypes;
+    /* By module: in which type it computes, where that is not compute_dtype. What is in no such
+     * module and reads no parameters follows what it reads, f32 if one of them is. May be NULL. */
+    const enum dtype *module_dtypes;
 };
 
 /* INVALID_ARGUMENT names the module, the line of the model file and both shapes, or the pattern

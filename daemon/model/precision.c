@@ -5,6 +5,8 @@
  * Gradients follow by the usual rules: that of a bf16 value is bf16, those of parameters are f32
  * always.
  *
+ * Modules may be excepted (module_dtypes): they compute in a type of their own.
+ *
  * A parameter is either gathered as bf16, then ops read it as it is, or it lies in f32 (nothing is
  * gathered on one rank, or without sharding), then it is cast like any value; its gradient is still
  * written where the parameter's belongs.
@@ -17,16 +19,18 @@
 
 struct precision {
     struct graph_builder *builder;
+    const struct graph_options *options;
     struct graph_op *ops; /* the new list */
     int op_count, op_capacity;
     int *cast; /* by value of before: the same as bf16, or as f32; -1 */
 };
 
-/* Of an operand: what it is to be; anything but f32 and bf16 for one that stays as it is. */
-static enum dtype wanted_dtype(enum operand_type type)
+/* Of an operand of an op with `real` operands: what it is to be; anything but f32 and bf16 for one
+ * that stays as it is. */
+static enum dtype wanted_dtype(enum operand_type type, enum dtype real)
 {
     switch (type) {
-    case OPERAND_REAL: return DTYPE_BF16;
+    case OPERAND_REAL: return real;
     case OPERAND_F32: return DTYPE_F32;
     default: return DTYPE_I32;
     }
@@ -58,19 +62,39 @@ static int value_as(struct precision *pass, int value, enum dtype dtype,
     return pass->cast[value] = made;
 }
 
+/* The type of the op's real operands. */
+static enum dtype op_dtype(const struct precision *pass, const struct graph_op *op)
+{
+    const struct graph_options *options = pass->options;
+    if (options->module_dtypes == NULL) return options->compute_dtype;
+    enum dtype own = options->module_dtypes[op->module];
+    bool high = false, low = false;
+    for (int k = 0; k < OP_MAX_INPUTS; k++) {
+        if (op->inputs[k] < 0) continue;
+        const struct graph_value *value = &pass->builder->graph->values[op->inputs[k]];
+        if (value->kind == VALUE_PARAMETER) return own;
+        if (value->kind == VALUE_INPUT) continue; /* is converted once, as the model computes */
+        high = high || value->type.dtype == DTYPE_F32;
+        low = low || value->type.dtype == DTYPE_BF16;
+    }
+    if (own != options->compute_dtype || !(high || low)) return own;
+    return high ? DTYPE_F32 : DTYPE_BF16;
+}
+
 static void convert_op(struct precision *pass, const struct graph_op *old)
 {
     struct graph_op op = *old;
+    enum dtype real = op_dtype(pass, old);
     const struct op_info *info = op_info_get(op.kind);
     for (int k = 0; k < info->input_count; k++) {
-        enum dtype wanted = wanted_dtype(info->input_types[k]);
+        enum dtype wanted = wanted_dtype(info->input_types[k], real);
         if (op.inputs[k] < 0 || wanted == DTYPE_I32) continue;
         if (pass->builder->graph->values[op.inputs[k]].type.dtype != wanted)
             op.inputs[k] = value_as(pass, op.inputs[k], wanted, old);
     }
     struct graph *graph = pass->builder->graph;
     for (int k = 0; k < info->output_count; k++) {
-        enum dtype wanted = wanted_dtype(info->output_types[k]);
+        enum dtype wanted = wanted_dtype(info->output_types[k], real);
         if (op.outputs[k] >= 0 && wanted != DTYPE_I32)
             graph->values[op.outputs[k]].type.dtype = wanted;
     }
@@ -79,10 +103,11 @@ static void convert_op(struct precision *pass, const struct graph_op *old)
 
 void graph_lower_precision(struct graph_builder *builder, const struct graph_options *options)
 {
-    if (options->compute_dtype != DTYPE_BF16) return;
+    if (options->compute_dtype != DTYPE_BF16 && options->module_dtypes == NULL) return;
     struct graph *graph = builder->graph;
     int values = graph->value_count;
     struct precision pass = {.builder = builder,
+                             .options = options,
                              .cast = mem_alloc_array((size_t)values, sizeof(int))};
     for (int v = 0; v < values; v++) {
         struct graph_value *value = &graph->values[v];

@@ -8,6 +8,15 @@
 #include "planning/advice.h"
 #include "planning/message.h"
 
+/* Units may have it for themselves. NULL: nobody has. */
+static const char *find_offload(const struct train_job *job)
+{
+    if (job->cpu_offload) return "fsdp.cpu_offload";
+    for (int u = 0; job->wrap.kind == WRAP_UNITS && u < job->wrap.unit_count; u++)
+        if (job->wrap.units[u].cpu_offload) return "cpu_offload of a unit";
+    return NULL;
+}
+
 static void add_notes(Fsdpd__V1__Plan *message, const struct train_job *job,
                       const struct weights *weights, const struct profile *profile)
 {
@@ -22,10 +31,12 @@ static void add_notes(Fsdpd__V1__Plan *message, const struct train_job *job,
                               "there are no weights in model.hf: initial values are drawn");
     if (!train_job_has_data(job) && message->steps == 0)
         plan_message_add_note(message, "the number of steps is not known without the data");
-    if (job->cpu_offload)
+    const char *offload = find_offload(job);
+    if (offload != NULL)
         plan_message_add_note(message,
-                              "fsdp.cpu_offload has no effect on a CPU: parameters, gradients and "
-                              "optimizer state are in host memory anyway");
+                              "%s has no effect on a CPU: parameters, gradients and optimizer "
+                              "state are in host memory anyway",
+                              offload);
     if (job->param_dtype == DTYPE_BF16)
         plan_message_add_note(message,
                               "computes in bf16; shards, gradients, optimizer state and the loss "
@@ -75,11 +86,12 @@ static status_t make(struct advisor *advisor, const struct planning_options *opt
 status_t planning_make(const struct train_job *job, const struct planning_options *options,
                        Fsdpd__V1__Plan **plan)
 {
-    if (job->cpu_offload && !options->profile->here)
+    const char *offload = find_offload(job);
+    if (offload != NULL && !options->profile->here)
         return status_new(STATUS_UNIMPLEMENTED,
-                          "fsdp.cpu_offload: only CPU workers can have it so far, where it has no "
-                          "effect; the profile is %s",
-                          options->profile->name);
+                          "%s: only CPU workers can have it so far, where it has no effect; the "
+                          "profile is %s",
+                          offload, options->profile->name);
     struct device *device = NULL;
     int threads = options->threads > 0 ? options->threads : 1;
     TRY(device_open(options->profile->here ? "cpu" : "null", threads, &device));

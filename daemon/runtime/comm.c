@@ -207,7 +207,8 @@ static void round_input(const struct comm *comm, struct comm_call *call)
 {
     if (call->kind == COMM_ALL_GATHER) {
         uint16_t *own = (uint16_t *)call->out + call->count * (size_t)comm->rank;
-        kernel_f32_to_bf16(call->count, own, call->in);
+        if (call->rounded) memcpy(own, call->in, call->count * sizeof *own);
+        else kernel_f32_to_bf16(call->count, own, call->in);
         call->in = (const float *)(const void *)own;
     } else {
         size_t parts = call->kind == COMM_REDUCE_SCATTER ? (size_t)comm->world : 1;
@@ -360,6 +361,18 @@ status_t comm_all_gather_bf16(struct comm *comm, struct lane_queue *lane, const 
                    (struct comm_call){.kind = COMM_ALL_GATHER,
                                       .dtype = DTYPE_BF16,
                                       .in = in,
+                                      .out = (float *)(void *)out,
+                                      .count = elements});
+}
+
+status_t comm_all_gather_rounded(struct comm *comm, struct lane_queue *lane, const uint16_t *in,
+                                 uint16_t *out, size_t elements)
+{
+    return enqueue(comm, lane,
+                   (struct comm_call){.kind = COMM_ALL_GATHER,
+                                      .dtype = DTYPE_BF16,
+                                      .rounded = true,
+                                      .in = (const float *)(const void *)in,
                                       .out = (float *)(void *)out,
                                       .count = elements});
 }

@@ -70,6 +70,9 @@ status_t comm_all_reduce(struct comm *comm, struct lane_queue *lane, float *data
  */
 status_t comm_all_gather_bf16(struct comm *comm, struct lane_queue *lane, const float *in,
                               uint16_t *out, size_t elements) FSDPD_MUST_USE;
+/* What is gathered is bf16 already. */
+status_t comm_all_gather_rounded(struct comm *comm, struct lane_queue *lane, const uint16_t *in,
+                                 uint16_t *out, size_t elements) FSDPD_MUST_USE;
 status_t comm_reduce_scatter_bf16(struct comm *comm, struct lane_queue *lane, float *in, float *out,
                                   size_t elements, float scale, void *workspace) FSDPD_MUST_USE;
 status_t comm_all_reduce_bf16(struct comm *comm, struct lane_queue *lane, float *data,

@@ -23,6 +23,7 @@ enum comm_kind {
 struct comm_call {
     struct comm *comm;
     enum comm_kind kind;
+    bool rounded; /* a gather's `in` holds bf16 from the start */
     enum dtype
         dtype; /* DTYPE_BF16: `in` holds bf16 when the table sees it; so does a gather's out */
     uint64_t sequence; /* from 1; the same on every rank */

@@ -27,6 +27,7 @@ struct action {
     char *source, *target, *workspace;
     struct comm *comm; /* a collective's */
     float scale;       /* a reduction's */
+    bool low;          /* bf16 on the wire */
     size_t count;      /* elements that a collective or the optimizer works on */
     float *slots[MAX_SLOTS];
     struct plan_range *ranges; /* of the unit's kept elements */
@@ -44,7 +45,7 @@ struct program {
     enum lane stats_lane;            /* that has the last word on the statistics */
 };
 
-/* The parts of the group that units sharded over `ranks` ranks need. */
+/* The parts of the group that units sharded, or resharded, over `ranks` ranks need. */
 struct shard_groups {
     int ranks;
     struct comm *shard, *replica;
@@ -138,13 +139,19 @@ static const struct shard_groups *find_groups(const struct executor *executor, i
 static void prepare_collective(const struct executor *executor,
                                const struct plan_instruction *instruction, struct action *action)
 {
+    const struct plan *plan = executor->plan;
     bool mean = instruction->kind != INSTRUCTION_REDUCE_STATS && instruction->group != GROUP_SHARD;
-    action->scale = mean ? 1.0f / (float)executor->plan->options.world : 1.0f;
+    action->scale = mean ? 1.0f / (float)plan->options.world : 1.0f;
     action->comm = executor->comm;
+    if (instruction->unit >= 0)
+        action->low = (instruction->kind == INSTRUCTION_ALL_GATHER
+                           ? plan_param_dtype(plan, instruction->unit)
+                           : plan_reduce_dtype(plan, instruction->unit)) == DTYPE_BF16;
     if (instruction->group == GROUP_WORLD) return;
-    const struct unit *unit = &executor->plan->units->units[instruction->unit];
-    const struct shard_groups *groups = find_groups(executor, unit->shard_world);
-    action->comm = instruction->group == GROUP_SHARD ? groups->shard : groups->replica;
+    int ranks = plan->units->units[instruction->unit].shard_world;
+    if (instruction->group == GROUP_RESHARD) ranks = plan_ranks_between(plan, instruction->unit);
+    const struct shard_groups *groups = find_groups(executor, ranks);
+    action->comm = instruction->group == GROUP_REPLICA ? groups->replica : groups->shard;
 }
 
 static void prepare_action(const struct executor *executor, const struct program *program, int i)
@@ -169,6 +176,12 @@ static void prepare_action(const struct executor *executor, const struct program
         break;
     case INSTRUCTION_REDUCE_NORM:
     case INSTRUCTION_GATE: break;
+    case INSTRUCTION_RESHARD:
+        action->count = plan->buffers[instruction->target].bytes;
+        action->source +=
+            action->count *
+            (uint64_t)(options->rank % plan_ranks_between(executor->plan, instruction->unit));
+        break;
     case INSTRUCTION_ACCUMULATE:
     case INSTRUCTION_ZERO: action->count = plan->buffers[instruction->target].bytes; break;
     case INSTRUCTION_NORM:
@@ -248,10 +261,12 @@ static status_t make_groups(struct executor *executor)
     const struct plan *plan = executor->plan;
     int world = plan->options.world, rank = plan->options.rank;
     int *ranks = mem_alloc_array((size_t)world, sizeof *ranks);
-    executor->groups = mem_alloc_array((size_t)plan->units->unit_count, sizeof *executor->groups);
+    executor->groups =
+        mem_alloc_array(2 * (size_t)plan->units->unit_count, sizeof *executor->groups);
     status_t status = STATUS_OKAY;
-    for (int u = 0; u < plan->units->unit_count && status == STATUS_OKAY; u++) {
-        int size = plan->units->units[u].shard_world;
+    for (int k = 0; k < 2 * plan->units->unit_count && status == STATUS_OKAY; k++) {
+        int u = k / 2;
+        int size = k % 2 ? plan_ranks_between(plan, u) : plan->units->units[u].shard_world;
         if (size == 1 || size == world || find_groups(executor, size) != NULL) continue;
         struct shard_groups *groups = &executor->groups[executor->group_count++];
         groups->ranks = size;
@@ -431,7 +446,10 @@ static status_t issue(struct executor *executor, struct program *program, int i,
         TRY(lane_copy(lane, program->target, input->target, program->target_bytes));
         return lane_copy(lane, program->stats, executor->stats_in, sizeof executor->stats_in);
     case INSTRUCTION_ALL_GATHER:
-        if (executor->plan->options.gathered_dtype == DTYPE_BF16)
+        if (action->low && instruction->group == GROUP_RESHARD)
+            return comm_all_gather_rounded(action->comm, lane, (uint16_t *)action->source,
+                                           (uint16_t *)action->target, action->count);
+        if (action->low)
             return comm_all_gather_bf16(action->comm, lane, (float *)action->source,
                                         (uint16_t *)action->target, action->count);
         return comm_all_gather(action->comm, lane, (float *)action->source, (float *)action->target,
@@ -444,7 +462,7 @@ static status_t issue(struct executor *executor, struct program *program, int i,
         if (executor->poison == NULL) return STATUS_OKAY;
         return lane_copy(lane, action->source, executor->poison, action->count);
     case INSTRUCTION_REDUCE_SCATTER:
-        if (executor->plan->options.reduce_dtype == DTYPE_BF16)
+        if (action->low)
             return comm_reduce_scatter_bf16(action->comm, lane, (float *)action->source,
                                             (float *)action->target, action->count, action->scale,
                                             action->workspace);
@@ -452,7 +470,7 @@ static status_t issue(struct executor *executor, struct program *program, int i,
                                    (float *)action->target, action->count, action->scale,
                                    action->workspace);
     case INSTRUCTION_ALL_REDUCE:
-        if (executor->plan->options.reduce_dtype == DTYPE_BF16)
+        if (action->low)
             return comm_all_reduce_bf16(action->comm, lane, (float *)action->target, action->count,
                                         action->scale, action->workspace);
         return comm_all_reduce(action->comm, lane, (float *)action->target, action->count,
@@ -466,6 +484,7 @@ static status_t issue(struct executor *executor, struct program *program, int i,
     case INSTRUCTION_ACCUMULATE:
         return lane_add(lane, action->count / sizeof(float), (float *)action->target,
                         (float *)action->source);
+    case INSTRUCTION_RESHARD: return lane_copy(lane, action->target, action->source, action->count);
     case INSTRUCTION_ZERO: return lane_zero(lane, action->target, action->count);
     case INSTRUCTION_NORM: return add_norm(executor, program, action, lane);
     case INSTRUCTION_REDUCE_NORM:

@@ -58,6 +58,7 @@ struct train_job {
     struct wrap_policy wrap;
     int shard_size;                     /* hybrid_shard: ranks that hold one copy together */
     enum reshard reshard_after_forward; /* RESHARD_DEFAULT: as the strategy has it */
+    int reshard_ranks;                  /* RESHARD_GROUP */
     uint64_t bucket_bytes;              /* no_shard; 0: the default */
     enum prefetch backward_prefetch;
     bool forward_prefetch;

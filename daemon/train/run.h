@@ -22,6 +22,8 @@ struct train_session {
     struct token_data tokens;           /* tokens */
     struct graph *train_graph, *evaluate_graph;
     struct device_graph *train_lowered, *evaluate_lowered;
+    /* What the graphs were built for, by parameter and by module: units_find_dtypes. */
+    enum dtype *parameter_dtypes, *module_dtypes;
     int *groups; /* by parameter, as plan_options wants it; NULL without groups */
     struct unit_set *units;
     struct plan *plan;

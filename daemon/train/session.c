@@ -172,7 +172,7 @@ static double count_flops(const struct graph *graph)
     return flops;
 }
 
-static status_t build_graphs_as(struct train_session *session, const enum dtype *dtypes)
+static status_t build_graphs_as(struct train_session *session)
 {
     const struct train_job *job = session->job;
     int64_t time = session->model->tokens ? job->context : 0;
@@ -184,7 +184,8 @@ static status_t build_graphs_as(struct train_session *session, const enum dtype 
                                         .checkpoint = job->checkpoint,
                                         .checkpoint_count = job->checkpoint_count,
                                         .compute_dtype = job->param_dtype,
-                                        .parameter_dtypes = dtypes};
+                                        .parameter_dtypes = session->parameter_dtypes,
+                                        .module_dtypes = session->module_dtypes};
     TRY(graph_build(session->model, &train, &session->train_graph));
     const union op_attrs *loss = find_loss(session->train_graph);
     session->reduction = loss != NULL ? loss->loss.reduction : REDUCTION_SUM;
@@ -197,7 +198,8 @@ static status_t build_graphs_as(struct train_session *session, const enum dtype 
                                            .time = time,
                                            .count_correct = !session->model->tokens,
                                            .compute_dtype = job->param_dtype,
-                                           .parameter_dtypes = dtypes};
+                                           .parameter_dtypes = session->parameter_dtypes,
+                                           .module_dtypes = session->module_dtypes};
     TRY(graph_build(session->model, &evaluate, &session->evaluate_graph));
     /* Ranks may have unequally many rows in the last step, so a mean over ranks of means would not
      * be the mean over the samples: an evaluation always sums. */
@@ -236,22 +238,60 @@ static int shard_world_of(const struct train_job *job)
     return job->strategy == STRATEGY_HYBRID_SHARD ? job->shard_size : job->world;
 }
 
-/* What is gathered is gathered in param_dtype; the rest is used where it lies, in f32. */
+/* Every rank's graphs are those of its units' types, which later units must have too. */
 static status_t build_graphs(struct train_session *session)
 {
-    const struct train_job *job = session->job;
     struct unit_set *units;
-    TRY(units_build(session->model, &job->wrap, shard_world_of(job), &units));
-    enum dtype *dtypes =
-        mem_alloc_array((size_t)session->model->parameter_count + 1, sizeof *dtypes);
-    for (int p = 0; p < session->model->parameter_count; p++) {
-        bool gathered = units->units[units->unit_of_parameter[p]].shard_world > 1;
-        dtypes[p] = gathered ? job->param_dtype : DTYPE_F32;
-    }
+    TRY(units_build(session->model, &session->job->wrap, shard_world_of(session->job), &units));
+    units_find_dtypes(units, session->model, session->job->param_dtype, &session->parameter_dtypes,
+                      &session->module_dtypes);
     units_free(units);
-    status_t status = build_graphs_as(session, dtypes);
-    free(dtypes);
+    return build_graphs_as(session);
+}
+
+/* Ops are prepared once, for one type of each operand. */
+static status_t check_dtypes(const struct train_session *session, const struct unit_set *units)
+{
+    const struct model *model = session->model;
+    enum dtype job = session->job->param_dtype, *parameters, *modules;
+    units_find_dtypes(units, model, job, &parameters, &modules);
+    status_t status = NULL;
+    for (int p = 0; p < model->parameter_count && status == NULL; p++)
+        if (parameters[p] != session->parameter_dtypes[p])
+            status = status_new(STATUS_INVALID_ARGUMENT,
+                                "ops are prepared for %s as %s, but unit %s would have it as %s: "
+                                "with bf16 a change of policy cannot change what is sharded",
+                                model->parameters[p].name, dtype_name(session->parameter_dtypes[p]),
+                                units->units[units->unit_of_parameter[p]].name,
+                                dtype_name(parameters[p]));
+    for (int m = 0; m < model->module_count && status == NULL; m++) {
+        enum dtype was = session->module_dtypes != NULL ? session->module_dtypes[m] : job;
+        enum dtype is = modules != NULL ? modules[m] : job;
+        if (was != is)
+            status =
+                status_new(STATUS_INVALID_ARGUMENT,
+                           "%s computes in %s, but unit %s would have it compute in %s: a "
+                           "change of policy cannot change that",
+                           m > 0 ? model->modules[m].path : model->modules[m].type, dtype_name(was),
+                           units->units[units->unit_of_module[m]].name, dtype_name(is));
+    }
+    free(parameters);
+    free(modules);
     return status;
+}
+
+/* Where state is on a CPU, it is anyway. */
+static status_t check_offload(const struct train_session *session, const struct unit_set *units)
+{
+    const char *device = device_name(session->device);
+    if (strcmp(device, "cpu") == 0) return NULL;
+    for (int u = 0; u < units->unit_count; u++)
+        if (units->units[u].cpu_offload)
+            return status_new(STATUS_UNIMPLEMENTED,
+                              "unit %s: cpu_offload: only CPU workers can have it so far, where it "
+                              "has no effect; this worker's device is %s",
+                              units->units[u].name, device);
+    return NULL;
 }
 
 status_t session_build_plan(struct train_session *session, const struct wrap_policy *wrap,
@@ -259,11 +299,14 @@ status_t session_build_plan(struct train_session *session, const struct wrap_pol
 {
     const struct train_job *job = session->job;
     TRY(units_build(session->model, wrap, shard_world_of(job), units));
+    TRY(check_offload(session, *units));
+    TRY(check_dtypes(session, *units));
     const struct plan_options options = {
         .rank = session->rank,
         .world = job->world,
         .strategy = job->strategy,
         .reshard = job->reshard_after_forward,
+        .reshard_ranks = job->reshard_ranks,
         .bucket_bytes = job->bucket_bytes,
         .backward_prefetch = job->backward_prefetch,
         .forward_prefetch = job->forward_prefetch,
@@ -375,6 +418,8 @@ void train_session_free(struct train_session *session)
     weights_free(session->weights);
     model_free(session->model);
     free(session->groups);
+    free(session->parameter_dtypes);
+    free(session->module_dtypes);
     pthread_mutex_destroy(&session->mutex);
     free(session->abort_reason);
     free(session);

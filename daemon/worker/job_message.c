@@ -111,16 +111,29 @@ static enum strategy strategy_from_name(const char *name)
     return strategy;
 }
 
-static enum reshard reshard_from_name(const char *name)
+/* `*ranks` is set with RESHARD_GROUP. */
+static enum reshard reshard_from_name(const char *name, int *ranks)
 {
+    if (name[0] == '\0') return RESHARD_DEFAULT;
     if (strcmp(name, "true") == 0) return RESHARD_YES;
-    return strcmp(name, "false") == 0 ? RESHARD_NO : RESHARD_DEFAULT;
+    if (strcmp(name, "false") == 0) return RESHARD_NO;
+    *ranks = atoi(name);
+    return RESHARD_GROUP;
+}
+
+static enum unit_dtype unit_dtype_from_name(const char *name)
+{
+    if (name[0] == '\0') return UNIT_DTYPE_DEFAULT;
+    return strcmp(name, "bf16") == 0 ? UNIT_DTYPE_BF16 : UNIT_DTYPE_F32;
 }
 
 /* What a unit has for itself; the same as the job's strategies mean for all units. */
-static void fill_sharding(struct wrap_unit_spec *unit, const Fsdpd__V1__WrapUnit *spec, int world)
+static void fill_unit(struct wrap_unit_spec *unit, const Fsdpd__V1__WrapUnit *spec, int world)
 {
-    unit->reshard = reshard_from_name(spec->reshard_after_forward);
+    unit->reshard = reshard_from_name(spec->reshard_after_forward, &unit->reshard_ranks);
+    unit->param_dtype = unit_dtype_from_name(spec->param_dtype);
+    unit->reduce_dtype = unit_dtype_from_name(spec->reduce_dtype);
+    unit->cpu_offload = strcmp(spec->cpu_offload, "true") == 0;
     if (spec->strategy[0] == '\0') return;
     enum strategy strategy = strategy_from_name(spec->strategy);
     unit->shard_world = strategy == STRATEGY_NO_SHARD       ? 1
@@ -154,7 +167,7 @@ void job_wrap_policy_init(struct wrap_policy *policy, struct wrap_unit_spec **un
         for (size_t i = 0; i < wrap->n_units; i++) {
             (*units)[i].modules = (const char *const *)wrap->units[i]->modules;
             (*units)[i].module_count = (int)wrap->units[i]->n_modules;
-            fill_sharding(&(*units)[i], wrap->units[i], world);
+            fill_unit(&(*units)[i], wrap->units[i], world);
         }
         policy->units = *units;
         policy->unit_count = (int)wrap->n_units;
@@ -254,7 +267,6 @@ static void fill_job(struct job_settings *settings)
         .schedule_end_factor = spec->schedule->end_factor,
         .strategy = strategy_from_name(spec->fsdp->strategy),
         .shard_size = (int)spec->fsdp->shard_size,
-        .reshard_after_forward = reshard_from_name(spec->fsdp->reshard_after_forward),
         .bucket_bytes = spec->fsdp->bucket_bytes,
         .backward_prefetch = prefetch_from_name(spec->fsdp->backward_prefetch),
         .forward_prefetch = spec->fsdp->forward_prefetch,
@@ -268,6 +280,8 @@ static void fill_job(struct job_settings *settings)
         .world = (int)spec->workers,
     };
     fill_token_data(&settings->job, settings, spec);
+    settings->job.reshard_after_forward =
+        reshard_from_name(spec->fsdp->reshard_after_forward, &settings->job.reshard_ranks);
     fill_optimizer(settings, spec->optimizer);
     job_wrap_policy_init(&settings->job.wrap, &settings->units, spec->fsdp->wrap,
                          (int)spec->workers);

@@ -68,14 +68,13 @@ static status_t build_graph(struct rank *rank, bool train, struct graph **graph,
                                     .checkpoint = rank->job->checkpoint,
                                     .checkpoint_count = rank->job->checkpoint_count,
                                     .compute_dtype = rank->job->param_dtype};
-    int count = rank->model->parameter_count;
-    enum dtype *dtypes = mem_alloc_array((size_t)count + 1, sizeof *dtypes);
-    for (int p = 0; p < count; p++)
-        if (rank->units->units[rank->units->unit_of_parameter[p]].shard_world > 1)
-            dtypes[p] = rank->job->param_dtype;
-    options.parameter_dtypes = dtypes;
+    enum dtype *parameters, *modules;
+    units_find_dtypes(rank->units, rank->model, rank->job->param_dtype, &parameters, &modules);
+    options.parameter_dtypes = parameters;
+    options.module_dtypes = modules;
     status_t status = graph_build(rank->model, &options, graph);
-    free(dtypes);
+    free(parameters);
+    free(modules);
     TRY(status);
     return device_lower(rank->device, *graph, lowered);
 }
@@ -95,6 +94,7 @@ static status_t set_up(struct rank *rank)
                                    .world = rank->world,
                                    .strategy = job->strategy,
                                    .reshard = job->reshard,
+                                   .reshard_ranks = job->reshard_ranks,
                                    .bucket_bytes = job->bucket_bytes,
                                    .backward_prefetch = job->prefetch,
                                    .forward_prefetch = job->forward_prefetch,
@@ -189,6 +189,8 @@ static void write_program(const struct rank *rank, const struct plan_program *pr
         if (instruction->group == GROUP_WORLD) continue;
         int ranks = rank->units->units[instruction->unit].shard_world;
         if (instruction->group == GROUP_REPLICA) ranks = rank->world / ranks;
+        if (instruction->group == GROUP_RESHARD)
+            ranks = plan_ranks_between(rank->plan, instruction->unit);
         buf_printf(text, "x%d", ranks);
     }
 }

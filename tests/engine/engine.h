@@ -17,6 +17,7 @@ struct engine_job {
     enum strategy strategy;
     int shard_size; /* hybrid_shard */
     enum reshard reshard;
+    int reshard_ranks;
     uint64_t bucket_bytes;
     enum prefetch prefetch;
     bool forward_prefetch;

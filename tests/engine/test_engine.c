@@ -309,6 +309,55 @@ START_TEST(test_collectives)
 }
 END_TEST
 
+/* Backward gathers conv2 and fc1 again, in halves of two neighbours instead of quarters of four;
+ * fc2 is kept, as the last of forward and the first of backward; conv1 is not needed. */
+START_TEST(test_resharding)
+{
+    struct engine_job job = job_of(&nets[4], 1);
+    job.policy = (struct wrap_policy){.kind = WRAP_SIZE, .min_num_params = 100};
+    job.steps = 2;
+    job.prefetch = PREFETCH_POST;
+    job.poison = true;
+    job.param_dtype = _i == 1 ? DTYPE_BF16 : DTYPE_F32;
+    struct engine_outcome *outcomes[3];
+    for (int k = 0; k < 3; k++) {
+        job.reshard = k == 0 ? RESHARD_YES : k == 1 ? RESHARD_GROUP : RESHARD_NO;
+        job.reshard_ranks = 2;
+        outcomes[k] = engine_train(&job, GROUP_LOCAL, 4);
+        ck_assert_str_eq(outcomes[k]->collectives, outcomes[k]->planned);
+        ck_assert_int_eq(memcmp(outcomes[k]->parameters, outcomes[0]->parameters,
+                                (size_t)outcomes[k]->parameter_elements * sizeof(float)),
+                         0);
+    }
+    const char *log = outcomes[1]->collectives;
+    ck_assert_int_eq(count_of(log, "all_gather(294944)"), 1);
+    ck_assert_int_eq(count_of(log, "all_gather(589888)x2"), 1);
+    ck_assert_int_eq(count_of(log, "all_gather(4624)"), 1);
+    ck_assert_int_eq(count_of(log, "all_gather(9248)x2"), 1);
+    ck_assert_int_eq(count_of(log, "x2"), 2);
+    ck_assert_int_eq(count_of(outcomes[0]->collectives, "all_gather(294944)"), 2);
+    for (int k = 0; k < 3; k++) engine_outcome_free(outcomes[k]);
+}
+END_TEST
+
+START_TEST(test_less_traffic)
+{
+    struct engine_job job = job_of(&nets[4], 1);
+    job.policy = (struct wrap_policy){.kind = WRAP_SIZE, .min_num_params = 100};
+    job.steps = 1;
+    uint64_t sent[3];
+    for (int k = 0; k < 3; k++) {
+        job.reshard = k == 0 ? RESHARD_YES : k == 1 ? RESHARD_GROUP : RESHARD_NO;
+        job.reshard_ranks = 2;
+        struct engine_outcome *outcome = engine_train(&job, GROUP_LOCAL, 8);
+        sent[k] = outcome->sent_bytes[0];
+        engine_outcome_free(outcome);
+    }
+    ck_assert_uint_gt(sent[0], sent[1]);
+    ck_assert_uint_gt(sent[1], sent[2]);
+}
+END_TEST
+
 /* Batch 64 per rank, Adadelta: what the runtime allocates, per strategy and policy. */
 START_TEST(test_memory_order)
 {
@@ -356,6 +405,8 @@ int main(void)
     TCase *plan = tcase_create("plan");
     tcase_set_timeout(plan, 120);
     tcase_add_loop_test(plan, test_collectives, 0, 2);
+    tcase_add_loop_test(plan, test_resharding, 0, 2);
+    tcase_add_test(plan, test_less_traffic);
     tcase_add_test(plan, test_memory_order);
     tcase_add_test(plan, test_null_device);
     suite_add_tcase(suite, plan);

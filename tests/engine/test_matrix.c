@@ -8,9 +8,10 @@
  * What must hold: after 20 steps the parameters are those of one rank, to 1e-5 of the largest in
  * f32, to BF16_BOUND of the way that training went in bf16 (see test_precision.c); they have the
  * same bits as without any sharding on as many ranks, but with hybrid_shard, which adds up in
- * another order; the collectives are those that the units ask for, in the plan's order, and send as
- * many bytes as it says; the arenas are as large as it says (engine_train checks that, and that the
- * plan is valid), full of NaNs before every step.
+ * another order, or with units that compute in a type of their own; the collectives are those that
+ * the units ask for, in the plan's order, and send as many bytes as it says; the arenas are as
+ * large as it says (engine_train checks that, and that the plan is valid), full of NaNs before
+ * every step.
  *
  * FSDPD_MATRIX_CASES=N draws N cases, FSDPD_MATRIX_SEED=S starts with seed S.
  */
@@ -108,7 +109,8 @@ static char *random_tree(struct random *random)
 struct matrix_case {
     uint64_t seed;
     char *text;
-    bool large, parted, low; /* the tutorial's network; hybrid_shard somewhere; bf16 */
+    bool large, parted, low, mixed; /* the tutorial's network; hybrid_shard, bf16, types of units'
+                                       own somewhere */
     int world;
     struct engine_job job;
     struct wrap_unit_spec specs[PATHS_MAX];
@@ -123,6 +125,12 @@ static int random_divisor(struct random *random, int world)
     int divisor = 1 + (int)draw(random, (uint64_t)world);
     while (world % divisor != 0) divisor--;
     return divisor;
+}
+
+static int shard_world(const struct matrix_case *it)
+{
+    if (it->job.strategy == STRATEGY_NO_SHARD) return 1;
+    return it->job.strategy == STRATEGY_HYBRID_SHARD ? it->job.shard_size : it->world;
 }
 
 /* Leaves in units of one to three, wherever they stand, some sharded in their own way. */
@@ -147,9 +155,22 @@ static void draw_listed_units(struct random *random, struct matrix_case *it)
         policy->unit_count++;
         if (draw(random, 3) > 0) continue;
         spec->shard_world = random_divisor(random, it->world);
-        spec->reshard = (enum reshard)draw(random, 3);
-        buf_printf(&it->what, ", unit %d over %d reshard %d", policy->unit_count, spec->shard_world,
-                   spec->reshard);
+        spec->reshard = (enum reshard)draw(random, 4);
+        spec->reshard_ranks = random_divisor(random, spec->shard_world);
+        /* the job's groups may not be for it */
+        if (spec->reshard == RESHARD_DEFAULT && spec->shard_world % it->job.reshard_ranks != 0)
+            spec->reshard = RESHARD_YES;
+        if (it->low || draw(random, 6) == 0) {
+            spec->param_dtype = (enum unit_dtype)draw(random, 3);
+            spec->reduce_dtype = (enum unit_dtype)draw(random, 3);
+        }
+        it->low = it->low || spec->param_dtype == UNIT_DTYPE_BF16 ||
+                  spec->reduce_dtype == UNIT_DTYPE_BF16;
+        buf_printf(&it->what, ", unit %d over %d reshard %d to %d, dtypes %d %d",
+                   policy->unit_count, spec->shard_world, spec->reshard, spec->reshard_ranks,
+                   spec->param_dtype, spec->reduce_dtype);
+        it->mixed = it->mixed || spec->param_dtype != UNIT_DTYPE_DEFAULT ||
+                    spec->reduce_dtype != UNIT_DTYPE_DEFAULT;
     }
     if (policy->unit_count == 0) policy->kind = WRAP_NONE;
 }
@@ -208,7 +229,8 @@ static void draw_settings(struct random *random, struct matrix_case *it)
     job->prefetch = (enum prefetch)draw(random, 3);
     job->forward_prefetch = draw(random, 2);
     job->gathered_limit = (int)draw(random, 5);
-    job->reshard = (enum reshard)draw(random, 3);
+    job->reshard = (enum reshard)draw(random, 4);
+    job->reshard_ranks = random_divisor(random, shard_world(it));
     job->bucket_bytes = draw(random, 2) ? 4 * (1 + draw(random, 200)) : 0;
     job->poison = true;
     it->low = draw(random, 5) == 0;
@@ -221,12 +243,14 @@ static void draw_settings(struct random *random, struct matrix_case *it)
         job->checkpoint_count = 1;
     }
     draw_step(random, it);
-    buf_printf(&it->what,
-               "%s on %d ranks (groups of %d), prefetch %d %d, limit %d, reshard %d, buckets of "
-               "%" PRIu64 ", dtypes %d %d, checkpointing %s",
-               plan_strategy_name(job->strategy), it->world, job->shard_size, job->prefetch,
-               job->forward_prefetch, job->gathered_limit, job->reshard, job->bucket_bytes,
-               job->param_dtype, job->reduce_dtype, job->checkpoint ? *job->checkpoint : "off");
+    buf_printf(
+        &it->what,
+        "%s on %d ranks (groups of %d), prefetch %d %d, limit %d, reshard %d to %d, buckets of "
+        "%" PRIu64 ", dtypes %d %d, checkpointing %s",
+        plan_strategy_name(job->strategy), it->world, job->shard_size, job->prefetch,
+        job->forward_prefetch, job->gathered_limit, job->reshard, job->reshard_ranks,
+        job->bucket_bytes, job->param_dtype, job->reduce_dtype,
+        job->checkpoint ? *job->checkpoint : "off");
 }
 
 static void draw_case(struct matrix_case *it, uint64_t seed, bool large)
@@ -250,10 +274,7 @@ static void draw_case(struct matrix_case *it, uint64_t seed, bool large)
                   it->text);
     draw_settings(&random, it);
     draw_policy(&random, it);
-    int shard_world = it->job.strategy == STRATEGY_NO_SHARD       ? 1
-                      : it->job.strategy == STRATEGY_HYBRID_SHARD ? it->job.shard_size
-                                                                  : it->world;
-    status = units_build(it->model, &it->job.policy, shard_world, &it->units);
+    status = units_build(it->model, &it->job.policy, shard_world(it), &it->units);
     ck_assert_msg(status == NULL, "seed %" PRIu64 ": %s: %s\n%s", seed, buf_text(&it->what),
                   status_message(status), it->text);
     for (int u = 0; u < it->units->unit_count; u++) {
@@ -298,11 +319,15 @@ static struct tally logged(const char *log, const char *kind, int ranks, int wor
     return tally;
 }
 
-static bool is_kept(const struct matrix_case *it, const struct unit *unit)
+/* Ranks that hold the unit together between forward and backward; 1: it is kept. */
+static int ranks_between(const struct matrix_case *it, const struct unit *unit)
 {
     enum reshard reshard = unit->reshard ? unit->reshard : it->job.reshard;
-    return unit->modules[0] == 0 || reshard == RESHARD_NO ||
-           (reshard == RESHARD_DEFAULT && it->job.strategy == STRATEGY_SHARD_GRAD_OP);
+    int ranks = unit->reshard ? unit->reshard_ranks : it->job.reshard_ranks;
+    if (reshard == RESHARD_DEFAULT && it->job.strategy == STRATEGY_SHARD_GRAD_OP)
+        reshard = RESHARD_NO;
+    if (unit->modules[0] == 0 || reshard == RESHARD_NO) return 1;
+    return reshard == RESHARD_GROUP ? ranks : unit->shard_world;
 }
 
 /* What the units ask for in a training step, told from them alone. */
@@ -328,8 +353,11 @@ static void check_collectives(const struct matrix_case *it, const char *log)
             if (unit->flat.parameter_count == 0) continue;
             if (size == ranks) {
                 gather.elements += batches * unit->flat.shard;
-                most += batches * unit->flat.shard * (is_kept(it, unit) ? 1 : 2);
+                most += batches * unit->flat.shard;
             }
+            /* once more in backward, unless it stayed or is not needed there */
+            if (size > 1 && ranks_between(it, unit) == ranks)
+                most += batches * unit->flat.padded / ranks;
             if (unit->frozen) continue;
             if (size == ranks) {
                 scatter.elements += reductions * unit->flat.shard;
@@ -416,6 +444,7 @@ static struct engine_outcome *run_plain(const struct matrix_case *it, int world,
     job.checkpoint_count = 0;
     job.poison = false;
     job.optimizer.lr = lr;
+    job.reshard_ranks = 0;
     if (full) job.param_dtype = job.reduce_dtype = DTYPE_F32;
     return engine_train(&job, GROUP_LOCAL, world);
 }
@@ -447,7 +476,7 @@ START_TEST(test_case)
     struct engine_outcome *alone = run_plain(&it, 1, lr, true);
     struct engine_outcome *start = run_plain(&it, 1, 0, true);
     check_close(&it, start, alone, found);
-    if (!it.parted) {
+    if (!it.parted && !it.mixed) {
         struct engine_outcome *plain = run_plain(&it, it.world, lr, false);
         check_same_bits(&it, plain, found);
         engine_outcome_free(plain);

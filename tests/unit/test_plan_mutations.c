@@ -30,6 +30,7 @@ static const struct {
     int world;
     enum prefetch prefetch;
     int shard_size; /* hybrid_shard */
+    int reshard_ranks;
     uint64_t bucket_bytes;
     enum norm_kind norm;
     enum accumulation accumulation;
@@ -86,6 +87,19 @@ static const struct {
      .prefetch = PREFETCH_PRE,
      .norm = NORM_2,
      .accumulation = ACCUMULATION_LOCAL},
+    {.min_num_params = 100,
+     .strategy = STRATEGY_FULL_SHARD,
+     .world = 8,
+     .prefetch = PREFETCH_PRE,
+     .reshard_ranks = 2},
+    {.min_num_params = 1000,
+     .strategy = STRATEGY_HYBRID_SHARD,
+     .world = 8,
+     .prefetch = PREFETCH_PRE,
+     .shard_size = 4,
+     .reshard_ranks = 2,
+     .norm = NORM_2,
+     .accumulation = ACCUMULATION_REDUCED},
 };
 enum { SUBJECT_COUNT = sizeof subjects / sizeof subjects[0] };
 
@@ -94,6 +108,7 @@ static void subject_init(struct subject *subject, int which)
     *subject = (struct subject){.model = fixture_mnist()};
     subject->options = (struct plan_options){.world = subjects[which].world,
                                              .strategy = subjects[which].strategy,
+                                             .reshard_ranks = subjects[which].reshard_ranks,
                                              .bucket_bytes = subjects[which].bucket_bytes,
                                              .backward_prefetch = subjects[which].prefetch,
                                              .optimizer_slots = 2,
@@ -101,6 +116,7 @@ static void subject_init(struct subject *subject, int which)
                                              .accumulation = subjects[which].accumulation,
                                              .micro_steps = 3,
                                              .collective_workspace_bytes = 256};
+    if (subject->options.reshard_ranks > 0) subject->options.reshard = RESHARD_GROUP;
     uint64_t min = subjects[which].min_num_params;
     struct wrap_policy policy = {.kind = min ? WRAP_SIZE : WRAP_NONE, .min_num_params = min};
     enum strategy strategy = subjects[which].strategy;
@@ -372,7 +388,7 @@ START_TEST(damaged_instructions)
                 it->waits = mem_resize_array(it->waits, it->wait_count + 1, sizeof *it->waits);
                 it->waits[it->wait_count++] = i + 1;
                 break;
-            case 10: it->group = (it->group + 1) % 3; break;
+            case 10: it->group = (it->group + 1) % (GROUP_RESHARD + 1); break;
             case 11:
                 skip = it->lane != LANE_COMM;
                 it->count += 4;
@@ -382,7 +398,7 @@ START_TEST(damaged_instructions)
                 it->count -= 4;
                 break;
             case 13: it->from += 4; break;
-            default: it->kind = (it->kind + 1) % (INSTRUCTION_OPTIMIZER + 1); break;
+            default: it->kind = (it->kind + 1) % (INSTRUCTION_RESHARD + 1); break;
             }
             if (skip) {
                 plan_free(plan);

@@ -22,6 +22,7 @@ enum mark { /* + value, unit or slot */
             MARK_OPTIMIZER = 4 << 20,
             MARK_STATS = 5 << 20,
             MARK_NORM = 11 << 20,
+            MARK_RESHARDED = 12 << 20,
             MARK_FREED = 6 << 20,
             MARK_REDUCED = 8 << 20,
             MARK_GROUPS_SHARD = 9 << 20, /* the sum of one group of several */
@@ -140,8 +141,13 @@ static void list_accesses(struct simulation *sim, int i)
         add_value(sim, graph->target, MARK_NOTHING, MARK_VALUE + graph->target);
         break;
     case INSTRUCTION_ALL_GATHER:
-        add_whole(sim, it->source, MARK_SHARD + u, MARK_NOTHING);
+        add_whole(sim, it->source, (it->group == GROUP_RESHARD ? MARK_RESHARDED : MARK_SHARD) + u,
+                  MARK_NOTHING);
         add_whole(sim, it->target, MARK_NOTHING, MARK_GATHERED + u);
+        break;
+    case INSTRUCTION_RESHARD:
+        add_whole(sim, it->source, MARK_GATHERED + u, MARK_NOTHING);
+        add_whole(sim, it->target, MARK_NOTHING, MARK_RESHARDED + u);
         break;
     case INSTRUCTION_COMPUTE: list_op(sim, it->op); break;
     case INSTRUCTION_FREE: add_whole(sim, it->source, MARK_GATHERED + u, MARK_FREED); break;
@@ -319,13 +325,13 @@ static struct wrap_policy random_policy(struct fixture_random *random, const str
 
 static struct plan_options random_options(struct fixture_random *random)
 {
-    static const int worlds[] = {1, 2, 3, 8};
+    static const int worlds[] = {1, 2, 3, 4, 8};
     static const enum strategy strategies[] = {STRATEGY_FULL_SHARD, STRATEGY_FULL_SHARD,
                                                STRATEGY_SHARD_GRAD_OP, STRATEGY_HYBRID_SHARD,
                                                STRATEGY_NO_SHARD};
-    struct plan_options options = {.world = worlds[fixture_draw(random, 4)],
+    struct plan_options options = {.world = worlds[fixture_draw(random, 5)],
                                    .strategy = strategies[fixture_draw(random, 5)],
-                                   .reshard = (enum reshard)fixture_draw(random, 3),
+                                   .reshard = (enum reshard)fixture_draw(random, 4),
                                    .bucket_bytes = fixture_draw(random, 3) * 100,
                                    .backward_prefetch = (enum prefetch)fixture_draw(random, 3),
                                    .forward_prefetch = fixture_draw(random, 3) == 0,
@@ -360,10 +366,16 @@ START_TEST(plans_are_valid_and_run)
                           : options.strategy == STRATEGY_HYBRID_SHARD
                               ? random_divisor(&random, options.world)
                               : options.world;
+        options.reshard_ranks = random_divisor(&random, shard_world);
         for (int u = 0; policy.kind == WRAP_UNITS && u < policy.unit_count; u++) {
             if (fixture_draw(&random, 3) > 0) continue;
             specs[u].shard_world = random_divisor(&random, options.world);
-            specs[u].reshard = (enum reshard)fixture_draw(&random, 3);
+            specs[u].reshard = (enum reshard)fixture_draw(&random, 4);
+            specs[u].reshard_ranks = random_divisor(&random, specs[u].shard_world);
+            /* the job's groups may not be for it */
+            if (specs[u].reshard == RESHARD_DEFAULT &&
+                specs[u].shard_world % options.reshard_ranks != 0)
+                specs[u].reshard = RESHARD_YES;
         }
         status_t status = units_build(model, &policy, shard_world, &units);
         ck_assert_msg(status == STATUS_OKAY, "seed %llu: %s", (unsigned long long)seed,

@@ -146,6 +146,12 @@ static const struct {
      NULL,
      "    units: [{modules: [a, b], strategy: hybrid_shard, shard_size: 1, "
      "reshard_after_forward: false}, [c], {modules: [d], reshard_after_forward: true}]\n"},
+    {"workers: 4\nfsdp: {reshard_after_forward: 2}", NULL, "reshard_after_forward: \"2\"\n"},
+    {"workers: 4\nfsdp: {wrap: {policy: units, units: [{modules: a, reshard_after_forward: 2, "
+     "param_dtype: bf16, reduce_dtype: f32, cpu_offload: true}]}}",
+     NULL,
+     "    units: [{modules: [a], reshard_after_forward: 2, param_dtype: bf16, reduce_dtype: f32, "
+     "cpu_offload: true}]\n"},
     {"", "fsdp={wrap: {policy: units, units: [a.b]}}", "    units: [[a.b]]\n"},
     {"", NULL, "  activation_checkpointing: []\n"},
     {"fsdp: {activation_checkpointing: ['layers.*', fc1]}", NULL,
@@ -274,10 +280,21 @@ static const struct {
     {"workers: 4\nfsdp: {strategy: hybrid_shard, shard_size: 3}", NULL,
      "job.yaml: fsdp.shard_size: expected a divisor of workers (4), found 3"},
     {"fsdp: {reshard_after_forward: maybe}", NULL,
-     "job.yaml:4: fsdp.reshard_after_forward: expected true or false, found 'maybe'"},
-    {"fsdp: {reshard_after_forward: 4}", NULL,
-     "job.yaml:4: fsdp.reshard_after_forward: resharding to a smaller group (4) is not "
-     "implemented; expected true or false"},
+     "job.yaml:4: fsdp.reshard_after_forward: expected true, false or a number of ranks from 1 to "
+     "4096, found 'maybe'"},
+    {"fsdp: {reshard_after_forward: 0}", NULL,
+     "job.yaml:4: fsdp.reshard_after_forward: expected true, false or a number of ranks from 1 to "
+     "4096, found '0'"},
+    {"fsdp: {reshard_after_forward: 2.5}", NULL,
+     "job.yaml:4: fsdp.reshard_after_forward: expected true, false or a number of ranks from 1 to "
+     "4096, found '2.5'"},
+    {"workers: 4\nfsdp: {reshard_after_forward: 3}", NULL,
+     "job.yaml: fsdp.reshard_after_forward: expected a divisor of workers (4), found 3 ranks"},
+    {"workers: 8\nfsdp: {strategy: hybrid_shard, shard_size: 2, reshard_after_forward: 4}", NULL,
+     "job.yaml: fsdp.reshard_after_forward: expected a divisor of shard_size (2), found 4 ranks"},
+    {"workers: 4\nfsdp: {strategy: no_shard, reshard_after_forward: 2}", NULL,
+     "job.yaml: fsdp.reshard_after_forward: expected true or false, as no_shard gathers nothing "
+     "that could be resharded; found 2 ranks"},
     {"fsdp: {gathered_limit: -1}", NULL,
      "job.yaml:4: fsdp.gathered_limit: expected an integer from 0 to 1000000, found -1"},
     {"fsdp: {limit_all_gathers: true}", NULL, "job.yaml:4: fsdp.limit_all_gathers: unknown key"},
@@ -364,10 +381,22 @@ static const struct {
     {"fsdp: {wrap: {policy: units, units: [{modules: a, shard_size: two}]}}", NULL,
      "job.yaml:4: fsdp.wrap.units: unit 1: shard_size: expected an integer from 1 to 4096"},
     {"fsdp: {wrap: {policy: units, units: [{modules: a, reshard_after_forward: 2}]}}", NULL,
-     "job.yaml:4: fsdp.wrap.units: unit 1: reshard_after_forward: resharding to a smaller group "
-     "(2) is not implemented; expected true or false"},
-    {"fsdp: {wrap: {policy: units, units: [{modules: a, param_dtype: bf16}]}}", NULL,
-     "job.yaml:4: fsdp.wrap.units: unit 1: param_dtype of a single unit is not implemented"},
+     "job.yaml: fsdp.wrap.units: unit 1: reshard_after_forward: expected a divisor of "
+     "workers (1), found 2 ranks"},
+    {"workers: 8\nfsdp: {wrap: {policy: units, units: [b, {modules: a, strategy: hybrid_shard, "
+     "shard_size: 4, reshard_after_forward: 8}]}}",
+     NULL,
+     "job.yaml: fsdp.wrap.units: unit 2: reshard_after_forward: expected a divisor of shard_size "
+     "(4), found 8 ranks"},
+    {"fsdp: {wrap: {policy: units, units: [{modules: a, param_dtype: fp16}]}}", NULL,
+     "job.yaml:4: fsdp.wrap.units: unit 1: param_dtype: expected f32 or bf16, found 'fp16'"},
+    {"fsdp: {wrap: {policy: units, units: [{modules: a, reduce_dtype: [bf16]}]}}", NULL,
+     "job.yaml:4: fsdp.wrap.units: unit 1: reduce_dtype: expected a word, found a list or mapping"},
+    {"fsdp: {wrap: {policy: units, units: [{modules: a, cpu_offload: yes}]}}", NULL,
+     "job.yaml:4: fsdp.wrap.units: unit 1: cpu_offload: expected true or false, found 'yes'"},
+    {"fsdp: {wrap: {policy: units, units: [{modules: a, mixed_precision: bf16}]}}", NULL,
+     "job.yaml:4: fsdp.wrap.units: unit 1: mixed_precision: unknown key; did you mean "
+     "param_dtype?"},
     {"fsdp: {wrap: {policy: units, units: [{modules: a, stratgy: no_shard}]}}", NULL,
      "job.yaml:4: fsdp.wrap.units: unit 1: stratgy: unknown key; did you mean strategy?"},
     {"fsdp: {wrap: {policy: units, units: [{strategy: no_shard}]}}", NULL,
@@ -765,6 +794,9 @@ static void describe_row(const struct spec_key *key, char *row, size_t size)
         snprintf(type, sizeof type, "%s, %s to %s", types[key->type],
                  spec_format_number(key->min, min), spec_format_number(key->max, max));
     else snprintf(type, sizeof type, "%s", types[key->type]);
+    if (key->or_ranks)
+        snprintf(type + strlen(type), sizeof type - strlen(type), " or a number of ranks, %s to %s",
+                 spec_format_number(key->min, min), spec_format_number(key->max, max));
     if (key->fallback && key->fallback[0])
         snprintf(fallback, sizeof fallback, list ? "`[%s]`" : "`%s`", key->fallback);
     else if (key->fallback) strcpy(fallback, "none");
