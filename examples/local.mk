@@ -1,4 +1,10 @@
-# Installed beside what jobs refer to: the tutorial's network as a model file.
+# Installed beside what jobs refer to: models as files.
 mnist_exampledir = $(pkgdatadir)/examples/mnist
 dist_mnist_example_DATA = %D%/mnist/job.yaml %D%/mnist/net.yaml
+gpt2_exampledir = $(pkgdatadir)/examples/gpt2
+dist_gpt2_example_DATA = %D%/gpt2/model.yaml
+llama_exampledir = $(pkgdatadir)/examples/llama
+dist_llama_example_DATA = %D%/llama/model.yaml
+bert_exampledir = $(pkgdatadir)/examples/bert
+dist_bert_example_DATA = %D%/bert/model.yaml
 EXTRA_DIST += %D%/mnist/SHA256SUMS

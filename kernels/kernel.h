@@ -38,4 +38,15 @@ static inline const char *kernel_name(const struct kernel *kernel)
     return op_info_get(kernel->desc.kind)->name;
 }
 
+/* A tensor as rows of its last dimension. */
+static inline int64_t kernel_columns(const struct tensor_type *type)
+{
+    return type->dims[type->dim_count - 1];
+}
+
+static inline int64_t kernel_rows(const struct tensor_type *type)
+{
+    return tensor_element_count(type) / kernel_columns(type);
+}
+
 #endif

@@ -1,6 +1,7 @@
 /* Binding of calls to signatures; see arguments.h. Pure. */
 #include "model/arguments.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,26 +67,56 @@ static bool is_probability(const struct constant *value)
     return value->kind == CONSTANT_REAL && value->real >= 0 && value->real < 1;
 }
 
+static bool is_word(const struct constant *value, const char *first, const char *second)
+{
+    return value->kind == CONSTANT_TEXT &&
+           (strcmp(value->text, first) == 0 || strcmp(value->text, second) == 0);
+}
+
+static bool is_at_least(const struct constant *value, double minimum)
+{
+    if (value->kind == CONSTANT_INTEGER) return (double)value->integer >= minimum;
+    return value->kind == CONSTANT_REAL && value->real >= minimum && isfinite(value->real);
+}
+
+static bool is_positive(const struct constant *value)
+{
+    return is_at_least(value, 0) &&
+           !(value->kind == CONSTANT_INTEGER ? value->integer == 0 : value->real == 0);
+}
+
 static const char *check_value(enum argument_kind kind, const struct constant *value)
 {
+    bool none = value->kind == CONSTANT_NONE;
     switch (kind) {
-    case ARGUMENT_TENSOR: return NULL;
+    case ARGUMENT_TENSOR:
+    case ARGUMENT_OPTIONAL_TENSOR: return NULL;
     case ARGUMENT_SIZE: return is_integer_in(value, 1) ? NULL : "a positive integer below 2^31";
     case ARGUMENT_INTEGER: return is_integer_in(value, INT32_MIN) ? NULL : "an integer";
     case ARGUMENT_WINDOW:
         return is_pair_in(value, 1) ? NULL : "a positive integer or a pair of them";
     case ARGUMENT_STRIDE:
-        if (value->kind == CONSTANT_NONE) return NULL;
+        if (none) return NULL;
         return is_pair_in(value, 1) ? NULL : "a positive integer, a pair of them, or None";
     case ARGUMENT_PADDING:
         return is_pair_in(value, 0) ? NULL : "an integer of at least 0 or a pair of them";
     case ARGUMENT_PROBABILITY: return is_probability(value) ? NULL : "a number from 0 to below 1";
     case ARGUMENT_BOOLEAN: return value->kind == CONSTANT_BOOLEAN ? NULL : "True or False";
-    case ARGUMENT_REDUCTION:
-        if (value->kind == CONSTANT_TEXT &&
-            (strcmp(value->text, "sum") == 0 || strcmp(value->text, "mean") == 0))
-            return NULL;
-        return "\"sum\" or \"mean\"";
+    case ARGUMENT_REDUCTION: return is_word(value, "sum", "mean") ? NULL : "\"sum\" or \"mean\"";
+    case ARGUMENT_APPROXIMATE:
+        return is_word(value, "none", "tanh") ? NULL : "\"none\" or \"tanh\"";
+    case ARGUMENT_SCALING:
+        return none || is_word(value, "linear", "llama3") ? NULL : "\"linear\", \"llama3\" or None";
+    case ARGUMENT_POSITIVE: return is_positive(value) ? NULL : "a number above 0";
+    case ARGUMENT_MAYBE_POSITIVE:
+        return none || is_positive(value) ? NULL : "a number above 0, or None";
+    case ARGUMENT_EPSILON: return is_at_least(value, 0) ? NULL : "a number of at least 0";
+    case ARGUMENT_MAYBE_EPSILON:
+        return none || is_at_least(value, 0) ? NULL : "a number of at least 0, or None";
+    case ARGUMENT_MAYBE_SIZE:
+        return none || is_integer_in(value, 1) ? NULL : "a positive integer below 2^31, or None";
+    case ARGUMENT_MAYBE_INDEX:
+        return none || is_integer_in(value, INT32_MIN) ? NULL : "an integer, or None";
     }
     return NULL;
 }
@@ -118,12 +149,19 @@ status_t arguments_bind(const struct expression *call, const struct signature *s
         if (!slots[i] && argument->required)
             return status_new(STATUS_INVALID_ARGUMENT, "%s(): argument '%s' is missing",
                               signature->name, argument->name);
-        if (argument->kind == ARGUMENT_TENSOR) made.tensors[i] = slots[i];
+        bool none = slots[i] && slots[i]->kind == EXPRESSION_NONE &&
+                    argument->kind == ARGUMENT_OPTIONAL_TENSOR;
+        if (argument_is_tensor(argument)) made.tensors[i] = none ? NULL : slots[i];
         else if (!slots[i]) made.values[i] = argument->standard;
         else TRY(bind_argument(argument, signature->name, slots[i], environment, &made.values[i]));
     }
     *bound = made;
     return NULL;
+}
+
+bool argument_is_tensor(const struct argument *argument)
+{
+    return argument->kind == ARGUMENT_TENSOR || argument->kind == ARGUMENT_OPTIONAL_TENSOR;
 }
 
 const struct constant *bound_get(const struct bound *bound, const char *name)
@@ -136,6 +174,17 @@ const struct constant *bound_get(const struct bound *bound, const char *name)
 int64_t bound_integer(const struct bound *bound, const char *name)
 {
     return bound_get(bound, name)->integer;
+}
+
+double bound_real(const struct bound *bound, const char *name)
+{
+    const struct constant *value = bound_get(bound, name);
+    return value->kind == CONSTANT_INTEGER ? (double)value->integer : value->real;
+}
+
+bool bound_none(const struct bound *bound, const char *name)
+{
+    return bound_get(bound, name)->kind == CONSTANT_NONE;
 }
 
 bool bound_boolean(const struct bound *bound, const char *name)

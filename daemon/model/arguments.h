@@ -36,15 +36,24 @@ status_t constant_evaluate(const struct expression *expression,
                            struct constant *constant) FSDPD_MUST_USE;
 
 enum argument_kind {
-    ARGUMENT_TENSOR,      /* left as an expression */
-    ARGUMENT_SIZE,        /* a positive integer below 2^31 */
-    ARGUMENT_INTEGER,     /* any integer of 32 bits */
-    ARGUMENT_WINDOW,      /* a positive integer or a pair of them */
-    ARGUMENT_STRIDE,      /* the same, or None */
-    ARGUMENT_PADDING,     /* an integer from 0, or a pair of them */
-    ARGUMENT_PROBABILITY, /* from 0 to below 1 */
+    ARGUMENT_TENSOR,          /* left as an expression */
+    ARGUMENT_OPTIONAL_TENSOR, /* the same, or None */
+    ARGUMENT_SIZE,            /* a positive integer below 2^31 */
+    ARGUMENT_INTEGER,         /* any integer of 32 bits */
+    ARGUMENT_WINDOW,          /* a positive integer or a pair of them */
+    ARGUMENT_STRIDE,          /* the same, or None */
+    ARGUMENT_PADDING,         /* an integer from 0, or a pair of them */
+    ARGUMENT_PROBABILITY,     /* from 0 to below 1 */
     ARGUMENT_BOOLEAN,
-    ARGUMENT_REDUCTION, /* "sum" or "mean" */
+    ARGUMENT_REDUCTION,      /* "sum" or "mean" */
+    ARGUMENT_APPROXIMATE,    /* "none" or "tanh" */
+    ARGUMENT_SCALING,        /* of positions: "linear", "llama3" or None */
+    ARGUMENT_POSITIVE,       /* a number above 0 */
+    ARGUMENT_MAYBE_POSITIVE, /* the same, or None */
+    ARGUMENT_EPSILON,        /* a number from 0 */
+    ARGUMENT_MAYBE_EPSILON,  /* the same, or None */
+    ARGUMENT_MAYBE_SIZE,     /* as ARGUMENT_SIZE, or None */
+    ARGUMENT_MAYBE_INDEX,    /* an integer of 32 bits, or None */
 };
 
 enum { ARGUMENTS_MAX = 10 };
@@ -66,7 +75,7 @@ struct signature {
 struct bound {
     const struct signature *signature;
     struct constant values[ARGUMENTS_MAX];
-    const struct expression *tensors[ARGUMENTS_MAX]; /* borrowed; NULL unless ARGUMENT_TENSOR */
+    const struct expression *tensors[ARGUMENTS_MAX]; /* borrowed; NULL unless a tensor is given */
 };
 
 /* Fills `slots` (by argument; NULL where the call gives none) from a call's arguments. */
@@ -76,9 +85,13 @@ status_t arguments_place(const struct expression *call, const char *name, const 
 status_t arguments_bind(const struct expression *call, const struct signature *signature,
                         const struct environment *environment, struct bound *bound) FSDPD_MUST_USE;
 
+bool argument_is_tensor(const struct argument *argument);
+
 /* The value of an argument that the signature has. */
 const struct constant *bound_get(const struct bound *bound, const char *name);
 int64_t bound_integer(const struct bound *bound, const char *name);
+double bound_real(const struct bound *bound, const char *name); /* an integer, too */
+bool bound_none(const struct bound *bound, const char *name);
 bool bound_boolean(const struct bound *bound, const char *name);
 
 /* An integer as a pair of equals. */

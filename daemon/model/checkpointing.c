@@ -48,9 +48,8 @@ static status_t unknown_glob(const struct model *model, const char *glob)
     return status;
 }
 
-/* By module: the outermost one around it, or itself, that a pattern selects; -1. */
-static status_t find_owners(const struct model *model, const struct graph_options *options,
-                            int *owner)
+status_t checkpoint_owners(const struct model *model, const struct graph_options *options,
+                           int *owner)
 {
     for (int m = 0; m < model->module_count; m++) owner[m] = -1;
     for (int g = 0; g < options->checkpoint_count; g++) {
@@ -83,6 +82,13 @@ static void find_segments(struct checkpointing *pass, const int *owner)
         pass->segment_of_op[i] = pass->segment_count - 1;
         pass->segments[pass->segment_count - 1].last = i;
     }
+}
+
+/* Of the forward op that a backward op belongs to; a head that is fused with its loss has none. */
+static int segment_of_backward(const struct checkpointing *pass, const struct graph_op *op)
+{
+    return op->forward < pass->builder->graph->forward_op_count ? pass->segment_of_op[op->forward]
+                                                                : -1;
 }
 
 /* --- What is needed again --- */
@@ -118,8 +124,7 @@ static void keep_for_others(struct checkpointing *pass)
         for (int k = 0; k < OP_MAX_INPUTS; k++) {
             if (op->inputs[k] < 0) continue;
             int segment = segment_of_value(pass, op->inputs[k]);
-            if (segment < 0 || segment != pass->segment_of_op[op->forward])
-                keep(pass, op->inputs[k]);
+            if (segment < 0 || segment != segment_of_backward(pass, op)) keep(pass, op->inputs[k]);
         }
     }
 }
@@ -163,14 +168,15 @@ static void read_again(const struct checkpointing *pass, struct graph_op *op, in
     }
 }
 
-/* An optional output that only backward ops read is made by the second run alone. */
+/* Statistics and indices, which only backward ops read, are made by the second run alone. */
 static void repeat_output(struct checkpointing *pass, struct graph_op *first,
                           struct graph_op *second, int slot)
 {
     int value = first->outputs[slot];
     if (value < 0) return;
-    bool optional = (op_info_get(first->kind)->optional_outputs & (1u << slot)) != 0;
-    if (optional) {
+    const struct op_info *info = op_info_get(first->kind);
+    bool optional = (info->optional_outputs & (1u << slot)) != 0;
+    if (optional && info->output_types[slot] != OPERAND_REAL) {
         second->outputs[slot] = pass->wanted[value] ? value : -1;
         if (pass->wanted[value]) first->outputs[slot] = -1;
         pass->again[value] = value;
@@ -207,7 +213,7 @@ static void list_ops(struct checkpointing *pass)
     struct graph_op *ops = mem_alloc_array((size_t)capacity, sizeof *ops);
     memcpy(ops, graph->ops, (size_t)forward * sizeof *ops);
     for (int b = forward; b < graph->op_count; b++) {
-        int s = pass->segment_of_op[graph->ops[b].forward];
+        int s = segment_of_backward(pass, &graph->ops[b]);
         if (s >= 0 && !pass->segments[s].repeated) repeat_segment(pass, s, ops, &count);
         ops[count] = graph->ops[b];
         read_again(pass, &ops[count], s);
@@ -229,7 +235,7 @@ status_t graph_checkpoint(struct graph_builder *builder, const struct graph_opti
     struct graph *graph = builder->graph;
     size_t values = (size_t)graph->value_count, ops = (size_t)graph->forward_op_count;
     int *owner = mem_alloc_array((size_t)graph->model->module_count, sizeof *owner);
-    status_t status = find_owners(graph->model, options, owner);
+    status_t status = checkpoint_owners(graph->model, options, owner);
     if (status == STATUS_OKAY) {
         struct checkpointing pass = {.builder = builder,
                                      .segments = mem_alloc_array(ops, sizeof *pass.segments),

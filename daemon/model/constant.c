@@ -26,6 +26,8 @@ static status_t evaluate_name(const char *name, const struct environment *enviro
 static status_t evaluate_pair(const struct expression *tuple, const struct environment *environment,
                               struct constant *constant)
 {
+    if (tuple->item_count == 1) /* normalized_shape=(768,) */
+        return constant_evaluate(tuple->items[0], environment, constant);
     if (tuple->item_count != 2)
         return status_new(STATUS_INVALID_ARGUMENT, "expected a pair of integers, found %d values",
                           tuple->item_count);

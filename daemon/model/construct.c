@@ -95,6 +95,8 @@ static status_t add_parameter(struct reader *reader, const struct site *site, in
         .tied_to = -1,
         .init = from->init,
         .bound = from->bound,
+        .has_zero_row = from->has_zero_row,
+        .zero_row = from->zero_row,
         .init_order = index,
     };
     owner->parameters = mem_resize_array(owner->parameters, (size_t)owner->parameter_count + 1,

@@ -27,7 +27,8 @@ static status_t read_modules(struct reader *reader, struct definition *definitio
     for (int i = 0; i < modules->item_count; i++) {
         const struct yamldoc_node *node = modules->items[i];
         char found[72];
-        if (!name_is_valid(node->key))
+        /* Attention modules of BERT have a module "self"; nothing else may be called so. */
+        if (!name_is_valid(node->key) && strcmp(node->key, "self") != 0)
             return reader_error(reader, node->key_line,
                                 "'%s' cannot be the name of a module: expected letters, digits and "
                                 "_, no digit first, at most %d, and no word of the language",
@@ -113,6 +114,35 @@ static status_t read_forward(struct reader *reader, struct definition *definitio
     return NULL;
 }
 
+/* A block's "inputs: [x, mask]". */
+static status_t read_inputs(struct reader *reader, struct definition *definition,
+                            const struct yamldoc_node *inputs)
+{
+    if (!inputs) return NULL;
+    TRY(yamldoc_expect_sequence(inputs, "a list of names such as [x, mask]"));
+    if (inputs->item_count < 1 || inputs->item_count > MODEL_MAX_BLOCK_INPUTS)
+        return yamldoc_key_error(inputs, "expected 1 to %d names, found %d", MODEL_MAX_BLOCK_INPUTS,
+                                 inputs->item_count);
+    free(definition->inputs[0]);
+    definition->input_count = 0;
+    for (int i = 0; i < inputs->item_count; i++) {
+        const char *name = NULL;
+        char found[72];
+        TRY(yamldoc_read_text(inputs->items[i], "a name", &name));
+        bool taken = strcmp(name, "output") == 0;
+        for (int k = 0; k < definition->argument_count; k++)
+            taken |= strcmp(definition->arguments[k], name) == 0;
+        for (int k = 0; k < definition->input_count; k++)
+            taken |= strcmp(definition->inputs[k], name) == 0;
+        if (taken || !name_is_valid(name))
+            return reader_error(reader, inputs->items[i]->line, "an input cannot be called '%s'%s",
+                                yamldoc_excerpt(name, found),
+                                taken ? ": it means something else" : "");
+        definition->inputs[definition->input_count++] = mem_strdup(name);
+    }
+    return NULL;
+}
+
 static status_t read_parts(struct reader *reader, struct definition *definition,
                            const struct yamldoc_node *mapping)
 {
@@ -173,13 +203,14 @@ static struct definition *add_definition(struct reader *reader, int line)
 {
     MEM_GROW(reader->definitions, reader->definition_count, reader->definition_capacity);
     struct definition *definition = &reader->definitions[reader->definition_count++];
-    *definition = (struct definition){.line = line};
+    *definition = (struct definition){.line = line, .input_count = 1};
+    definition->inputs[0] = mem_strdup("x");
     return definition;
 }
 
 static status_t read_block(struct reader *reader, const struct yamldoc_node *node)
 {
-    static const char *const keys[] = {"modules", "forward"};
+    static const char *const keys[] = {"inputs", "modules", "forward"};
     char found[72];
     struct definition *definition = add_definition(reader, node->key_line);
     status_t status = read_head(definition, node->key);
@@ -192,6 +223,7 @@ static status_t read_block(struct reader *reader, const struct yamldoc_node *nod
                                 "block '%s' is defined twice; the first is on line %d",
                                 definition->name, reader->definitions[i].line);
     TRY(yamldoc_check_keys(node, keys, sizeof keys / sizeof keys[0]));
+    TRY(read_inputs(reader, definition, yamldoc_get(node, "inputs")));
     return read_parts(reader, definition, node);
 }
 
@@ -218,6 +250,7 @@ status_t definitions_read(struct reader *reader, const struct yamldoc_node *root
 void definition_deinit(struct definition *definition)
 {
     for (int i = 0; i < definition->argument_count; i++) free(definition->arguments[i]);
+    for (int i = 0; i < definition->input_count; i++) free(definition->inputs[i]);
     for (int i = 0; i < definition->module_count; i++)
         expression_free(definition->modules[i].constructor);
     for (int i = 0; i < definition->forward_count; i++) statement_free(definition->forward[i]);

@@ -1,9 +1,15 @@
 /*
- * Fusions that every device can do: an activation into the convolution or linear before it, and
- * log_softmax with nll_loss into cross_entropy (whose second output is the log-probabilities).
- * A value that something else reads too is left alone.
+ * Fusions that every device can do: an activation into the convolution or linear before it;
+ * log_softmax with nll_loss into cross_entropy (whose second output is the log-probabilities);
+ * silu(gate) * x; a sum with the norm that reads it first (which also says the sum); and, in models
+ * of tokens, the last linear layer with cross_entropy, so that not all logits are held at once. But
+ * for the sum, a value that something else reads too is left alone.
+ *
+ * A sum that leaves a checkpointed module stays one: else two values would be kept for the backward
+ * pass instead of one.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "model/graph_builder.h"
@@ -58,12 +64,99 @@ static void fuse_loss(struct graph *graph, int loss, const int *uses, bool *dead
     dead[source] = true;
 }
 
-void graph_fuse(struct graph *graph, bool *dead)
+static void fuse_gate(struct graph *graph, int product, const int *uses, bool *dead)
 {
+    struct graph_op *op = &graph->ops[product];
+    for (int k = 0; k < 2; k++) {
+        int gate = op->inputs[k], source = graph->values[gate].producer;
+        if (uses[gate] != 1 || source < 0 || graph->ops[source].kind != OP_SILU) continue;
+        int other = op->inputs[1 - k];
+        op->kind = OP_SILU_MUL;
+        op->inputs[0] = graph->ops[source].inputs[0];
+        op->inputs[1] = other;
+        dead[source] = true;
+        return;
+    }
+}
+
+/* The first op that reads the value. */
+static int first_reader(const struct graph *graph, int value, const bool *dead)
+{
+    for (int i = graph->values[value].producer + 1; i < graph->op_count; i++)
+        for (int k = 0; k < OP_MAX_INPUTS && !dead[i]; k++)
+            if (graph->ops[i].inputs[k] == value) return i;
+    return -1;
+}
+
+/* `owner` is the checkpointed module by module, or NULL. */
+static void fuse_residual(struct graph *graph, int norm, const int *owner, bool *dead)
+{
+    struct graph_op *op = &graph->ops[norm];
+    bool layer_norm = op->kind == OP_LAYER_NORM;
+    int sum = op->inputs[0], source = graph->values[sum].producer;
+    int residual_slot = layer_norm ? 3 : 2, sum_slot = layer_norm ? 3 : 2;
+    if (source < 0 || graph->ops[source].kind != OP_ADD) return;
+    const struct graph_op *add = &graph->ops[source];
+    const struct tensor_type *a = &graph->values[add->inputs[0]].type,
+                             *b = &graph->values[add->inputs[1]].type;
+    if (!tensor_same_shape(a, b) || first_reader(graph, sum, dead) != norm) return;
+    if (owner && owner[add->module] != owner[op->module]) return;
+    op->inputs[0] = add->inputs[0];
+    op->inputs[residual_slot] = add->inputs[1];
+    take_output(graph, norm, sum_slot, sum);
+    dead[source] = true;
+}
+
+static void fuse_head(struct graph *graph, int loss, const int *uses, bool *dead)
+{
+    struct graph_op *op = &graph->ops[loss];
+    int source = only_source(graph, op, uses);
+    if (source < 0 || graph->ops[source].kind != OP_LINEAR) return;
+    const struct graph_op *linear = &graph->ops[source];
+    if (linear->attrs.linear.activation != ACTIVATION_NONE || linear->attrs.linear.transposed)
+        return;
+    int target = op->inputs[1], lost = op->outputs[0];
+    op->kind = OP_LINEAR_CROSS_ENTROPY;
+    op->module = linear->module;
+    for (int k = 0; k < 3; k++) op->inputs[k] = linear->inputs[k];
+    op->inputs[3] = target;
+    op->outputs[1] = -1; /* nothing reads the log-probabilities yet */
+    take_output(graph, loss, 0, lost);
+    dead[source] = true;
+}
+
+/* In training the head and the loss are a backward op that cannot count. */
+static bool may_fuse_head(const struct graph *graph, const struct graph_options *options)
+{
+    return graph->model->tokens && !options->keep_logits &&
+           !(options->train && options->count_correct);
+}
+
+status_t graph_fuse(struct graph *graph, const struct graph_options *options, bool *dead)
+{
+    int *owner = NULL;
+    if (options->train && options->checkpoint_count > 0) {
+        owner = mem_alloc_array((size_t)graph->model->module_count, sizeof *owner);
+        status_t status = checkpoint_owners(graph->model, options, owner);
+        if (status) {
+            free(owner);
+            return status;
+        }
+    }
     int *uses = count_uses(graph);
     for (int i = 0; i < graph->op_count; i++) {
-        if (graph->ops[i].kind == OP_RELU) fuse_relu(graph, i, uses, dead);
-        else if (graph->ops[i].kind == OP_NLL_LOSS) fuse_loss(graph, i, uses, dead);
+        switch (graph->ops[i].kind) {
+        case OP_RELU: fuse_relu(graph, i, uses, dead); break;
+        case OP_NLL_LOSS: fuse_loss(graph, i, uses, dead); break;
+        case OP_MUL: fuse_gate(graph, i, uses, dead); break;
+        case OP_LAYER_NORM:
+        case OP_RMS_NORM: fuse_residual(graph, i, owner, dead); break;
+        default: break;
+        }
+        if (graph->ops[i].kind == OP_CROSS_ENTROPY && may_fuse_head(graph, options))
+            fuse_head(graph, i, uses, dead);
     }
     free(uses);
+    free(owner);
+    return NULL;
 }

@@ -165,18 +165,25 @@ static void relu_gradient(struct backward *backward, const forward_op *op, int d
     contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
 }
 
-/* The forward op now also says where its maxima were. */
-static int add_pool_indices(struct backward *backward, const forward_op *op)
+/* The forward op now also says what only its gradient needs: where maxima were, statistics. */
+static int add_forward_output(struct backward *backward, const forward_op *op, int slot,
+                              struct tensor_type type, const char *suffix)
 {
     struct graph *graph = backward->builder->graph;
     int producer = graph->values[op->outputs[0]].producer;
-    struct tensor_type type = graph->values[op->outputs[0]].type;
+    int made = builder_add_value(backward->builder, VALUE_ACTIVATION, &type,
+                                 mem_printf("%s.%s", op->name, suffix));
+    graph = backward->builder->graph;
+    graph->values[made].producer = producer;
+    graph->ops[producer].outputs[slot] = made;
+    return made;
+}
+
+static int add_pool_indices(struct backward *backward, const forward_op *op)
+{
+    struct tensor_type type = backward->builder->graph->values[op->outputs[0]].type;
     type.dtype = DTYPE_U8;
-    int indices = builder_add_value(backward->builder, VALUE_ACTIVATION, &type,
-                                    mem_printf("%s.indices", op->name));
-    backward->builder->graph->values[indices].producer = producer;
-    backward->builder->graph->ops[producer].outputs[1] = indices;
-    return indices;
+    return add_forward_output(backward, op, 1, type, "indices");
 }
 
 static void max_pool2d_gradient(struct backward *backward, const forward_op *op, int dy)
@@ -204,10 +211,144 @@ static void cast_gradient(struct backward *backward, const forward_op *op, int d
     contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
 }
 
+/* Of a sum, which may have added the second operand to many of the first's parts. */
 static void add_gradient(struct backward *backward, const forward_op *op, int dy)
 {
-    for (int i = 0; i < 2; i++)
-        if (is_needed(backward, op->inputs[i])) contribute(backward, op->inputs[i], dy);
+    for (int i = 0; i < 2; i++) {
+        int value = op->inputs[i];
+        if (!is_needed(backward, value)) continue;
+        const struct graph *graph = backward->builder->graph;
+        if (tensor_same_shape(&graph->values[value].type, &graph->values[op->outputs[0]].type)) {
+            contribute(backward, value, dy);
+            continue;
+        }
+        add_unary(backward, OP_SUM_LEADING, op, "backward", dy);
+        contribute(backward, value, add_gradient_value(backward, value, 0));
+    }
+}
+
+static void mul_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    static const char *const suffixes[] = {"backward_input", "backward_other"};
+    for (int i = 0; i < 2; i++) {
+        if (!is_needed(backward, op->inputs[i])) continue;
+        add_unary(backward, OP_MUL, op, suffixes[i], dy)->inputs[1] = op->inputs[1 - i];
+        contribute(backward, op->inputs[i], add_gradient_value(backward, op->inputs[i], 0));
+    }
+}
+
+/* dx = kind(dy, x) */
+static void activation_rule(struct backward *backward, const forward_op *op, enum op_kind kind,
+                            int dy)
+{
+    add_unary(backward, kind, op, "backward", dy)->inputs[1] = op->inputs[0];
+    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
+}
+
+static void gelu_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    activation_rule(backward, op, OP_GELU_BACKWARD, dy);
+}
+
+static void silu_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    activation_rule(backward, op, OP_SILU_BACKWARD, dy);
+}
+
+/* Outputs of the last op, the first `count`, as gradients of `values`. */
+static void contribute_all(struct backward *backward, const int *values, int count)
+{
+    int made[OP_MAX_OUTPUTS];
+    for (int k = 0; k < count; k++)
+        made[k] = values[k] < 0 ? -1 : add_gradient_value(backward, values[k], k);
+    for (int k = 0; k < count; k++)
+        if (is_needed(backward, values[k])) contribute(backward, values[k], made[k]);
+}
+
+static void silu_mul_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    struct graph_op *made = add_unary(backward, OP_SILU_MUL_BACKWARD, op, "backward", dy);
+    made->inputs[1] = op->inputs[0];
+    made->inputs[2] = op->inputs[1];
+    contribute_all(backward, op->inputs, 2);
+}
+
+static void softmax_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    add_unary(backward, OP_SOFTMAX_BACKWARD, op, "backward", dy)->inputs[1] = op->outputs[0];
+    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
+}
+
+static void rope_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    add_unary(backward, OP_ROPE_BACKWARD, op, "backward", dy);
+    contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
+}
+
+static void embedding_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    struct graph_op *made = add_op(backward, OP_EMBEDDING_BACKWARD, op, "backward");
+    made->inputs[0] = op->inputs[0];
+    made->inputs[1] = dy;
+    add_parameter_gradient(backward, op->inputs[1], 0);
+}
+
+/* The dimensions but the last, in f32. */
+static struct tensor_type rows_type(const struct backward *backward, int value)
+{
+    struct tensor_type type = backward->builder->graph->values[value].type;
+    type.dim_count--;
+    type.dtype = DTYPE_F32;
+    return type;
+}
+
+/*
+ * Both norms. What x has of a gradient from elsewhere is taken up by the op, instead of an ADD.
+ * With a residual the sum stands for x, and its gradient is that of both summands.
+ */
+static void norm_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    bool layer = op->kind == OP_LAYER_NORM;
+    int x = op->inputs[0], weight = op->inputs[1], bias = layer ? op->inputs[2] : -1;
+    int residual = op->inputs[layer ? 3 : 2], sum = op->outputs[layer ? 3 : 2];
+    int normalised = residual < 0 ? x : sum;
+    int mean = -1;
+    if (layer) mean = add_forward_output(backward, op, 1, rows_type(backward, x), "mean");
+    int rstd = add_forward_output(backward, op, layer ? 2 : 1, rows_type(backward, x), "rstd");
+    struct graph_op *made =
+        add_unary(backward, layer ? OP_LAYER_NORM_BACKWARD : OP_RMS_NORM_BACKWARD, op, "backward",
+                  dy);
+    made->inputs[1] = normalised;
+    made->inputs[2] = weight;
+    made->inputs[3] = layer ? mean : rstd;
+    if (layer) made->inputs[4] = rstd;
+    made->inputs[layer ? 5 : 4] = backward->gradient[normalised];
+    bool wanted = is_needed(backward, x) || is_needed(backward, residual);
+    int dx = wanted ? add_gradient_value(backward, normalised, 0) : -1;
+    if (is_needed(backward, weight)) add_parameter_gradient(backward, weight, 1);
+    if (is_needed(backward, bias)) add_parameter_gradient(backward, bias, 2);
+    if (!wanted) return;
+    if (residual < 0) {
+        backward->gradient[x] = dx;
+        return;
+    }
+    if (is_needed(backward, x)) contribute(backward, x, dx);
+    if (is_needed(backward, residual)) contribute(backward, residual, dx);
+}
+
+static void attention_gradient(struct backward *backward, const forward_op *op, int dy)
+{
+    const struct tensor_type *q = &backward->builder->graph->values[op->inputs[0]].type;
+    struct tensor_type type =
+        tensor_type_make(DTYPE_F32, 3,
+                         (int64_t[]){q->dims[0], op->attrs.attention.heads, q->dims[1]});
+    int lse = add_forward_output(backward, op, 1, type, "lse");
+    struct graph_op *made = add_unary(backward, OP_ATTENTION_BACKWARD, op, "backward", dy);
+    for (int k = 0; k < 3; k++) made->inputs[1 + k] = op->inputs[k];
+    made->inputs[4] = op->outputs[0];
+    made->inputs[5] = lse;
+    made->inputs[6] = op->inputs[3];
+    contribute_all(backward, op->inputs, 3);
 }
 
 static void log_softmax_gradient(struct backward *backward, const forward_op *op, int dy)
@@ -232,13 +373,49 @@ static void cross_entropy_gradient(struct backward *backward, const forward_op *
     contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
 }
 
+/*
+ * The head that was fused with its loss becomes the first backward op and says the loss too: the
+ * loss's gradient is known, so there is nothing to wait for.
+ */
+static void turn_head(struct backward *backward)
+{
+    struct graph *graph = backward->builder->graph;
+    struct graph_op *op = &graph->ops[graph->op_count - 1];
+    if (op->kind != OP_LINEAR_CROSS_ENTROPY) return;
+    int x = op->inputs[0], weight = op->inputs[1], bias = op->inputs[2];
+    char *name = mem_printf("%s.backward", op->name);
+    free(op->name);
+    op->name = name;
+    op->kind = OP_LINEAR_CROSS_ENTROPY_BACKWARD;
+    op->backward = true;
+    op->forward = --graph->forward_op_count;
+    if (is_needed(backward, x)) contribute(backward, x, add_gradient_value(backward, x, 1));
+    if (is_needed(backward, weight)) add_parameter_gradient(backward, weight, 2);
+    if (is_needed(backward, bias)) add_parameter_gradient(backward, bias, 3);
+}
+
 static void (*const rules[OP_KIND_COUNT])(struct backward *, const forward_op *, int) = {
-    [OP_CONV2D] = conv2d_gradient,     [OP_LINEAR] = linear_gradient,
-    [OP_RELU] = relu_gradient,         [OP_MAX_POOL2D] = max_pool2d_gradient,
-    [OP_DROPOUT] = dropout_gradient,   [OP_RESHAPE] = reshape_gradient,
-    [OP_ADD] = add_gradient,           [OP_LOG_SOFTMAX] = log_softmax_gradient,
-    [OP_NLL_LOSS] = nll_loss_gradient, [OP_CROSS_ENTROPY] = cross_entropy_gradient,
+    [OP_CONV2D] = conv2d_gradient,
+    [OP_LINEAR] = linear_gradient,
+    [OP_RELU] = relu_gradient,
+    [OP_MAX_POOL2D] = max_pool2d_gradient,
+    [OP_DROPOUT] = dropout_gradient,
+    [OP_RESHAPE] = reshape_gradient,
+    [OP_ADD] = add_gradient,
+    [OP_LOG_SOFTMAX] = log_softmax_gradient,
+    [OP_NLL_LOSS] = nll_loss_gradient,
+    [OP_CROSS_ENTROPY] = cross_entropy_gradient,
     [OP_CAST] = cast_gradient,
+    [OP_MUL] = mul_gradient,
+    [OP_GELU] = gelu_gradient,
+    [OP_SILU] = silu_gradient,
+    [OP_SILU_MUL] = silu_mul_gradient,
+    [OP_SOFTMAX] = softmax_gradient,
+    [OP_EMBEDDING] = embedding_gradient,
+    [OP_LAYER_NORM] = norm_gradient,
+    [OP_RMS_NORM] = norm_gradient,
+    [OP_ROPE] = rope_gradient,
+    [OP_ATTENTION] = attention_gradient,
 };
 
 /* From the first op on: a value is needed if anything trainable goes into it. */
@@ -263,6 +440,7 @@ static void differentiate(struct backward *backward)
 {
     const struct graph *graph = backward->builder->graph;
     for (int i = 0; i < graph->forward_op_count; i++) graph->ops[i].forward = i;
+    turn_head(backward);
     for (int i = graph->forward_op_count - 1; i >= 0; i--) {
         forward_op op = graph->ops[i];
         backward->current = i;

@@ -1,8 +1,9 @@
 /*
  * The arithmetic of one step as a graph: static single assignment over typed tensors. Ops are in an
  * order in which they can be run; backward ops follow all forward ops. Building infers and checks
- * every shape, fuses what every device can fuse (activation into convolution and linear,
- * log_softmax with nll_loss), and for training appends the gradients.
+ * every shape, fuses what every device can fuse (fuse.c), and for training appends the gradients.
+ * The loss is made by the last forward op or, in training a model of tokens, by the first backward
+ * op (linear_cross_entropy_backward).
  *
  * The gradient is of the loss as the model file states it (a sum or a mean over this rank's batch).
  * The first op that writes a parameter's gradient overwrites it, later ones (a module that is used
@@ -18,8 +19,8 @@
 #include "ops/op.h"
 
 enum value_kind {
-    VALUE_INPUT,              /* the batch: (batch, ...sample) f32 */
-    VALUE_TARGET,             /* (batch) i32 */
+    VALUE_INPUT,              /* the batch: (batch, ...sample) f32, or (batch, time) i32 tokens */
+    VALUE_TARGET,             /* (batch) i32; of a token model (batch, time) */
     VALUE_PARAMETER,          /* one per distinct parameter that is used */
     VALUE_PARAMETER_GRADIENT, /* shape of its parameter; f32 always */
     VALUE_ACTIVATION,         /* made by the forward pass */
@@ -45,7 +46,8 @@ struct graph_op {
     bool accumulate[OP_MAX_OUTPUTS];
     int module; /* innermost module that the op belongs to; 0 for the model's own lines */
     bool backward;
-    int forward; /* with gradients: the forward op that this one is, repeats or differentiates */
+    int forward; /* with gradients: the forward op that this one is, repeats or differentiates;
+                  * forward_op_count for a head that is fused with its loss */
     char *name;  /* for dumps, traces and errors: "conv1", "max_pool2d", "conv1.backward_data" */
 };
 
@@ -61,10 +63,14 @@ struct graph {
 
 struct graph_options {
     int64_t batch_size; /* of this rank */
-    int64_t time;       /* of a model of tokens: positions of a window */
+    int64_t time;       /* of a token model: the length of a window; 0 is model->context, more than
+                         * that is INVALID_ARGUMENT */
     bool train;         /* dropout active and backward ops appended */
     bool dropout;       /* false: dropout does nothing even in training */
     bool count_correct; /* also count the rows whose largest output is the target */
+    /* The last linear layer and the loss are not made one op: the loss's op reads all logits as its
+     * first input. For tests that look at them. */
+    bool keep_logits;
     /* With `train`: parameters' gradients are added to what is there from the first op on, which so
      * must hold zeros before the first of several steps. */
     bool accumulate;

@@ -43,94 +43,38 @@ static int parameter_value(struct forward *forward, int parameter)
     return *value;
 }
 
-/* A dimension counted from the end if negative; -1 if there is none such. */
-static int normal_dim(int dim, int dim_count)
+static bool drops(const struct forward *forward)
 {
-    if (dim < 0) dim += dim_count;
-    return dim >= 0 && dim < dim_count ? dim : -1;
-}
-
-static status_t flatten_shape(const struct layer *layer, const struct tensor_type *x,
-                              struct tensor_type *y)
-{
-    int start = normal_dim(layer->start_dim, x->dim_count);
-    int end = normal_dim(layer->end_dim, x->dim_count);
-    char shape[128];
-    if (start == 0)
-        return status_new(STATUS_INVALID_ARGUMENT,
-                          "flatten: start_dim=%d would join the batch dimension of %s; use "
-                          "start_dim=1",
-                          layer->start_dim, tensor_format_shape(x, shape));
-    if (start < 0 || end < start)
-        return status_new(STATUS_INVALID_ARGUMENT,
-                          "flatten: start_dim=%d, end_dim=%d do not name dimensions of %s",
-                          layer->start_dim, layer->end_dim, tensor_format_shape(x, shape));
-    struct tensor_type made = {.dtype = x->dtype, .dim_count = x->dim_count - (end - start)};
-    for (int i = 0, out = 0; i < x->dim_count; i++) {
-        bool joined = i > start && i <= end;
-        if (joined) made.dims[out - 1] *= x->dims[i];
-        else made.dims[out++] = x->dims[i];
-    }
-    *y = made;
-    return NULL;
-}
-
-/*
- * The shape of a window op's output. Where the input cannot be taken at all, some shape: the check
- * of the whole op then says why.
- */
-static struct tensor_type window_shape(const struct tensor_type *x, int64_t channels,
-                                       const int64_t kernel[2], const int64_t stride[2],
-                                       const int64_t padding[2], const int64_t dilation[2])
-{
-    struct tensor_type y = *x;
-    if (x->dim_count != 4) return y;
-    y.dims[1] = channels;
-    for (int i = 0; i < 2; i++) {
-        int64_t size =
-            op_window_output(x->dims[2 + i], kernel[i], stride[i], padding[i], dilation[i]);
-        y.dims[2 + i] = size > 0 ? size : 1;
-    }
-    return y;
-}
-
-static status_t output_shape(const struct forward *forward, const struct program_call *call,
-                             const struct tensor_type *x, struct tensor_type *y)
-{
-    const struct layer *layer = &call->layer;
-    const struct tensor_type *weight =
-        call->weight >= 0 ? &forward->model->parameters[call->weight].type : NULL;
-    *y = *x;
-    switch (layer->kind) {
-    case OP_CONV2D:
-        *y = window_shape(x, weight->dims[0], weight->dims + 2, layer->attrs.conv.stride,
-                          layer->attrs.conv.padding, layer->attrs.conv.dilation);
-        return NULL;
-    case OP_MAX_POOL2D:
-        *y = window_shape(x, x->dims[1], layer->attrs.pool.kernel, layer->attrs.pool.stride,
-                          layer->attrs.pool.padding, (int64_t[]){1, 1});
-        return NULL;
-    case OP_LINEAR: y->dims[x->dim_count - 1] = weight->dims[0]; return NULL;
-    case OP_RESHAPE: return flatten_shape(layer, x, y);
-    case OP_LOG_SOFTMAX:
-        if (normal_dim(layer->dim, x->dim_count) != x->dim_count - 1) {
-            char shape[128];
-            return status_new(STATUS_INVALID_ARGUMENT,
-                              "log_softmax: dim=%d is not the last dimension of %s", layer->dim,
-                              tensor_format_shape(x, shape));
-        }
-        return NULL;
-    default: return NULL;
-    }
+    return forward->options->train && forward->options->dropout;
 }
 
 static bool does_nothing(const struct forward *forward, const struct layer *layer,
                          const struct tensor_type *x, const struct tensor_type *y)
 {
-    if (layer->kind == OP_DROPOUT)
-        return !forward->options->train || !forward->options->dropout ||
-               layer->attrs.dropout.p == 0;
+    if (layer->kind == OP_DROPOUT) return !drops(forward) || layer->attrs.dropout.p == 0;
     return layer->kind == OP_RESHAPE && tensor_same_shape(x, y);
+}
+
+/* As the op has them: probabilities are dropped only where anything is. */
+static union op_attrs attributes(const struct forward *forward, const struct layer *layer)
+{
+    union op_attrs attrs = layer->attrs;
+    if (layer->kind == OP_ATTENTION && (!drops(forward) || attrs.attention.p == 0)) {
+        attrs.attention.p = 0;
+        attrs.attention.stream = 0;
+    }
+    return attrs;
+}
+
+/* The larger operand of a broadcasting sum comes first. */
+static void order_operands(const struct graph *graph, enum op_kind kind, int *inputs)
+{
+    if (kind != OP_ADD ||
+        graph->values[inputs[0]].type.dim_count >= graph->values[inputs[1]].type.dim_count)
+        return;
+    int smaller = inputs[0];
+    inputs[0] = inputs[1];
+    inputs[1] = smaller;
 }
 
 static status_t check_last_op(const struct forward *forward, const struct program_call *call)
@@ -146,11 +90,15 @@ static status_t add_call(struct forward *forward, const struct program_call *cal
     struct graph_builder *builder = &forward->builder;
     int inputs[OP_MAX_INPUTS];
     for (int i = 0; i < OP_MAX_INPUTS; i++) inputs[i] = -1;
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < LAYER_MAX_TENSORS; i++)
         if (call->inputs[i] >= 0) inputs[i] = forward->value_of[call->inputs[i]];
-    const struct tensor_type x = builder->graph->values[inputs[0]].type;
+    order_operands(builder->graph, call->layer.kind, inputs);
+    const struct tensor_type *types[LAYER_MAX_TENSORS];
+    for (int i = 0; i < LAYER_MAX_TENSORS; i++)
+        types[i] = inputs[i] >= 0 ? &builder->graph->values[inputs[i]].type : NULL;
+    const struct tensor_type x = *types[0];
     struct tensor_type y;
-    TRY(wrap_call(forward, call, output_shape(forward, call, &x, &y)));
+    TRY(wrap_call(forward, call, shape_infer(forward->model, call, types, &y)));
     if (does_nothing(forward, &call->layer, &x, &y)) {
         *result = inputs[0];
         return NULL;
@@ -159,8 +107,9 @@ static status_t add_call(struct forward *forward, const struct program_call *cal
         inputs[1] = parameter_value(forward, call->weight);
         inputs[2] = parameter_value(forward, call->bias);
     }
-    struct graph_op *op = builder_add_op(builder, call->layer.kind, &call->layer.attrs,
-                                         call->module, mem_strdup(call->name));
+    union op_attrs attrs = attributes(forward, &call->layer);
+    struct graph_op *op =
+        builder_add_op(builder, call->layer.kind, &attrs, call->module, mem_strdup(call->name));
     memcpy(op->inputs, inputs, sizeof inputs);
     *result = builder_add_value(builder, VALUE_ACTIVATION, &y, mem_printf("%s.output", call->name));
     builder_set_output(builder, 0, *result);
@@ -170,15 +119,17 @@ static status_t add_call(struct forward *forward, const struct program_call *cal
 static status_t check_output(const struct forward *forward, const struct program_call *call,
                              const struct tensor_type *output)
 {
-    struct tensor_type expected =
-        tensor_type_make(DTYPE_F32, 2,
-                         (int64_t[]){forward->options->batch_size, forward->model->class_count});
+    const struct graph *graph = forward->builder.graph;
+    struct tensor_type expected = graph->values[graph->target].type; /* and a score per class */
+    expected.dtype = DTYPE_F32;
+    expected.dims[expected.dim_count++] = forward->model->class_count;
     if (tensor_same_shape(output, &expected)) return NULL;
     char found[128], wanted[128];
     return wrap_call(forward, call,
                      status_new(STATUS_INVALID_ARGUMENT,
-                                "%s: input is %s, but with classes: %lld it must be %s", call->name,
+                                "%s: input is %s, but with %s: %lld it must be %s", call->name,
                                 tensor_format_shape(output, found),
+                                forward->model->tokens ? "vocabulary" : "classes",
                                 (long long)forward->model->class_count,
                                 tensor_format_shape(&expected, wanted)));
 }
@@ -209,21 +160,50 @@ static void add_count(struct forward *forward)
 {
     struct graph_builder *builder = &forward->builder;
     struct graph *graph = builder->graph;
-    const struct graph_op *loss = &graph->ops[graph->values[graph->loss].producer];
+    struct tensor_type one = tensor_type_make(DTYPE_F32, 1, (int64_t[]){1});
+    int producer = graph->values[graph->loss].producer;
+    graph->correct = builder_add_value(builder, VALUE_CORRECT, &one, mem_strdup("correct"));
+    struct graph_op *loss = &graph->ops[producer];
+    if (loss->kind == OP_LINEAR_CROSS_ENTROPY) { /* which never holds all of them */
+        loss->outputs[1] = graph->correct;
+        graph->values[graph->correct].producer = producer;
+        return;
+    }
     int scores = loss->kind == OP_CROSS_ENTROPY ? loss->outputs[1] : loss->inputs[0];
     struct graph_op *op = builder_add_op(builder, OP_COUNT_CORRECT, &(union op_attrs){0}, 0,
                                          mem_strdup("count_correct"));
     op->inputs[0] = scores;
     op->inputs[1] = graph->target;
-    struct tensor_type one = tensor_type_make(DTYPE_F32, 1, (int64_t[]){1});
-    graph->correct = builder_add_value(builder, VALUE_CORRECT, &one, mem_strdup("correct"));
     builder_set_output(builder, 0, graph->correct);
+}
+
+/* (batch, time) tokens, and as many targets. */
+static status_t add_token_inputs(struct forward *forward)
+{
+    struct graph_builder *builder = &forward->builder;
+    const struct model *model = forward->model;
+    int64_t batch = forward->options->batch_size;
+    int64_t time = forward->options->time == 0 ? model->context : forward->options->time;
+    if (time < 1 || time > model->context)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: windows of %lld tokens: the model takes 1 to %lld",
+                          model->program->file_name, (long long)time, (long long)model->context);
+    struct tensor_type type = tensor_type_make(DTYPE_I32, 2, (int64_t[]){batch, time});
+    if (tensor_element_count(&type) < 0)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: a batch of %lld windows of %lld tokens: every dimension must be "
+                          "positive and all together at most 2^40 elements",
+                          model->program->file_name, (long long)batch, (long long)time);
+    builder->graph->input = builder_add_value(builder, VALUE_INPUT, &type, mem_strdup("input"));
+    builder->graph->target = builder_add_value(builder, VALUE_TARGET, &type, mem_strdup("target"));
+    return NULL;
 }
 
 static status_t add_inputs(struct forward *forward)
 {
     struct graph_builder *builder = &forward->builder;
     const struct tensor_type *sample = &forward->model->input;
+    if (forward->model->tokens) return add_token_inputs(forward);
     struct tensor_type input = {.dtype = sample->dtype, .dim_count = sample->dim_count + 1};
     input.dims[0] = forward->options->batch_size;
     memcpy(input.dims + 1, sample->dims, (size_t)sample->dim_count * sizeof *sample->dims);
@@ -257,10 +237,11 @@ static status_t build_forward(struct forward *forward)
      */
     bool *dead = mem_alloc_array((size_t)graph->op_count + 1, sizeof *dead);
     graph_compact(graph, dead);
-    graph_fuse(graph, dead);
-    if (forward->options->count_correct) add_count(forward);
-    graph_compact(graph, dead);
+    status_t status = graph_fuse(graph, forward->options, dead);
+    if (!status && forward->options->count_correct) add_count(forward);
+    if (!status) graph_compact(graph, dead);
     free(dead);
+    TRY(status);
     graph_lower_precision(&forward->builder, forward->options);
     graph->forward_op_count = graph->op_count;
     return NULL;

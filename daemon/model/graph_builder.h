@@ -8,6 +8,9 @@
 #define FSDPD_MODEL_GRAPH_BUILDER_H
 
 #include "model/graph.h"
+#include "model/layers.h"
+
+struct program_call;
 
 struct graph_builder {
     struct graph *graph;
@@ -25,9 +28,16 @@ struct graph_op *builder_add_op(struct graph_builder *builder, enum op_kind kind
 /* Makes `value` output `slot` of the last op; sets its producer if it has none. */
 void builder_set_output(struct graph_builder *builder, int slot, int value);
 
-/* Merges activations into convolutions and linears, and log_softmax with nll_loss. Marks the ops
- * that are gone in `dead`, by op. */
-void graph_fuse(struct graph *graph, bool *dead);
+/* The type of a call's result; inputs that it does not have are NULL, the first is always there.
+ * INVALID_ARGUMENT for what op_desc_check could not find wrong. */
+status_t shape_infer(const struct model *model, const struct program_call *call,
+                     const struct tensor_type *const inputs[LAYER_MAX_TENSORS],
+                     struct tensor_type *y) FSDPD_MUST_USE;
+
+/* Merges what every device can do as one op: see fuse.c. Marks the ops that are gone in `dead`, by
+ * op. INVALID_ARGUMENT for a pattern of options->checkpoint that matches no module. */
+status_t graph_fuse(struct graph *graph, const struct graph_options *options,
+                    bool *dead) FSDPD_MUST_USE;
 
 /* Drops dead ops, ops that neither the loss nor the count needs, and values that are left without a
  * use; renumbers: input, target, parameters in order, then the rest in order of production. */
@@ -39,6 +49,11 @@ void graph_lower_precision(struct graph_builder *builder, const struct graph_opt
 /* INVALID_ARGUMENT if no trainable parameter reaches the loss. */
 status_t graph_add_gradients(struct graph_builder *builder,
                              const struct graph_options *options) FSDPD_MUST_USE;
+
+/* By module: the outermost one around it, or itself, that a pattern of options->checkpoint selects;
+ * -1. INVALID_ARGUMENT for a pattern that matches no module. */
+status_t checkpoint_owners(const struct model *model, const struct graph_options *options,
+                           int *owner) FSDPD_MUST_USE;
 
 /* Repeats the forward ops of checkpointed modules before their backward ops. INVALID_ARGUMENT for a
  * pattern that matches no module. */

@@ -1,5 +1,8 @@
-/* See layers.h. Two constant tables and the small functions that they name; pure. */
-#include "model/layers.h"
+/*
+ * See layers.h. Two constant tables and the small functions that they name; those for sequences are
+ * in layers_sequence.c. Pure.
+ */
+#include "model/layers_sequence.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,6 +16,10 @@
 #define TENSOR(argument)                                                                           \
     {                                                                                              \
         argument, ARGUMENT_TENSOR, .required = true                                                \
+    }
+#define OPTIONAL_TENSOR(argument)                                                                  \
+    {                                                                                              \
+        argument, ARGUMENT_OPTIONAL_TENSOR, .required = false                                      \
     }
 #define REQUIRED(argument, type)                                                                   \
     {                                                                                              \
@@ -29,6 +36,10 @@
 #define BOOLEAN(argument, value)                                                                   \
     {                                                                                              \
         argument, ARGUMENT_BOOLEAN, .standard = {.kind = CONSTANT_BOOLEAN, .integer = (value) }    \
+    }
+#define WORD(argument, type, value)                                                                \
+    {                                                                                              \
+        argument, ARGUMENT_##type, .standard = {.kind = CONSTANT_TEXT, .text = (value) }           \
     }
 #define NONE(argument, type)                                                                       \
     {                                                                                              \
@@ -83,7 +94,7 @@ static int linear_parameters(const struct bound *bound,
     return weight_and_bias(&weight, bound_boolean(bound, "bias"), parameters);
 }
 
-static void print_argument(const struct bound *bound, const char *name, struct buf *text)
+void print_argument(const struct bound *bound, const char *name, struct buf *text)
 {
     char value[64];
     buf_printf(text, "%s%s=%s", text->length ? ", " : "", name,
@@ -152,9 +163,48 @@ static void flatten_print(const struct bound *bound, struct buf *text)
     print_argument(bound, "end_dim", text);
 }
 
-static void log_softmax_print(const struct bound *bound, struct buf *text)
+static status_t make_conv2d(const struct bound *bound, struct layer *layer)
 {
-    print_argument(bound, "dim", text);
+    int64_t groups = bound_integer(bound, "groups");
+    int64_t in = bound_integer(bound, "in_channels"), out = bound_integer(bound, "out_channels");
+    if (in % groups || out % groups)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "Conv2d(): groups=%lld does not divide %lld input and %lld output "
+                          "channels",
+                          (long long)groups, (long long)in, (long long)out);
+    bound_pair(bound, "stride", layer->attrs.conv.stride);
+    bound_pair(bound, "padding", layer->attrs.conv.padding);
+    bound_pair(bound, "dilation", layer->attrs.conv.dilation);
+    layer->attrs.conv.groups = groups;
+    return NULL;
+}
+
+static status_t make_max_pool2d(const struct bound *bound, struct layer *layer)
+{
+    const char *name = bound->signature->name;
+    if (!pair_is(bound, "dilation", 1))
+        return status_new(STATUS_INVALID_ARGUMENT, "%s(): only dilation=1 is supported", name);
+    if (bound_boolean(bound, "ceil_mode") || bound_boolean(bound, "return_indices"))
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s(): ceil_mode and return_indices are not supported", name);
+    bool none = bound_get(bound, "stride")->kind == CONSTANT_NONE;
+    bound_pair(bound, "kernel_size", layer->attrs.pool.kernel);
+    bound_pair(bound, none ? "kernel_size" : "stride", layer->attrs.pool.stride);
+    bound_pair(bound, "padding", layer->attrs.pool.padding);
+    return NULL;
+}
+
+static status_t make_dropout(const struct bound *bound, struct layer *layer)
+{
+    layer->attrs.dropout.p = bound_real(bound, "p");
+    return NULL;
+}
+
+static status_t make_flatten(const struct bound *bound, struct layer *layer)
+{
+    layer->start_dim = (int)bound_integer(bound, "start_dim");
+    layer->end_dim = (int)bound_integer(bound, "end_dim");
+    return NULL;
 }
 
 static const struct layer_type modules[] = {
@@ -165,6 +215,7 @@ static const struct layer_type modules[] = {
                     INTEGER("padding", PADDING, 0), INTEGER("dilation", WINDOW, 1),
                     INTEGER("groups", SIZE, 1), BOOLEAN("bias", true)}},
      .kind = OP_CONV2D,
+     .make = make_conv2d,
      .print = conv2d_print,
      .parameters = conv2d_parameters},
     {.signature = {"Linear",
@@ -176,6 +227,7 @@ static const struct layer_type modules[] = {
      .parameters = linear_parameters},
     {.signature = {"Dropout", 2, {REAL("p", PROBABILITY, 0.5), BOOLEAN("inplace", false)}},
      .kind = OP_DROPOUT,
+     .make = make_dropout,
      .print = dropout_print},
     {.signature = {"ReLU", 1, {BOOLEAN("inplace", false)}}, .kind = OP_RELU, .print = relu_print},
     {.signature = {"MaxPool2d",
@@ -184,15 +236,56 @@ static const struct layer_type modules[] = {
                     INTEGER("padding", PADDING, 0), INTEGER("dilation", WINDOW, 1),
                     BOOLEAN("return_indices", false), BOOLEAN("ceil_mode", false)}},
      .kind = OP_MAX_POOL2D,
+     .make = make_max_pool2d,
      .print = max_pool2d_print},
     {.signature = {"Flatten",
                    2,
                    {INTEGER("start_dim", INTEGER, 1), INTEGER("end_dim", INTEGER, -1)}},
      .kind = OP_RESHAPE,
+     .make = make_flatten,
      .print = flatten_print},
     {.signature = {"LogSoftmax", 1, {REQUIRED("dim", INTEGER)}},
      .kind = OP_LOG_SOFTMAX,
-     .print = log_softmax_print},
+     .make = make_dim,
+     .print = softmax_print},
+    {.signature = {"Embedding",
+                   3,
+                   {REQUIRED("num_embeddings", SIZE), REQUIRED("embedding_dim", SIZE),
+                    NONE("padding_idx", MAYBE_INDEX)}},
+     .kind = OP_EMBEDDING,
+     .make = make_embedding,
+     .print = embedding_print,
+     .parameters = embedding_parameters},
+    {.signature = {"Conv1D", 2, {REQUIRED("nf", SIZE), REQUIRED("nx", SIZE)}},
+     .kind = OP_LINEAR,
+     .make = make_conv1d,
+     .print = conv1d_print,
+     .parameters = conv1d_parameters},
+    {.signature = {"LayerNorm",
+                   4,
+                   {REQUIRED("normalized_shape", SIZE), REAL("eps", EPSILON, 1e-5),
+                    BOOLEAN("elementwise_affine", true), BOOLEAN("bias", true)}},
+     .kind = OP_LAYER_NORM,
+     .make = make_layer_norm,
+     .print = norm_print,
+     .parameters = layer_norm_parameters},
+    {.signature = {"RMSNorm",
+                   3,
+                   {REQUIRED("normalized_shape", SIZE), NONE("eps", MAYBE_EPSILON),
+                    BOOLEAN("elementwise_affine", true)}},
+     .kind = OP_RMS_NORM,
+     .make = make_rms_norm,
+     .print = norm_print,
+     .parameters = rms_norm_parameters},
+    {.signature = {"GELU", 1, {WORD("approximate", APPROXIMATE, "none")}},
+     .kind = OP_GELU,
+     .make = make_gelu,
+     .print = gelu_print},
+    {.signature = {"SiLU", 1, {BOOLEAN("inplace", false)}}, .kind = OP_SILU, .print = silu_print},
+    {.signature = {"Softmax", 1, {REQUIRED("dim", INTEGER)}},
+     .kind = OP_SOFTMAX,
+     .make = make_dim,
+     .print = softmax_print},
 };
 
 static const struct layer_type functions[] = {
@@ -202,33 +295,64 @@ static const struct layer_type functions[] = {
                    {TENSOR("input"), REQUIRED("kernel_size", WINDOW), NONE("stride", STRIDE),
                     INTEGER("padding", PADDING, 0), INTEGER("dilation", WINDOW, 1),
                     BOOLEAN("ceil_mode", false), BOOLEAN("return_indices", false)}},
-     .kind = OP_MAX_POOL2D},
+     .kind = OP_MAX_POOL2D,
+     .make = make_max_pool2d},
     {.signature = {"dropout",
                    3,
                    {TENSOR("input"), REAL("p", PROBABILITY, 0.5), BOOLEAN("inplace", false)}},
-     .kind = OP_DROPOUT},
+     .kind = OP_DROPOUT,
+     .make = make_dropout},
     {.signature = {"flatten",
                    3,
                    {TENSOR("input"), INTEGER("start_dim", INTEGER, 0),
                     INTEGER("end_dim", INTEGER, -1)}},
-     .kind = OP_RESHAPE},
+     .kind = OP_RESHAPE,
+     .make = make_flatten},
     {.signature = {"log_softmax", 2, {TENSOR("input"), REQUIRED("dim", INTEGER)}},
-     .kind = OP_LOG_SOFTMAX},
+     .kind = OP_LOG_SOFTMAX,
+     .make = make_dim},
     {.signature = {"add", 2, {TENSOR("input"), TENSOR("other")}}, .kind = OP_ADD},
+    {.signature = {"mul", 2, {TENSOR("input"), TENSOR("other")}}, .kind = OP_MUL},
+    {.signature = {"gelu", 2, {TENSOR("input"), WORD("approximate", APPROXIMATE, "none")}},
+     .kind = OP_GELU,
+     .make = make_gelu},
+    {.signature = {"silu", 2, {TENSOR("input"), BOOLEAN("inplace", false)}}, .kind = OP_SILU},
+    {.signature = {"softmax", 2, {TENSOR("input"), REQUIRED("dim", INTEGER)}},
+     .kind = OP_SOFTMAX,
+     .make = make_dim},
+    {.signature = {"attention",
+                   9,
+                   {TENSOR("query"), OPTIONAL_TENSOR("key"), OPTIONAL_TENSOR("value"),
+                    OPTIONAL_TENSOR("mask"), REAL("dropout_p", PROBABILITY, 0),
+                    BOOLEAN("is_causal", false), NONE("scale", MAYBE_POSITIVE),
+                    REQUIRED("num_heads", SIZE), NONE("num_kv_heads", MAYBE_SIZE)}},
+     .kind = OP_ATTENTION,
+     .make = make_attention},
+    {.signature = {"rope",
+                   8,
+                   {TENSOR("input"), REQUIRED("head_dim", SIZE), REAL("theta", POSITIVE, 10000),
+                    NONE("scaling", SCALING), NONE("factor", MAYBE_POSITIVE),
+                    REAL("low_freq_factor", POSITIVE, 1), REAL("high_freq_factor", POSITIVE, 4),
+                    NONE("original_context", MAYBE_SIZE)}},
+     .kind = OP_ROPE,
+     .make = make_rope},
+    {.signature = {"positions", 1, {TENSOR("input")}}, .kind = OP_ARANGE, .make = make_positions},
+    {.signature = {"zeros", 1, {TENSOR("input")}}, .kind = OP_ARANGE},
+    {.signature = {"padding_mask", 2, {TENSOR("input"), REQUIRED("id", INTEGER)}},
+     .kind = OP_PADDING_MASK,
+     .make = make_padding_mask},
     {.signature = {"nll_loss",
-                   3,
-                   {TENSOR("input"),
-                    TENSOR("target"),
-                    {"reduction", ARGUMENT_REDUCTION,
-                     .standard = {.kind = CONSTANT_TEXT, .text = "mean"}}}},
-     .kind = OP_NLL_LOSS},
+                   4,
+                   {TENSOR("input"), TENSOR("target"), WORD("reduction", REDUCTION, "mean"),
+                    INTEGER("ignore_index", INTEGER, -100)}},
+     .kind = OP_NLL_LOSS,
+     .make = make_cross_entropy},
     {.signature = {"cross_entropy",
-                   3,
-                   {TENSOR("input"),
-                    TENSOR("target"),
-                    {"reduction", ARGUMENT_REDUCTION,
-                     .standard = {.kind = CONSTANT_TEXT, .text = "mean"}}}},
-     .kind = OP_CROSS_ENTROPY},
+                   4,
+                   {TENSOR("input"), TENSOR("target"), WORD("reduction", REDUCTION, "mean"),
+                    INTEGER("ignore_index", INTEGER, -100)}},
+     .kind = OP_CROSS_ENTROPY,
+     .make = make_cross_entropy},
 };
 
 static const struct layer_type *find(const struct layer_type *types, size_t count, const char *name)
@@ -269,62 +393,10 @@ char *layer_suggest_function(const char *name, const char *const *others, size_t
     return suggest(functions, COUNT_OF(functions), name, others, count);
 }
 
-static status_t make_conv2d(const struct bound *bound, struct layer *layer)
-{
-    int64_t groups = bound_integer(bound, "groups");
-    int64_t in = bound_integer(bound, "in_channels"), out = bound_integer(bound, "out_channels");
-    if (in % groups || out % groups)
-        return status_new(STATUS_INVALID_ARGUMENT,
-                          "Conv2d(): groups=%lld does not divide %lld input and %lld output "
-                          "channels",
-                          (long long)groups, (long long)in, (long long)out);
-    bound_pair(bound, "stride", layer->attrs.conv.stride);
-    bound_pair(bound, "padding", layer->attrs.conv.padding);
-    bound_pair(bound, "dilation", layer->attrs.conv.dilation);
-    layer->attrs.conv.groups = groups;
-    return NULL;
-}
-
-static status_t make_max_pool2d(const struct bound *bound, struct layer *layer)
-{
-    const char *name = bound->signature->name;
-    if (!pair_is(bound, "dilation", 1))
-        return status_new(STATUS_INVALID_ARGUMENT, "%s(): only dilation=1 is supported", name);
-    if (bound_boolean(bound, "ceil_mode") || bound_boolean(bound, "return_indices"))
-        return status_new(STATUS_INVALID_ARGUMENT,
-                          "%s(): ceil_mode and return_indices are not supported", name);
-    bool none = bound_get(bound, "stride")->kind == CONSTANT_NONE;
-    bound_pair(bound, "kernel_size", layer->attrs.pool.kernel);
-    bound_pair(bound, none ? "kernel_size" : "stride", layer->attrs.pool.stride);
-    bound_pair(bound, "padding", layer->attrs.pool.padding);
-    return NULL;
-}
-
-static double as_probability(const struct constant *constant)
-{
-    return constant->kind == CONSTANT_INTEGER ? (double)constant->integer : constant->real;
-}
-
 status_t layer_make(const struct layer_type *type, const struct bound *bound, struct layer *layer)
 {
     struct layer made = {.kind = type->kind};
-    switch (type->kind) {
-    case OP_CONV2D: TRY(make_conv2d(bound, &made)); break;
-    case OP_MAX_POOL2D: TRY(make_max_pool2d(bound, &made)); break;
-    case OP_DROPOUT: made.attrs.dropout.p = as_probability(bound_get(bound, "p")); break;
-    case OP_RESHAPE:
-        made.start_dim = (int)bound_integer(bound, "start_dim");
-        made.end_dim = (int)bound_integer(bound, "end_dim");
-        break;
-    case OP_LOG_SOFTMAX: made.dim = (int)bound_integer(bound, "dim"); break;
-    case OP_NLL_LOSS:
-    case OP_CROSS_ENTROPY:
-        made.attrs.loss.reduction = strcmp(bound_get(bound, "reduction")->text, "sum") == 0
-                                        ? REDUCTION_SUM
-                                        : REDUCTION_MEAN;
-        break;
-    default: break;
-    }
+    if (type->make) TRY(type->make(bound, &made));
     *layer = made;
     return NULL;
 }

@@ -16,7 +16,7 @@ struct layer {
     enum op_kind kind;
     union op_attrs attrs;
     int start_dim, end_dim; /* of RESHAPE: the dimensions that become one; negative from the end */
-    int dim;                /* of LOG_SOFTMAX; negative from the end */
+    int dim;                /* of LOG_SOFTMAX and SOFTMAX; negative from the end */
 };
 
 /* A parameter that a leaf module registers. */
@@ -25,13 +25,18 @@ struct layer_parameter {
     struct tensor_type type;
     enum init_kind init;
     double bound;
+    bool has_zero_row;
+    int64_t zero_row;
 };
 
-enum { LAYER_MAX_PARAMETERS = 2 };
+enum { LAYER_MAX_PARAMETERS = 2, LAYER_MAX_TENSORS = 4 };
 
 struct layer_type {
     struct signature signature;
     enum op_kind kind;
+
+    /* Fills in what is not 0; NULL: nothing. */
+    status_t (*make)(const struct bound *bound, struct layer *layer);
 
     /* Leaf modules only: adds what PyTorch prints in the parentheses. */
     void (*print)(const struct bound *bound, struct buf *text);

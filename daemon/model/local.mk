@@ -11,12 +11,15 @@ libmodel_a_SOURCES = \
   %D%/gradients.c \
   %D%/graph.c %D%/graph.h \
   %D%/graph_build.c %D%/graph_builder.h \
+  %D%/initial.c \
   %D%/layers.c %D%/layers.h \
+  %D%/layers_sequence.c %D%/layers_sequence.h \
   %D%/layout.c \
   %D%/model.c %D%/model.h \
   %D%/model_file.c %D%/reader.h \
   %D%/precision.c \
   %D%/program.h \
+  %D%/shapes.c \
   %D%/sharing.c \
   %D%/tokens.c %D%/tokens.h \
   %D%/trace.c

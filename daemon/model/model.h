@@ -29,8 +29,10 @@ struct parameter {
     int tied_to; /* the parameter whose memory this one shares (a smaller number), or -1 */
     enum init_kind init;
     double bound;
-    int init_order; /* place among all draws from the generator, tied ones included; the owner of
-                     * tied memory has the place of the parameter whose values stay */
+    bool has_zero_row; /* of an embedding with padding: */
+    int64_t zero_row;  /* its row, which starts as zeros */
+    int init_order;    /* place among all draws from the generator, tied ones included; the owner of
+                        * tied memory has the place of the parameter whose values stay */
 };
 
 struct module {
@@ -53,11 +55,11 @@ struct model {
     int module_count;
     struct parameter *parameters;
     int parameter_count;
-    bool tokens; /* the input is token ids, i32 (batch, time), `input` is unused, and targets are
-                    (batch, time); otherwise images, one target for each */
-    int64_t context;          /* of tokens: the most positions that it takes */
-    struct tensor_type input; /* one sample, without the batch dimension, e.g. (1, 28, 28) f32 */
-    int64_t class_count;      /* targets, and token ids, are 0 ... class_count - 1 */
+    struct tensor_type input; /* one sample, without the batch dimension, e.g. (1, 28, 28) f32; of a
+                                 token model the longest window, (context) i32 */
+    int64_t class_count; /* targets are 0 ... class_count - 1; of a token model the vocabulary */
+    bool tokens;         /* "input: tokens": inputs are below class_count, targets per position */
+    int64_t context;     /* of a token model: the most positions of a window; else 0 */
     struct model_program *program;
 };
 

@@ -36,11 +36,10 @@ const char *skip_python_prefix(const char *text)
     return text;
 }
 
-static status_t read_input(struct reader *reader, const struct yamldoc_node *root)
+/* One sample of images, say: its shape. */
+static status_t read_shape(struct reader *reader, const struct yamldoc_node *input)
 {
-    struct yamldoc_node *input = NULL;
-    TRY(yamldoc_require(root, "input", &input));
-    TRY(yamldoc_expect_sequence(input, "one sample's shape such as [1, 28, 28]"));
+    TRY(yamldoc_expect_sequence(input, "one sample's shape such as [1, 28, 28], or tokens"));
     if (input->item_count < 1 || input->item_count >= TENSOR_MAX_DIMS)
         return yamldoc_key_error(input, "expected 1 to %d dimensions, found %d",
                                  TENSOR_MAX_DIMS - 1, input->item_count);
@@ -54,11 +53,37 @@ static status_t read_input(struct reader *reader, const struct yamldoc_node *roo
     return NULL;
 }
 
-static status_t read_classes(struct reader *reader, const struct yamldoc_node *root)
+static status_t refuse_key(const struct yamldoc_node *root, const char *key, const char *why)
 {
-    struct yamldoc_node *classes = NULL;
-    TRY(yamldoc_require(root, "classes", &classes));
-    return yamldoc_read_i64(classes, 1, INT32_MAX, &reader->model->class_count);
+    const struct yamldoc_node *node = yamldoc_get(root, key);
+    return node ? yamldoc_key_error(node, "%s", why) : NULL;
+}
+
+static status_t read_size(const struct yamldoc_node *root, const char *key, int64_t *value)
+{
+    struct yamldoc_node *node = NULL;
+    TRY(yamldoc_require(root, key, &node));
+    return yamldoc_read_i64(node, 1, INT32_MAX, value);
+}
+
+static status_t read_input(struct reader *reader, const struct yamldoc_node *root)
+{
+    struct yamldoc_node *input = NULL;
+    struct model *model = reader->model;
+    TRY(yamldoc_require(root, "input", &input));
+    model->tokens = input->kind == YAMLDOC_SCALAR && strcmp(input->text, "tokens") == 0;
+    if (!model->tokens) {
+        static const char why[] = "is only for models with 'input: tokens'";
+        TRY(refuse_key(root, "vocabulary", why));
+        TRY(refuse_key(root, "context", why));
+        TRY(read_shape(reader, input));
+        return read_size(root, "classes", &model->class_count);
+    }
+    TRY(refuse_key(root, "classes", "models with 'input: tokens' have a 'vocabulary' instead"));
+    TRY(read_size(root, "vocabulary", &model->class_count));
+    TRY(read_size(root, "context", &model->context));
+    model->input = tensor_type_make(DTYPE_I32, 1, &model->context);
+    return NULL;
 }
 
 static status_t read_loss(struct reader *reader, const struct yamldoc_node *root)
@@ -75,16 +100,17 @@ static status_t read_loss(struct reader *reader, const struct yamldoc_node *root
 
 static status_t read_model(struct reader *reader, const struct yamldoc_node *root)
 {
-    static const char *const keys[] = {"name",    "input", "classes", "blocks", "modules",
-                                       "forward", "loss",  "tie",     "freeze"};
+    static const char *const keys[] = {"name",    "input",  "classes", "vocabulary",
+                                       "context", "blocks", "modules", "forward",
+                                       "loss",    "init",   "tie",     "freeze"};
     TRY(yamldoc_expect_mapping(root, "a mapping with the keys name, input, classes, ..."));
     TRY(yamldoc_check_keys(root, keys, sizeof keys / sizeof keys[0]));
     TRY(read_input(reader, root));
-    TRY(read_classes(reader, root));
     TRY(definitions_read(reader, root));
     TRY(read_loss(reader, root));
     TRY(model_construct(reader));
     TRY(model_trace(reader));
+    TRY(model_set_init(reader->model, yamldoc_get(root, "init")));
     TRY(model_tie(reader->model, yamldoc_get(root, "tie")));
     return model_freeze(reader->model, yamldoc_get(root, "freeze"));
 }

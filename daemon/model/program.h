@@ -10,12 +10,12 @@
 
 struct program_call {
     struct layer layer;
-    int inputs[2];    /* values; -1 where absent (the loss's target is not listed) */
-    int weight, bias; /* parameters; -1 where absent */
-    int module;       /* the leaf that is called, or the block whose forward has this line */
-    bool leaf;        /* a module's call, not a function's */
-    int line;         /* of the model file */
-    char *name;       /* unique: "conv1", "layers.0.relu", "relu_1" */
+    int inputs[LAYER_MAX_TENSORS]; /* values; -1 where absent (the loss's target is not listed) */
+    int weight, bias;              /* parameters; -1 where absent */
+    int module; /* the leaf that is called, or the block whose forward has this line */
+    bool leaf;  /* a module's call, not a function's */
+    int line;   /* of the model file */
+    char *name; /* unique: "conv1", "layers.0.relu", "relu_1" */
 };
 
 struct model_program {

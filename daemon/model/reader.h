@@ -2,8 +2,8 @@
  * The stages of reading a model file, and what they share; private to model_parse. In order:
  * definition.c turns the YAML into definitions (the model's own and one per block), construct.c
  * builds the module tree from them, trace.c runs the forward sections symbolically into the
- * program, sharing.c applies tie and freeze. Everything here dies when model_parse returns, except
- * the model.
+ * program, initial.c applies init and sharing.c tie and freeze. Everything here dies when
+ * model_parse returns, except the model.
  */
 #ifndef FSDPD_MODEL_READER_H
 #define FSDPD_MODEL_READER_H
@@ -20,6 +20,7 @@ enum {
     MODEL_MAX_NAME_BYTES = 32 << 20, /* of all names together */
     MODEL_MAX_VARIABLES = 1000,      /* of one forward section */
     MODEL_MAX_BLOCK_ARGUMENTS = 16,
+    MODEL_MAX_BLOCK_INPUTS = 8,
 };
 
 struct definition_module {
@@ -37,6 +38,8 @@ struct definition {
     bool required[MODEL_MAX_BLOCK_ARGUMENTS];
     struct constant standards[MODEL_MAX_BLOCK_ARGUMENTS];
     struct expression *signature; /* owns the texts in `standards` */
+    int input_count;              /* tensors that it is called with: usually one, "x" */
+    char *inputs[MODEL_MAX_BLOCK_INPUTS];
     struct definition_module *modules;
     int module_count, module_capacity;
     struct statement **forward;
@@ -88,6 +91,9 @@ status_t model_construct(struct reader *reader) FSDPD_MUST_USE;
 
 /* trace.c */
 status_t model_trace(struct reader *reader) FSDPD_MUST_USE;
+
+/* initial.c: the key init; may be NULL */
+status_t model_set_init(struct model *model, const struct yamldoc_node *init) FSDPD_MUST_USE;
 
 /* sharing.c: the keys tie and freeze; either may be NULL */
 status_t model_tie(struct model *model, const struct yamldoc_node *tie) FSDPD_MUST_USE;

@@ -49,9 +49,13 @@ static void swap_initial_values(struct parameter *keeper, struct parameter *from
     struct parameter old = *keeper;
     keeper->init = from->init;
     keeper->bound = from->bound;
+    keeper->has_zero_row = from->has_zero_row;
+    keeper->zero_row = from->zero_row;
     keeper->init_order = from->init_order;
     from->init = old.init;
     from->bound = old.bound;
+    from->has_zero_row = old.has_zero_row;
+    from->zero_row = old.zero_row;
     from->init_order = old.init_order;
 }
 

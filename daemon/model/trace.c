@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "model/reader.h"
@@ -170,6 +171,8 @@ static status_t emit(struct scope *scope, const struct program_call *call, int *
     *made = *call;
     if (made->layer.kind == OP_DROPOUT)
         made->layer.attrs.dropout.stream = scope->reader->dropouts++;
+    if (made->layer.kind == OP_ATTENTION)
+        made->layer.attrs.attention.stream = scope->reader->dropouts++;
     *value = program->call_count;
     return NULL;
 }
@@ -180,7 +183,7 @@ static status_t call_leaf(struct scope *scope, int module, int input, int *value
     struct module_state *state = &scope->reader->states[module];
     struct program_call call = {
         .layer = state->layer,
-        .inputs = {input, -1},
+        .inputs = {input, -1, -1, -1},
         .weight = leaf->parameter_count > 0 ? leaf->parameters[0] : -1,
         .bias = leaf->parameter_count > 1 ? leaf->parameters[1] : -1,
         .module = module,
@@ -191,14 +194,38 @@ static status_t call_leaf(struct scope *scope, int module, int input, int *value
     return emit(scope, &call, value);
 }
 
-static status_t run_definition(struct reader *reader, int module, int depth, int input, int *value);
+static status_t run_definition(struct reader *reader, int module, int depth, const int *inputs,
+                               int *value);
 
-static status_t call_module(struct scope *scope, int module, int input, int *value)
+/* How many tensors the module is called with. */
+static int input_count(const struct scope *scope, int module)
+{
+    const struct module_state *state = &scope->reader->states[module];
+    return state->role == ROLE_BLOCK ? state->definition->input_count : 1;
+}
+
+static status_t wrong_input_count(const struct scope *scope, int module)
+{
+    const struct module *called = &scope->reader->model->modules[module];
+    int count = input_count(scope, module);
+    if (count == 1)
+        return scope_error(scope, "module '%s' takes one argument, a tensor", called->path);
+    struct buf names = {0};
+    const struct definition *definition = scope->reader->states[module].definition;
+    for (int i = 0; i < count; i++)
+        buf_printf(&names, "%s%s", i ? ", " : "", definition->inputs[i]);
+    status_t status = scope_error(scope, "module '%s' (%s) takes %d tensors: %s", called->path,
+                                  called->type, count, buf_text(&names));
+    buf_deinit(&names);
+    return status;
+}
+
+static status_t call_module(struct scope *scope, int module, const int *inputs, int *value)
 {
     const struct module *called = &scope->reader->model->modules[module];
     switch (scope->reader->states[module].role) {
-    case ROLE_LEAF: return call_leaf(scope, module, input, value);
-    case ROLE_BLOCK: return run_definition(scope->reader, module, scope->depth, input, value);
+    case ROLE_LEAF: return call_leaf(scope, module, inputs[0], value);
+    case ROLE_BLOCK: return run_definition(scope->reader, module, scope->depth, inputs, value);
     case ROLE_LIST:
         return scope_error(scope,
                            "'%s' is a ModuleList, which cannot be called; write: for layer in %s: "
@@ -206,10 +233,31 @@ static status_t call_module(struct scope *scope, int module, int input, int *val
                            called->path, called->name);
     case ROLE_SEQUENTIAL: break;
     }
-    for (int i = 0; i < called->child_count; i++)
-        TRY(call_module(scope, called->children[i], input, &input));
+    int input = inputs[0];
+    for (int i = 0; i < called->child_count; i++) {
+        if (input_count(scope, called->children[i]) != 1)
+            return wrong_input_count(scope, called->children[i]);
+        TRY(call_module(scope, called->children[i], &input, &input));
+    }
     *value = input;
     return NULL;
+}
+
+/* "layer(x, mask)", or with names as of Python's keyword arguments. */
+static status_t evaluate_module_call(struct scope *scope, int module, const struct expression *call,
+                                     int *value)
+{
+    const struct module_state *state = &scope->reader->states[module];
+    const char *one[] = {"x"};
+    bool block = state->role == ROLE_BLOCK;
+    int count = input_count(scope, module), inputs[MODEL_MAX_BLOCK_INPUTS];
+    const char *const *names = block ? (const char *const *)state->definition->inputs : one;
+    const struct expression *slots[MODEL_MAX_BLOCK_INPUTS];
+    if (call->item_count != count || (!block && call->keywords[0]))
+        return wrong_input_count(scope, module);
+    TRY(scope_wrap(scope, arguments_place(call, call->text, names, count, slots)));
+    for (int i = 0; i < count; i++) TRY(evaluate(scope, slots[i], &inputs[i]));
+    return call_module(scope, module, inputs, value);
 }
 
 static status_t call_function(struct scope *scope, const struct layer_type *function,
@@ -217,14 +265,19 @@ static status_t call_function(struct scope *scope, const struct layer_type *func
 {
     struct environment environment = scope_environment(scope);
     struct bound bound;
-    struct program_call made = {
-        .inputs = {-1, -1}, .weight = -1, .bias = -1, .module = scope->module, .line = scope->line};
+    struct program_call made = {.inputs = {-1, -1, -1, -1},
+                                .weight = -1,
+                                .bias = -1,
+                                .module = scope->module,
+                                .line = scope->line};
     TRY(scope_wrap(scope, arguments_bind(call, &function->signature, &environment, &bound)));
     TRY(scope_wrap(scope, layer_make(function, &bound, &made.layer)));
     int tensors = 0;
-    for (int i = 0; i < function->signature.count; i++)
-        if (function->signature.arguments[i].kind == ARGUMENT_TENSOR)
-            TRY(evaluate(scope, bound.tensors[i], &made.inputs[tensors++]));
+    for (int i = 0; i < function->signature.count; i++) {
+        if (!argument_is_tensor(&function->signature.arguments[i])) continue;
+        int slot = tensors++;
+        if (bound.tensors[i]) TRY(evaluate(scope, bound.tensors[i], &made.inputs[slot]));
+    }
 
     struct module_state *state = &scope->reader->states[scope->module];
     if (!state->function_uses)
@@ -255,13 +308,7 @@ static status_t evaluate_call(struct scope *scope, const struct expression *call
     const char *name = skip_python_prefix(call->text);
     int module;
     TRY(resolve_module(scope, name, &module));
-    if (module >= 0) {
-        int input;
-        if (call->item_count != 1 || call->keywords[0])
-            return scope_error(scope, "module '%s' takes one argument, a tensor", name);
-        TRY(evaluate(scope, call->items[0], &input));
-        return call_module(scope, module, input, value);
-    }
+    if (module >= 0) return evaluate_module_call(scope, module, call, value);
     const struct layer_type *function = layer_find_function(name);
     if (!function) return unknown_function(scope, name);
     if (function->kind == OP_NLL_LOSS || function->kind == OP_CROSS_ENTROPY)
@@ -294,17 +341,19 @@ static status_t evaluate_name(struct scope *scope, const char *name, int *value)
                        nearest ? "'?" : "");
 }
 
-static status_t evaluate_sum(struct scope *scope, const struct expression *sum, int *value)
+static status_t evaluate_binary(struct scope *scope, const struct expression *binary, int *value)
 {
-    if (sum->sign != '+')
-        return scope_error(scope, "tensors can be added with +; '%s' is not supported",
-                           sum->sign == 'f' ? "//" : (const char[]){sum->sign, 0});
+    if (binary->sign != '+' && binary->sign != '*')
+        return scope_error(
+            scope, "tensors can be added with + and multiplied with *; '%s' is not supported",
+            binary->sign == 'f' ? "//" : (const char[]){binary->sign, 0});
+    char *name = binary->sign == '+' ? (char[]){"add"} : (char[]){"mul"};
     struct expression call = {.kind = EXPRESSION_CALL,
-                              .text = (char[]){"add"},
-                              .items = sum->items,
+                              .text = name,
+                              .items = binary->items,
                               .keywords = (char *[]){NULL, NULL},
                               .item_count = 2};
-    return call_function(scope, layer_find_function("add"), &call, value);
+    return call_function(scope, layer_find_function(name), &call, value);
 }
 
 static status_t evaluate_kind(struct scope *scope, const struct expression *expression, int *value)
@@ -312,9 +361,10 @@ static status_t evaluate_kind(struct scope *scope, const struct expression *expr
     switch (expression->kind) {
     case EXPRESSION_NAME: return evaluate_name(scope, expression->text, value);
     case EXPRESSION_CALL: return evaluate_call(scope, expression, value);
-    case EXPRESSION_BINARY: return evaluate_sum(scope, expression, value);
+    case EXPRESSION_BINARY: return evaluate_binary(scope, expression, value);
     case EXPRESSION_NEGATE:
-        return scope_error(scope, "tensors can be added with +; '-' is not supported");
+        return scope_error(scope, "tensors can be added with + and multiplied with *; '-' is not "
+                                  "supported");
     default: return scope_error(scope, "expected a tensor, found a constant");
     }
 }
@@ -366,10 +416,11 @@ static status_t run_statements(struct scope *scope, struct statement *const *sta
     return NULL;
 }
 
-static status_t run_scope(struct scope *scope, const struct definition *definition, int input,
-                          int *value)
+static status_t run_scope(struct scope *scope, const struct definition *definition,
+                          const int *inputs, int *value)
 {
-    TRY(assign(scope, "x", input, -1));
+    for (int i = 0; i < definition->input_count; i++)
+        TRY(assign(scope, definition->inputs[i], inputs[i], -1));
     TRY(run_statements(scope, definition->forward, definition->forward_count));
     const struct variable *output = find_variable(scope, "output", strlen("output"));
     scope->line = definition->line;
@@ -379,14 +430,15 @@ static status_t run_scope(struct scope *scope, const struct definition *definiti
     return NULL;
 }
 
-static status_t run_definition(struct reader *reader, int module, int depth, int input, int *value)
+static status_t run_definition(struct reader *reader, int module, int depth, const int *inputs,
+                               int *value)
 {
     const struct definition *definition = reader->states[module].definition;
     struct scope scope = {.reader = reader,
                           .module = module,
                           .line = definition->line,
                           .depth = depth};
-    status_t status = run_scope(&scope, definition, input, value);
+    status_t status = run_scope(&scope, definition, inputs, value);
     free(scope.variables);
     return status;
 }
@@ -402,7 +454,10 @@ static status_t run_loss(struct scope *scope, const struct expression *loss)
                                   "cross_entropy(output, target)");
     struct environment environment = {0};
     struct bound bound;
-    struct program_call call = {.inputs = {-1, -1}, .weight = -1, .bias = -1, .line = scope->line};
+    struct program_call call = {.inputs = {-1, -1, -1, -1},
+                                .weight = -1,
+                                .bias = -1,
+                                .line = scope->line};
     TRY(scope_wrap(scope, arguments_bind(loss, &function->signature, &environment, &bound)));
     const struct expression *target = bound.tensors[1];
     if (target->kind != EXPRESSION_NAME || strcmp(target->text, "target") != 0)
@@ -418,7 +473,7 @@ static status_t run_loss(struct scope *scope, const struct expression *loss)
 status_t model_trace(struct reader *reader)
 {
     int output;
-    TRY(run_definition(reader, 0, 0, 0, &output));
+    TRY(run_definition(reader, 0, 0, (int[]){0}, &output));
     struct scope scope = {.reader = reader, .line = reader->loss->line};
     status_t status = assign(&scope, "output", output, -1);
     if (!status) status = run_loss(&scope, reader->loss->value);

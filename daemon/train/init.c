@@ -35,6 +35,15 @@ static void fill(struct generator *generator, const struct parameter *parameter,
     }
 }
 
+/* An embedding's padding. */
+static void clear_row(const struct parameter *parameter, float *values)
+{
+    if (!parameter->has_zero_row) return;
+    size_t width = (size_t)parameter->type.dims[1];
+    float *row = values + (size_t)parameter->zero_row * width;
+    for (size_t i = 0; i < width; i++) row[i] = 0;
+}
+
 static status_t draw_all(const struct model *model, const struct draw *draws, uint64_t seed,
                          float *values, init_sink sink, void *user)
 {
@@ -43,6 +52,7 @@ static status_t draw_all(const struct model *model, const struct draw *draws, ui
     for (int i = 0; i < model->parameter_count; i++) {
         const struct parameter *parameter = &model->parameters[draws[i].parameter];
         fill(&generator, parameter, (size_t)tensor_element_count(&parameter->type), values);
+        clear_row(parameter, values);
         /* PyTorch draws a tied parameter too, before it is replaced: the generator must move on. */
         if (parameter->tied_to < 0) TRY(sink(user, draws[i].parameter, values));
     }

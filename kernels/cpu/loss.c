@@ -14,6 +14,12 @@ struct rows_job {
     float scale;
 };
 
+static void rows_and_columns(const struct tensor_type *type, int64_t dims[2])
+{
+    dims[0] = kernel_rows(type);
+    dims[1] = kernel_columns(type);
+}
+
 static void put(float *to, float value, bool add)
 {
     *to = add ? *to + value : value;
@@ -57,10 +63,11 @@ static void log_softmax_backward_part(const void *argument, size_t begin, size_t
 
 static status_t run_log_softmax(const struct kernel *kernel, const struct kernel_call *call)
 {
-    const struct tensor_type *x = &kernel->desc.inputs[0];
-    struct rows_job job = {kernel, call, (size_t)x->dims[1], 1};
+    int64_t dims[2];
+    rows_and_columns(&kernel->desc.inputs[0], dims);
+    struct rows_job job = {kernel, call, (size_t)dims[1], 1};
     bool forward = kernel->desc.kind == OP_LOG_SOFTMAX;
-    cpu_parallel(kernel->threads, (size_t)x->dims[0], rows_grain(job.classes),
+    cpu_parallel(kernel->threads, (size_t)dims[0], rows_grain(job.classes),
                  forward ? log_softmax_part : log_softmax_backward_part, &job);
     return STATUS_OKAY;
 }
@@ -76,7 +83,8 @@ static void sum_losses(const struct kernel *kernel, const float *y, const int32_
 
 static status_t run_nll_loss(const struct kernel *kernel, const struct kernel_call *call)
 {
-    const int64_t *dims = kernel->desc.inputs[0].dims;
+    int64_t dims[2];
+    rows_and_columns(&kernel->desc.inputs[0], dims);
     sum_losses(kernel, call->inputs[0], call->inputs[1], (size_t)dims[0], (size_t)dims[1],
                call->outputs[0]);
     return STATUS_OKAY;
@@ -84,7 +92,8 @@ static status_t run_nll_loss(const struct kernel *kernel, const struct kernel_ca
 
 static status_t run_nll_loss_backward(const struct kernel *kernel, const struct kernel_call *call)
 {
-    const int64_t *dims = kernel->desc.outputs[0].dims;
+    int64_t dims[2];
+    rows_and_columns(&kernel->desc.outputs[0], dims);
     size_t rows = (size_t)dims[0], classes = (size_t)dims[1];
     const int32_t *target = call->inputs[0];
     float *dy = call->outputs[0];
@@ -98,7 +107,8 @@ static status_t run_nll_loss_backward(const struct kernel *kernel, const struct 
 
 static status_t run_cross_entropy(const struct kernel *kernel, const struct kernel_call *call)
 {
-    const int64_t *dims = kernel->desc.inputs[0].dims;
+    int64_t dims[2];
+    rows_and_columns(&kernel->desc.inputs[0], dims);
     struct rows_job job = {kernel, call, (size_t)dims[1], 1};
     cpu_parallel(kernel->threads, (size_t)dims[0], rows_grain(job.classes), log_softmax_part, &job);
     sum_losses(kernel, call->outputs[1], call->inputs[1], (size_t)dims[0], job.classes,
@@ -128,7 +138,8 @@ static void cross_entropy_backward_part(const void *argument, size_t begin, size
 static status_t run_cross_entropy_backward(const struct kernel *kernel,
                                            const struct kernel_call *call)
 {
-    const int64_t *dims = kernel->desc.inputs[0].dims;
+    int64_t dims[2];
+    rows_and_columns(&kernel->desc.inputs[0], dims);
     double scale = loss_scale(kernel, call->inputs[1], (size_t)dims[0]);
     struct rows_job job = {kernel, call, (size_t)dims[1], (float)scale};
     cpu_parallel(kernel->threads, (size_t)dims[0], rows_grain(job.classes),
@@ -138,7 +149,8 @@ static status_t run_cross_entropy_backward(const struct kernel *kernel,
 
 static status_t run_count_correct(const struct kernel *kernel, const struct kernel_call *call)
 {
-    const int64_t *dims = kernel->desc.inputs[0].dims;
+    int64_t dims[2];
+    rows_and_columns(&kernel->desc.inputs[0], dims);
     const float *y = call->inputs[0];
     const int32_t *target = call->inputs[1];
     int64_t correct = 0;

@@ -24,7 +24,8 @@ static double loss_scale(const struct kernel *kernel, const int32_t *target, int
 
 status_t reference_log_softmax(const struct kernel *kernel, const struct kernel_call *call)
 {
-    int64_t rows = kernel->desc.inputs[0].dims[0], classes = kernel->desc.inputs[0].dims[1];
+    int64_t rows = kernel_rows(&kernel->desc.inputs[0]),
+            classes = kernel_columns(&kernel->desc.inputs[0]);
     const float *x = call->inputs[0];
     float *y = call->outputs[0];
     for (int64_t r = 0; r < rows; r++) {
@@ -37,7 +38,8 @@ status_t reference_log_softmax(const struct kernel *kernel, const struct kernel_
 
 status_t reference_log_softmax_backward(const struct kernel *kernel, const struct kernel_call *call)
 {
-    int64_t rows = kernel->desc.inputs[0].dims[0], classes = kernel->desc.inputs[0].dims[1];
+    int64_t rows = kernel_rows(&kernel->desc.inputs[0]),
+            classes = kernel_columns(&kernel->desc.inputs[0]);
     const float *dy = call->inputs[0], *y = call->inputs[1];
     float *dx = call->outputs[0];
     for (int64_t r = 0; r < rows; r++) {
@@ -52,7 +54,8 @@ status_t reference_log_softmax_backward(const struct kernel *kernel, const struc
 
 status_t reference_nll_loss(const struct kernel *kernel, const struct kernel_call *call)
 {
-    int64_t rows = kernel->desc.inputs[0].dims[0], classes = kernel->desc.inputs[0].dims[1];
+    int64_t rows = kernel_rows(&kernel->desc.inputs[0]),
+            classes = kernel_columns(&kernel->desc.inputs[0]);
     const float *y = call->inputs[0];
     const int32_t *target = call->inputs[1];
     double sum = 0;
@@ -64,7 +67,8 @@ status_t reference_nll_loss(const struct kernel *kernel, const struct kernel_cal
 
 status_t reference_nll_loss_backward(const struct kernel *kernel, const struct kernel_call *call)
 {
-    int64_t rows = kernel->desc.outputs[0].dims[0], classes = kernel->desc.outputs[0].dims[1];
+    int64_t rows = kernel_rows(&kernel->desc.outputs[0]),
+            classes = kernel_columns(&kernel->desc.outputs[0]);
     const int32_t *target = call->inputs[0];
     float *dy = call->outputs[0];
     double scale = loss_scale(kernel, target, rows);
@@ -76,7 +80,8 @@ status_t reference_nll_loss_backward(const struct kernel *kernel, const struct k
 
 status_t reference_cross_entropy(const struct kernel *kernel, const struct kernel_call *call)
 {
-    int64_t rows = kernel->desc.inputs[0].dims[0], classes = kernel->desc.inputs[0].dims[1];
+    int64_t rows = kernel_rows(&kernel->desc.inputs[0]),
+            classes = kernel_columns(&kernel->desc.inputs[0]);
     const float *x = call->inputs[0];
     const int32_t *target = call->inputs[1];
     float *y = call->outputs[1];
@@ -94,7 +99,8 @@ status_t reference_cross_entropy(const struct kernel *kernel, const struct kerne
 status_t reference_cross_entropy_backward(const struct kernel *kernel,
                                           const struct kernel_call *call)
 {
-    int64_t rows = kernel->desc.inputs[0].dims[0], classes = kernel->desc.inputs[0].dims[1];
+    int64_t rows = kernel_rows(&kernel->desc.inputs[0]),
+            classes = kernel_columns(&kernel->desc.inputs[0]);
     const float *y = call->inputs[0];
     const int32_t *target = call->inputs[1];
     float *dx = call->outputs[0];
@@ -109,7 +115,8 @@ status_t reference_cross_entropy_backward(const struct kernel *kernel,
 
 status_t reference_count_correct(const struct kernel *kernel, const struct kernel_call *call)
 {
-    int64_t rows = kernel->desc.inputs[0].dims[0], classes = kernel->desc.inputs[0].dims[1];
+    int64_t rows = kernel_rows(&kernel->desc.inputs[0]),
+            classes = kernel_columns(&kernel->desc.inputs[0]);
     const float *y = call->inputs[0];
     const int32_t *target = call->inputs[1];
     int64_t correct = 0;

@@ -382,7 +382,7 @@ static const struct {
     {"a: 'ReLU()'", "output = log_softmax(flatten(x, 1), dim=0)",
      "net.yaml:6: log_softmax: dim=0 is not the last dimension of (2, 64)"},
     {"a: 'ReLU()'", "output = log_softmax(x, dim=3)",
-     "net.yaml:6: log_softmax: input (2, 1, 8, 8) must have 2 dimensions"},
+     "net.yaml:7: cross_entropy: input is (2, 1, 8, 8), but with classes: 4 it must be (2, 4)"},
     {"a: 'ReLU()'", "output = max_pool2d(x, 20)",
      "net.yaml:6: max_pool2d: the kernel (20, 20) covers more than 255 elements"},
     {"a: 'ReLU()'", "output = max_pool2d(x, 9)",

@@ -226,7 +226,7 @@ START_TEST(test_others)
     reshape.outputs[0] = type_of(DTYPE_F32, 2, 64, 9216, 0, 0);
     REFUSES(reshape, desc.outputs[0].dims[1] = 9215, "(64, 64, 12, 12)", "(64, 9215)");
 
-    REFUSES(loss(OP_NLL_LOSS), desc.inputs[0].dim_count = 1, "(64,)", "2 dimensions");
+    REFUSES(loss(OP_NLL_LOSS), desc.inputs[0].dim_count = 1, "(64,)", "rows and classes");
     REFUSES(loss(OP_NLL_LOSS), desc.inputs[1].dims[0] = 63, "(63,)", "(64, 10)");
     REFUSES(loss(OP_NLL_LOSS), desc.outputs[0].dims[0] = 2, "(2,)", "(1,)");
     REFUSES(loss(OP_CROSS_ENTROPY), desc.outputs[1].dims[1] = 9, "(64, 9)", "(64, 10)");

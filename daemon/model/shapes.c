@@ -1,0 +1,124 @@
+/*
+ * The shape of each call's result, from those of its inputs. Where an input cannot be taken at all
+ * the result has some shape: the check of the whole op (op_desc_check) then says why. Pure.
+ */
+#include <string.h>
+
+#include "model/graph_builder.h"
+#include "model/program.h"
+
+/* A dimension counted from the end if negative; -1 if there is none such. */
+static int normal_dim(int dim, int dim_count)
+{
+    if (dim < 0) dim += dim_count;
+    return dim >= 0 && dim < dim_count ? dim : -1;
+}
+
+static status_t flatten_shape(const struct layer *layer, const struct tensor_type *x,
+                              struct tensor_type *y)
+{
+    int start = normal_dim(layer->start_dim, x->dim_count);
+    int end = normal_dim(layer->end_dim, x->dim_count);
+    char shape[128];
+    if (start == 0)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "flatten: start_dim=%d would join the batch dimension of %s; use "
+                          "start_dim=1",
+                          layer->start_dim, tensor_format_shape(x, shape));
+    if (start < 0 || end < start)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "flatten: start_dim=%d, end_dim=%d do not name dimensions of %s",
+                          layer->start_dim, layer->end_dim, tensor_format_shape(x, shape));
+    struct tensor_type made = {.dtype = x->dtype, .dim_count = x->dim_count - (end - start)};
+    for (int i = 0, out = 0; i < x->dim_count; i++) {
+        bool joined = i > start && i <= end;
+        if (joined) made.dims[out - 1] *= x->dims[i];
+        else made.dims[out++] = x->dims[i];
+    }
+    *y = made;
+    return NULL;
+}
+
+static struct tensor_type window_shape(const struct tensor_type *x, int64_t channels,
+                                       const int64_t kernel[2], const int64_t stride[2],
+                                       const int64_t padding[2], const int64_t dilation[2])
+{
+    struct tensor_type y = *x;
+    if (x->dim_count != 4) return y;
+    y.dims[1] = channels;
+    for (int i = 0; i < 2; i++) {
+        int64_t size =
+            op_window_output(x->dims[2 + i], kernel[i], stride[i], padding[i], dilation[i]);
+        y.dims[2 + i] = size > 0 ? size : 1;
+    }
+    return y;
+}
+
+/* Of log_softmax and softmax. */
+static status_t check_last_dim(const struct layer *layer, const struct tensor_type *x)
+{
+    char shape[128];
+    if (normal_dim(layer->dim, x->dim_count) == x->dim_count - 1) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT, "%s: dim=%d is not the last dimension of %s",
+                      op_info_get(layer->kind)->name, layer->dim, tensor_format_shape(x, shape));
+}
+
+/* Rows of an embedding, one for each index. */
+static struct tensor_type embedding_shape(const struct tensor_type *x,
+                                          const struct tensor_type *weight)
+{
+    struct tensor_type y = *x;
+    y.dtype = DTYPE_F32;
+    if (y.dim_count < TENSOR_MAX_DIMS) y.dims[y.dim_count++] = weight->dims[1];
+    return y;
+}
+
+/* As wide as the query's heads. */
+static struct tensor_type attention_shape(const struct layer *layer, const struct tensor_type *x,
+                                          bool packed)
+{
+    struct tensor_type y = *x;
+    int64_t heads = layer->attrs.attention.heads, kv_heads = layer->attrs.attention.kv_heads;
+    int last = y.dim_count - 1;
+    if (packed && last >= 0 && y.dims[last] % (heads + 2 * kv_heads) == 0)
+        y.dims[last] = y.dims[last] / (heads + 2 * kv_heads) * heads;
+    return y;
+}
+
+status_t shape_infer(const struct model *model, const struct program_call *call,
+                     const struct tensor_type *const inputs[LAYER_MAX_TENSORS],
+                     struct tensor_type *y)
+{
+    const struct layer *layer = &call->layer;
+    const struct tensor_type *x = inputs[0];
+    const struct tensor_type *weight =
+        call->weight >= 0 ? &model->parameters[call->weight].type : NULL;
+    struct tensor_type made = *x;
+    if (made.dtype == DTYPE_I32 || made.dtype == DTYPE_U8) made.dtype = DTYPE_F32;
+    switch (layer->kind) {
+    case OP_CONV2D:
+        made = window_shape(x, weight->dims[0], weight->dims + 2, layer->attrs.conv.stride,
+                            layer->attrs.conv.padding, layer->attrs.conv.dilation);
+        break;
+    case OP_MAX_POOL2D:
+        made = window_shape(x, x->dims[1], layer->attrs.pool.kernel, layer->attrs.pool.stride,
+                            layer->attrs.pool.padding, (int64_t[]){1, 1});
+        break;
+    case OP_LINEAR:
+        if (x->dim_count > 0)
+            made.dims[x->dim_count - 1] = weight->dims[layer->attrs.linear.transposed];
+        break;
+    case OP_RESHAPE: TRY(flatten_shape(layer, x, &made)); break;
+    case OP_LOG_SOFTMAX:
+    case OP_SOFTMAX: TRY(check_last_dim(layer, x)); break;
+    case OP_EMBEDDING: made = embedding_shape(x, weight); break;
+    case OP_ATTENTION: made = attention_shape(layer, x, inputs[1] == NULL); break;
+    case OP_PADDING_MASK: made.dtype = DTYPE_U8; break;
+    case OP_ARANGE:
+        if (x->dim_count > 0) made = tensor_type_make(DTYPE_I32, 1, &x->dims[x->dim_count - 1]);
+        break;
+    default: break;
+    }
+    *y = made;
+    return NULL;
+}
