@@ -253,13 +253,14 @@ void report_estimate(const Fsdpd__V1__Plan *plan, struct buf *out)
                      offsetof(Fsdpd__V1__Estimate, communication_seconds));
     add_estimate_row(&table, plan, "of that exposed",
                      offsetof(Fsdpd__V1__Estimate, exposed_seconds));
-    table_add(&table, "samples/s, all ranks");
+    bool tokens = plan->programs[0]->estimate->tokens_per_second > 0;
+    table_add(&table, tokens ? "tokens/s, all ranks" : "samples/s, all ranks");
     for (size_t k = 0; k < program_count(plan); k++) {
         const Fsdpd__V1__Estimate *estimate = plan->programs[k]->estimate;
-        double rate = estimate != NULL && estimate->samples_per_second < 1e18
-                          ? estimate->samples_per_second
-                          : 0;
-        table_add(&table, text_format_count((uint64_t)rate, count));
+        double rate = estimate == NULL ? 0
+                      : tokens         ? estimate->tokens_per_second
+                                       : estimate->samples_per_second;
+        table_add(&table, text_format_count(rate < 1e18 ? (uint64_t)rate : 0, count));
     }
     end_programs(&table, titles, out);
     buf_deinit(&title);

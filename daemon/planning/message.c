@@ -218,6 +218,9 @@ static Fsdpd__V1__Estimate *estimate_message_new(const struct plan *plan,
     double samples = (double)graph->values[graph->input].type.dims[0] * plan->options.world;
     if (estimate->step_seconds > 0)
         message->samples_per_second = plan_message_round(samples / estimate->step_seconds);
+    if (graph->model->tokens)
+        message->tokens_per_second = plan_message_round(
+            message->samples_per_second * (double)graph->values[graph->input].type.dims[1]);
     return message;
 }
 

@@ -1,6 +1,7 @@
 /* Planning a job for a profile; see planning.h. No state; any thread. */
 #include "planning/planning.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "base/mem.h"
@@ -18,7 +19,8 @@ static const char *find_offload(const struct train_job *job)
 }
 
 static void add_notes(Fsdpd__V1__Plan *message, const struct train_job *job,
-                      const struct weights *weights, const struct profile *profile)
+                      const struct weights *weights, const struct profile *profile,
+                      unsigned micro_steps)
 {
     if (!profile->here)
         plan_message_add_note(message,
@@ -31,6 +33,12 @@ static void add_notes(Fsdpd__V1__Plan *message, const struct train_job *job,
                               "there are no weights in model.hf: initial values are drawn");
     if (!train_job_has_data(job) && message->steps == 0)
         plan_message_add_note(message, "the number of steps is not known without the data");
+    if (job->batch_tokens > 0)
+        plan_message_add_note(message,
+                              "train.batch_tokens: a step of %" PRIu64
+                              " tokens is %u batch%s of %u windows on every rank",
+                              job->batch_tokens, micro_steps, micro_steps > 1 ? "es" : "",
+                              job->batch_size);
     const char *offload = find_offload(job);
     if (offload != NULL)
         plan_message_add_note(message,
@@ -74,7 +82,9 @@ static status_t make(struct advisor *advisor, const struct planning_options *opt
                                                  .schedule = options->details,
                                                  .dump = options->dump};
     *plan = plan_message_new(session, &message);
-    add_notes(*plan, advisor->job, train_session_weights(session), advisor->profile);
+    unsigned micro_steps = train_session_plan(session)->options.micro_steps;
+    add_notes(*plan, advisor->job, train_session_weights(session), advisor->profile,
+              micro_steps > 0 ? micro_steps : 1);
     if (options->details) {
         advisor->tries = advice_tries(train_session_plan(session)->train.instruction_count);
         advice_add(advisor, session, *plan);
