@@ -77,12 +77,28 @@ def our_run(daemon, steps, settings=()):
                            "train.evaluate=false", "save_model=false", *settings, wait=True)
     if result.returncode != 0:
         sys.exit(result.stderr)
+    seconds, last = step_seconds(daemon)
+    return seconds[steps // 10:], int(last["memory_peak_bytes"])
+
+
+def step_seconds(daemon):
+    """Seconds of each step but the first of the newest job, which reported every step, and what it
+    reported last."""
     job = daemon.json("list")[-1]["id"]
     events = map(json.loads, daemon.ctl("watch", job, "-o", "json").stdout.splitlines())
     metrics = [event["metrics"] for event in events if "metrics" in event]
     ends = [row["train_seconds"] for row in metrics]
-    seconds = [after - before for before, after in zip(ends, ends[1:])]
-    return seconds[steps // 10:], int(metrics[-1]["memory_peak_bytes"])
+    return [after - before for before, after in zip(ends, ends[1:])], metrics[-1]
+
+
+def find_text():
+    """A text to train on, or None."""
+    for path in (os.environ.get("FSDPD_TEXT"),
+                 os.path.join(harness.SOURCE, "../shared/data/text/tinyshakespeare.txt"),
+                 os.path.join(harness.BUILD, "../../shared/data/text/tinyshakespeare.txt")):
+        if path and os.path.exists(path):
+            return os.path.realpath(path)
+    return None
 
 
 def machine():
