@@ -216,10 +216,12 @@ void llama_write(struct config *config, struct buf *out, bool *tied)
                (long long)llama.width, (long long)llama.vocabulary);
     if (llama.tied) buf_add_text(out, "\ntie: {lm_head.weight: model.embed_tokens.weight}\n");
     char range[32];
+    bool bias = llama.attention_bias || llama.mlp_bias;
     buf_printf(out,
                "\ninit:\n"
-               "  - {match: \"*.bias\", zeros: true}\n"
+               "%s"
                "  - {match: \"*norm.weight\", ones: true}\n"
                "  - {match: \"*\", normal: %s}\n",
+               bias ? "  - {match: \"*.bias\", zeros: true}\n" : "",
                config_format(llama.range, range));
 }

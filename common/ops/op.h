@@ -24,15 +24,15 @@
  *   DROPOUT_BACKWARD         dy                        dx               attrs.dropout: same mask
  *   RESHAPE                  x                         y                same elements, plain order
  *   ADD                      a, b                      y                same shapes
- *   LOG_SOFTMAX              x (n, c)                  y                over the last dimension
+ *   LOG_SOFTMAX              x (.., c)                 y                over the last dimension
  *   LOG_SOFTMAX_BACKWARD     dy, y                     dx
- *   NLL_LOSS                 y (n, c), target (n) i32  loss (1)         attrs.loss
- *   NLL_LOSS_BACKWARD        target                    dy (n, c)        attrs.loss; d(loss) = 1
- *   CROSS_ENTROPY            x (n, c), target          loss (1),        attrs.loss; LOG_SOFTMAX and
- *                                                      y (n, c)         NLL_LOSS in one
+ *   NLL_LOSS                 y (.., c), target (..)    loss (1)         attrs.loss
+ *   NLL_LOSS_BACKWARD        target                    dy (.., c)       attrs.loss; d(loss) = 1
+ *   CROSS_ENTROPY            x (.., c), target         loss (1),        attrs.loss; LOG_SOFTMAX and
+ *                                                      y (.., c)        NLL_LOSS in one
  *   CROSS_ENTROPY_BACKWARD   y, target                 dx               attrs.loss;
  *                                                      (softmax - onehot) * scale
- *   COUNT_CORRECT            y (n, c), target          correct (1)      rows whose first maximum is
+ *   COUNT_CORRECT            y (.., c), target         correct (1)      rows whose first maximum is
  *                                                      the target (NaN is the largest)
  *
  *   CAST                     x                         y                f32 to bf16 or back; to

@@ -185,6 +185,15 @@ status_t op_check_dropout(const struct op_desc *desc, const struct op_info *info
     return op_check_same_shapes(desc, info);
 }
 
+/* At least one row, which is a dimension of its own. */
+static status_t check_has_classes(const struct op_info *info, struct operand scores)
+{
+    char shape[128];
+    if (scores.type->dim_count >= 2) return STATUS_OKAY;
+    return status_new(STATUS_INVALID_ARGUMENT, "%s: %s %s must have rows and classes", info->name,
+                      scores.name, tensor_format_shape(scores.type, shape));
+}
+
 /* A score per row and class, a target per row; `single` is the loss or count, if there is one. */
 static status_t check_rows(const struct op_desc *desc, const struct op_info *info,
                            struct operand scores, struct operand target, struct operand single)
@@ -193,13 +202,15 @@ static status_t check_rows(const struct op_desc *desc, const struct op_info *inf
     if (desc->kind != OP_COUNT_CORRECT && reduction != REDUCTION_SUM && reduction != REDUCTION_MEAN)
         return status_new(STATUS_INVALID_ARGUMENT, "%s: reduction %d is unknown", info->name,
                           (int)reduction);
-    TRY(op_check_rank(info, scores.name, scores.type, 2));
-    if (scores.type->dims[1] > INT32_MAX) {
+    TRY(check_has_classes(info, scores));
+    struct tensor_type expected = *scores.type;
+    int64_t classes = expected.dims[--expected.dim_count];
+    expected.dtype = DTYPE_I32;
+    if (classes > INT32_MAX) {
         char shape[128];
         return status_new(STATUS_INVALID_ARGUMENT, "%s: %s %s has more than 2^31 - 1 classes",
                           info->name, scores.name, tensor_format_shape(scores.type, shape));
     }
-    struct tensor_type expected = tensor_type_make(DTYPE_I32, 1, scores.type->dims);
     TRY(op_check_shape(info, target.name, target.type, &expected, scores.name, scores.type));
     if (single.type == NULL) return STATUS_OKAY;
     expected = tensor_type_make(DTYPE_F32, 1, (int64_t[]){1});
@@ -226,7 +237,7 @@ status_t op_check_loss(const struct op_desc *desc, const struct op_info *info)
         return op_check_shape(info, info->output_names[0], &desc->outputs[0], &desc->inputs[0],
                               info->input_names[0], &desc->inputs[0]);
     default: /* log_softmax and its gradient */
-        TRY(op_check_rank(info, info->input_names[0], &desc->inputs[0], 2));
+        TRY(check_has_classes(info, op_check_input(desc, 0)));
         return op_check_same_shapes(desc, info);
     }
 }
