@@ -21,6 +21,7 @@ libkernels_a_SOURCES = \
   %D%/reference/norm.c \
   %D%/reference/pool.c \
   %D%/reference/reference.c %D%/reference/reference.h \
+  %D%/cpu/attention.c \
   %D%/cpu/cast.c \
   %D%/cpu/conv.c \
   %D%/cpu/cpu.c %D%/cpu/cpu.h \
@@ -28,6 +29,7 @@ libkernels_a_SOURCES = \
   %D%/cpu/element.c \
   %D%/cpu/linear.c \
   %D%/cpu/loops.c %D%/cpu/loops.h \
+  %D%/cpu/loops_attention.h \
   %D%/cpu/loops_avx2.c \
   %D%/cpu/loops_avx512.c \
   %D%/cpu/loops_base.c \
@@ -37,6 +39,7 @@ libkernels_a_SOURCES = \
   %D%/cpu/loops_element.h \
   %D%/cpu/loops_optimizer.h \
   %D%/cpu/loops_pool.h \
+  %D%/cpu/loops_product.h \
   %D%/cpu/loops_softmax.h \
   %D%/cpu/loops_transpose.h \
   %D%/cpu/loss.c \

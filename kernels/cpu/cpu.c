@@ -26,6 +26,8 @@ static cpu_prepare_function *const functions[OP_KIND_COUNT] = {
     [OP_CROSS_ENTROPY_BACKWARD] = cpu_prepare_loss,
     [OP_COUNT_CORRECT] = cpu_prepare_loss,
     [OP_CAST] = cpu_prepare_cast,
+    [OP_ATTENTION] = cpu_prepare_attention,
+    [OP_ATTENTION_BACKWARD] = cpu_prepare_attention,
 };
 
 status_t cpu_prepare(struct kernel *kernel)

@@ -19,6 +19,7 @@ cpu_prepare_function cpu_prepare_dropout;
 cpu_prepare_function cpu_prepare_reshape;
 cpu_prepare_function cpu_prepare_loss;
 cpu_prepare_function cpu_prepare_cast;
+cpu_prepare_function cpu_prepare_attention;
 
 /* Whether elements lie in plain order: also true of channels last with one channel or one pixel. */
 bool cpu_is_plain(const struct tensor_type *type);

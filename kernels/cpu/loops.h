@@ -22,6 +22,36 @@ struct dropout_mask {
     uint64_t threshold; /* at most 2^32: none is kept */
 };
 
+/*
+ * c = a b, or added to c: c[row][column], a[row][k] and b[k][column] at these distances; those that
+ * are not named are 1. A part of the product may be all that is wanted, or not 0.
+ */
+enum product_part {
+    PRODUCT_WHOLE,
+    PRODUCT_COLUMNS_FROM_ROW, /* columns from the row's number on, rounded down to 16 */
+    PRODUCT_DEPTH_FROM_ROW,   /* a[row][k] is 0 where k < row */
+    PRODUCT_DEPTH_TO_ROW,     /* a[row][k] is 0 where k > row */
+};
+struct cpu_product {
+    size_t rows, columns, depth;
+    const float *a, *b;
+    float *c;
+    size_t a_row, a_depth, b_depth, c_row;
+    enum product_part part;
+    bool add;
+    const float *factors; /* what c is multiplied with first, by row; or NULL */
+};
+
+/* A block of scores of attention: scores[key * ATTENTION_BLOCK + query]. Queries are rounded up to
+ * a multiple of 16. */
+enum { ATTENTION_BLOCK = 64 };
+struct attention_block {
+    size_t queries, keys;
+    bool diagonal;       /* a query sees the keys up to its own number */
+    const uint8_t *seen; /* by key; NULL: all */
+    float scale;         /* of scores */
+};
+
 struct cpu_loops {
     const char *name;
 
@@ -64,6 +94,25 @@ struct cpu_loops {
     void (*log_softmax_backward)(size_t n, float *dx, const float *dy, const float *y, bool add);
     /* dx = exp(y) * scale */
     void (*exp_scaled)(size_t n, float *dx, const float *y, float scale, bool add);
+
+    void (*product)(const struct cpu_product *product);
+
+    /* Rows of x become columns of y, which has ATTENTION_BLOCK of them; the others are 0. */
+    void (*pack_lanes)(size_t rows, size_t columns, float *y, const float *x, size_t x_row);
+    /* sums[row] = a[row] . b[row] */
+    void (*dot_rows)(size_t rows, size_t columns, float *sums, const float *a, const float *b,
+                     size_t row_stride);
+    /* Scores become exp(scale * score - max), with the largest of all blocks so far; what was
+     * summed up before must be multiplied with `shrink`, as `sum` is. By query. */
+    void (*attention_softmax)(const struct attention_block *block, float *scores, float *max,
+                              float *sum, float *shrink);
+    /* Scores become exp(scale * score - lse). */
+    void (*attention_probabilities)(const struct attention_block *block, float *scores,
+                                    const float *lse);
+    /* Gradients of probabilities after dropout become those of scores: (kept * gradient -
+     * probability * total) * scale. */
+    void (*attention_gradients)(const struct attention_block *block, float *gradients,
+                                const float *probabilities, const float *kept, const float *totals);
 
     void (*scale)(size_t n, float *values, float scale);
     void (*sum_ordered)(size_t n, float *out, const float *const *parts, int part_count,

@@ -24,6 +24,9 @@
 #include "kernels/cpu/loops_softmax.h"
 #include "kernels/cpu/loops_transpose.h"
 
+#include "kernels/cpu/loops_attention.h" /* of softmax and transpose */
+#include "kernels/cpu/loops_product.h"
+
 static const struct cpu_loops table = {
     .name = LOOPS_NAME,
     .relu = loop_relu,
@@ -40,6 +43,12 @@ static const struct cpu_loops table = {
     .log_softmax = loop_log_softmax,
     .log_softmax_backward = loop_log_softmax_backward,
     .exp_scaled = loop_exp_scaled,
+    .product = loop_product,
+    .pack_lanes = loop_pack_lanes,
+    .dot_rows = loop_dot_rows,
+    .attention_softmax = loop_attention_softmax,
+    .attention_probabilities = loop_attention_probabilities,
+    .attention_gradients = loop_attention_gradients,
     .scale = loop_scale,
     .sum_ordered = loop_sum_ordered,
     .bf16_to_f32 = loop_bf16_to_f32,

@@ -1,6 +1,8 @@
 /* Ranges over OpenMP threads; see parallel.h. */
 #include "kernels/cpu/parallel.h"
 
+#include <omp.h>
+
 void cpu_parallel(int threads, size_t count, size_t grain,
                   void (*function)(const void *argument, size_t begin, size_t end),
                   const void *argument)
@@ -17,4 +19,9 @@ void cpu_parallel(int threads, size_t count, size_t grain,
         size_t end = grains * (part + 1) / parts * grain;
         function(argument, begin, end < count ? end : count);
     }
+}
+
+int cpu_parallel_thread(void)
+{
+    return omp_get_thread_num();
 }

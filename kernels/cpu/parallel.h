@@ -12,4 +12,7 @@ void cpu_parallel(int threads, size_t count, size_t grain,
                   void (*function)(const void *argument, size_t begin, size_t end),
                   const void *argument);
 
+/* In such a function: which of the threads this is, from 0, each at most once in a call. */
+int cpu_parallel_thread(void);
+
 #endif

@@ -14,6 +14,7 @@ struct world {
     struct area inputs[OP_MAX_INPUTS], outputs[OP_MAX_OUTPUTS];
     uint64_t seed, step;
     uint32_t rank;
+    double tolerance; /* besides what any sum's is */
 };
 
 static struct kernel_call call_of(const struct world *world)
@@ -154,8 +155,10 @@ static void fill_attention(struct random *random, struct world *world,
     world->rank = (uint32_t)random_between(random, 0, 7);
     world_fill(random, world);
     fill_mask(random, world, 3);
-    /* Scores large and small. */
+    /* Scores large and small: an exponential's error is that of its score. */
     float spread = (float[]){1, 1, 8}[random_between(random, 0, 2)];
+    double scale = c->scale > 0 ? c->scale : 1 / sqrt((double)c->head_dim);
+    world->tolerance = 2e-7 * scale * sqrt((double)c->head_dim) * spread;
     int64_t count = tensor_element_count(&world->desc.inputs[0]);
     if (!c->packed)
         for (int64_t i = 0; i < count; i++) input_of(world, 0)[i] *= spread;
@@ -167,6 +170,7 @@ static void fill_attention_backward(struct random *random, struct world *world,
 {
     world->desc = attention_backward_desc(&forward->desc);
     world->seed = forward->seed, world->step = forward->step, world->rank = forward->rank;
+    world->tolerance = 2 * forward->tolerance;
     world_fill(random, world);
     for (int i = 0; i < 3; i++)
         if (forward->desc.input_present[i])
@@ -347,15 +351,17 @@ END_TEST
 
 /* The CPU library against the reference. */
 
-static void assert_close(const struct op_desc *desc, int output, const float *found,
+static void assert_close(const struct world *world, int output, const float *found,
                          const float *expected)
 {
+    const struct op_desc *desc = &world->desc;
+    double tolerance = 4e-6 + world->tolerance;
     int64_t count = tensor_element_count(&desc->outputs[output]);
     double largest = 1;
     for (int64_t i = 0; i < count; i++)
         if (isfinite(expected[i])) largest = fmax(largest, fabs(expected[i]));
     for (int64_t i = 0; i < count; i++)
-        if (!(fabs(found[i] - expected[i]) <= 4e-6 * largest) && found[i] != expected[i])
+        if (!(fabs(found[i] - expected[i]) <= tolerance * largest) && found[i] != expected[i])
             ck_abort_msg("%s: output %d at %lld is %.9g, the reference has %.9g",
                          op_info_get(desc->kind)->name, output, (long long)i, found[i],
                          expected[i]);
@@ -394,7 +400,7 @@ static void compare(struct random *random, struct world *world)
         if (!desc->output_present[i]) continue;
         ck_assert_msg(memcmp(found[i].memory, again.outputs[i].memory, found[i].bytes) == 0,
                       "%s: output %d differs the second time", op_info_get(desc->kind)->name, i);
-        assert_close(desc, i, (float *)found[i].memory, output_of(world, i));
+        assert_close(world, i, (float *)found[i].memory, output_of(world, i));
         desc->accumulate[i] = false;
     }
     /* In place: the same bits. */

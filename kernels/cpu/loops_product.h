@@ -1,0 +1,184 @@
+/*
+ * Products of small matrices that lie anywhere: tiles of sums that stay in registers, one element
+ * of a against vectors of b. Every sum is a chain of fused multiply-adds in the order of the depth,
+ * so that all levels, and tiles of any shape, give the same bits. Part of loops_body.h.
+ */
+
+#if defined(LOOPS_AVX512)
+
+enum { TILE_LANES = 16, TILE_VECTORS = 4, TILE_ROWS = 8 };
+
+/* c[row ... row + rows][column ... column + 16 * vectors], of which the last columns may not be. */
+LOOP_INLINE void product_tile(const int rows, const int vectors, const size_t a_row,
+                              const struct cpu_product *p, size_t row, size_t column, size_t begin,
+                              size_t end)
+{
+    size_t left = p->columns - column - (size_t)(vectors - 1) * TILE_LANES;
+    __mmask16 last = left >= TILE_LANES ? 0xffff : (__mmask16)((1u << left) - 1);
+    __m512 sums[TILE_ROWS][TILE_VECTORS];
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++) sums[r][v] = _mm512_setzero_ps();
+    const float *a = p->a + row * a_row + begin * p->a_depth;
+    const float *b = p->b + begin * p->b_depth + column;
+    for (size_t k = begin; k < end; k++, a += p->a_depth, b += p->b_depth) {
+        __m512 values[TILE_VECTORS];
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++)
+            values[v] = v < vectors - 1 ? _mm512_loadu_ps(b + v * TILE_LANES)
+                                        : _mm512_maskz_loadu_ps(last, b + v * TILE_LANES);
+#pragma GCC unroll 8
+        for (int r = 0; r < rows; r++) {
+            __m512 factor = _mm512_set1_ps(a[(size_t)r * a_row]);
+#pragma GCC unroll 4
+            for (int v = 0; v < vectors; v++)
+                sums[r][v] = _mm512_fmadd_ps(factor, values[v], sums[r][v]);
+        }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < rows; r++) {
+        float *c = p->c + (row + (size_t)r) * p->c_row + column;
+#pragma GCC unroll 4
+        for (int v = 0; v < vectors; v++) {
+            __mmask16 inside = v < vectors - 1 ? 0xffff : last;
+            __m512 sum = sums[r][v];
+            if (p->add) {
+                __m512 before = _mm512_maskz_loadu_ps(inside, c + v * TILE_LANES);
+                __m512 factor =
+                    _mm512_set1_ps(p->factors != NULL ? p->factors[row + (size_t)r] : 1);
+                sum = _mm512_fmadd_ps(before, factor, sum);
+            }
+            _mm512_mask_storeu_ps(c + v * TILE_LANES, inside, sum);
+        }
+    }
+}
+
+#elif defined(LOOPS_AVX2)
+
+enum { TILE_LANES = 8, TILE_VECTORS = 2, TILE_ROWS = 4 };
+
+LOOP_INLINE void product_tile(const int rows, const int vectors, const size_t a_row,
+                              const struct cpu_product *p, size_t row, size_t column, size_t begin,
+                              size_t end)
+{
+    size_t left = p->columns - column - (size_t)(vectors - 1) * TILE_LANES;
+    bool whole = left >= TILE_LANES;
+    __m256i last = _mm256_cmpgt_epi32(_mm256_set1_epi32(whole ? TILE_LANES : (int)left),
+                                      _mm256_set_epi32(7, 6, 5, 4, 3, 2, 1, 0));
+    __m256 sums[TILE_ROWS][TILE_VECTORS];
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++)
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++) sums[r][v] = _mm256_setzero_ps();
+    const float *a = p->a + row * a_row + begin * p->a_depth;
+    const float *b = p->b + begin * p->b_depth + column;
+    for (size_t k = begin; k < end; k++, a += p->a_depth, b += p->b_depth) {
+        __m256 values[TILE_VECTORS];
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++)
+            values[v] = v < vectors - 1 ? _mm256_loadu_ps(b + v * TILE_LANES)
+                                        : _mm256_maskload_ps(b + v * TILE_LANES, last);
+#pragma GCC unroll 4
+        for (int r = 0; r < rows; r++) {
+            __m256 factor = _mm256_broadcast_ss(a + (size_t)r * a_row);
+#pragma GCC unroll 2
+            for (int v = 0; v < vectors; v++)
+                sums[r][v] = _mm256_fmadd_ps(factor, values[v], sums[r][v]);
+        }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < rows; r++) {
+        float *c = p->c + (row + (size_t)r) * p->c_row + column;
+#pragma GCC unroll 2
+        for (int v = 0; v < vectors; v++) {
+            bool full = v < vectors - 1 || whole;
+            __m256 sum = sums[r][v];
+            if (p->add) {
+                __m256 before = full ? _mm256_loadu_ps(c + v * TILE_LANES)
+                                     : _mm256_maskload_ps(c + v * TILE_LANES, last);
+                __m256 factor =
+                    _mm256_set1_ps(p->factors != NULL ? p->factors[row + (size_t)r] : 1);
+                sum = _mm256_fmadd_ps(before, factor, sum);
+            }
+            if (full) _mm256_storeu_ps(c + v * TILE_LANES, sum);
+            else _mm256_maskstore_ps(c + v * TILE_LANES, last, sum);
+        }
+    }
+}
+
+#else
+
+enum { TILE_LANES = 16, TILE_VECTORS = 4, TILE_ROWS = 1 };
+
+LOOP_INLINE void product_tile(const int rows, const int vectors, const size_t a_row,
+                              const struct cpu_product *p, size_t row, size_t column, size_t begin,
+                              size_t end)
+{
+    (void)rows;
+    float sums[TILE_LANES * TILE_VECTORS] = {0};
+    size_t most = (size_t)vectors * TILE_LANES;
+    size_t count = p->columns - column < most ? p->columns - column : most;
+    for (size_t k = begin; k < end; k++) {
+        float factor = p->a[row * a_row + k * p->a_depth];
+        const float *b = p->b + k * p->b_depth + column;
+        SIMD for (size_t i = 0; i < count; i++) sums[i] = __builtin_fmaf(factor, b[i], sums[i]);
+    }
+    float *c = p->c + row * p->c_row + column;
+    float factor = p->factors != NULL ? p->factors[row] : 1;
+    for (size_t i = 0; i < count; i++)
+        c[i] = p->add ? __builtin_fmaf(c[i], factor, sums[i]) : sums[i];
+}
+
+#endif
+
+/* `a_row` is a constant where it is inlined with one. */
+LOOP_INLINE void product_rows(const size_t a_row, const struct cpu_product *p)
+{
+    for (size_t panel = 0; panel < p->columns; panel += TILE_VECTORS * TILE_LANES) {
+        for (size_t row = 0; row < p->rows;) {
+            size_t column = panel;
+            if (p->part == PRODUCT_COLUMNS_FROM_ROW && column < row / 16 * 16)
+                column = row / 16 * 16;
+            size_t most = panel + TILE_VECTORS * TILE_LANES;
+            size_t column_end = most < p->columns ? most : p->columns;
+            if (column >= column_end) break;
+            size_t vectors = (column_end - column + TILE_LANES - 1) / TILE_LANES;
+            size_t left = p->rows - row, rows = 1;
+            if (TILE_ROWS >= 4 && left >= 4) rows = 4;
+            if (TILE_ROWS >= 8 && left >= 8 && vectors <= 2) rows = 8;
+            size_t begin = p->part == PRODUCT_DEPTH_FROM_ROW ? row : 0;
+            size_t end =
+                p->part == PRODUCT_DEPTH_TO_ROW && row + rows < p->depth ? row + rows : p->depth;
+#define TILE(r, v)                                                                                 \
+    case (r)*8 + (v): product_tile(r, v, a_row, p, row, column, begin, end); break
+            switch (rows * 8 + vectors) {
+                TILE(1, 1);
+                TILE(1, 2);
+#if !defined(LOOPS_AVX2) || defined(LOOPS_AVX512)
+                TILE(1, 3);
+                TILE(1, 4);
+#endif
+#if defined(LOOPS_AVX2)
+                TILE(4, 1);
+                TILE(4, 2);
+#endif
+#if defined(LOOPS_AVX512)
+                TILE(4, 3);
+                TILE(4, 4);
+                TILE(8, 1);
+                TILE(8, 2);
+#endif
+            }
+#undef TILE
+            row += rows;
+        }
+    }
+}
+
+LOOP loop_product(const struct cpu_product *p)
+{
+    if (p->a_row == 1) product_rows(1, p);
+    else if (p->a_row == ATTENTION_BLOCK) product_rows(ATTENTION_BLOCK, p);
+    else product_rows(p->a_row, p);
+}
