@@ -99,6 +99,8 @@ tests_unit_test_ops_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_ops_LDADD = $(kernel_test_libs)
 endif
 
-noinst_PROGRAMS += bench/kernels
+noinst_PROGRAMS += bench/attention bench/kernels
+bench_attention_SOURCES = bench/attention.c
+bench_attention_LDADD = libkernels.a libops.a libbase.a $(DNNL_LIBS) $(OPENMP_CFLAGS) -lm
 bench_kernels_SOURCES = bench/kernels.c
 bench_kernels_LDADD = libkernels.a libops.a libbase.a $(DNNL_LIBS) $(OPENMP_CFLAGS) -lm
