@@ -48,8 +48,9 @@ static status_t unknown_glob(const struct model *model, const char *glob)
     return status;
 }
 
-status_t checkpoint_owners(const struct model *model, const struct graph_options *options,
-                           int *owner)
+/* By module: the outermost one around it, or itself, that a pattern selects; -1. */
+static status_t find_owners(const struct model *model, const struct graph_options *options,
+                            int *owner)
 {
     for (int m = 0; m < model->module_count; m++) owner[m] = -1;
     for (int g = 0; g < options->checkpoint_count; g++) {
@@ -235,7 +236,7 @@ status_t graph_checkpoint(struct graph_builder *builder, const struct graph_opti
     struct graph *graph = builder->graph;
     size_t values = (size_t)graph->value_count, ops = (size_t)graph->forward_op_count;
     int *owner = mem_alloc_array((size_t)graph->model->module_count, sizeof *owner);
-    status_t status = checkpoint_owners(graph->model, options, owner);
+    status_t status = find_owners(graph->model, options, owner);
     if (status == STATUS_OKAY) {
         struct checkpointing pass = {.builder = builder,
                                      .segments = mem_alloc_array(ops, sizeof *pass.segments),

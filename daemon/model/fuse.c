@@ -5,11 +5,11 @@
  * of tokens, the last linear layer with cross_entropy, so that not all logits are held at once. But
  * for the sum, a value that something else reads too is left alone.
  *
- * A sum that leaves a checkpointed module stays one: else two values would be kept for the backward
- * pass instead of one.
+ * A sum that leaves the module in whose forward lines it stands stays one: activation checkpointing
+ * would otherwise have to keep both summands at a block's end instead of the sum, or fuse in
+ * another way than without it and give other bits.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/mem.h"
 #include "model/graph_builder.h"
@@ -88,22 +88,26 @@ static int first_reader(const struct graph *graph, int value, const bool *dead)
     return -1;
 }
 
-/* `owner` is the checkpointed module by module, or NULL. */
-static void fuse_residual(struct graph *graph, int norm, const int *owner, bool *dead)
+static bool is_inside(const struct model *model, int module, int outer)
+{
+    while (module > outer) module = model->modules[module].parent; /* parents come first */
+    return module == outer;
+}
+
+static void fuse_residual(struct graph *graph, int norm, bool *dead)
 {
     struct graph_op *op = &graph->ops[norm];
-    bool layer_norm = op->kind == OP_LAYER_NORM;
+    int residual = op->kind == OP_LAYER_NORM ? 3 : 2; /* the sum's slot, too */
     int sum = op->inputs[0], source = graph->values[sum].producer;
-    int residual_slot = layer_norm ? 3 : 2, sum_slot = layer_norm ? 3 : 2;
     if (source < 0 || graph->ops[source].kind != OP_ADD) return;
     const struct graph_op *add = &graph->ops[source];
     const struct tensor_type *a = &graph->values[add->inputs[0]].type,
                              *b = &graph->values[add->inputs[1]].type;
     if (!tensor_same_shape(a, b) || first_reader(graph, sum, dead) != norm) return;
-    if (owner && owner[add->module] != owner[op->module]) return;
+    if (!is_inside(graph->model, op->module, add->module)) return;
     op->inputs[0] = add->inputs[0];
-    op->inputs[residual_slot] = add->inputs[1];
-    take_output(graph, norm, sum_slot, sum);
+    op->inputs[residual] = add->inputs[1];
+    take_output(graph, norm, residual, sum);
     dead[source] = true;
 }
 
@@ -132,17 +136,8 @@ static bool may_fuse_head(const struct graph *graph, const struct graph_options 
            !(options->train && options->count_correct);
 }
 
-status_t graph_fuse(struct graph *graph, const struct graph_options *options, bool *dead)
+void graph_fuse(struct graph *graph, const struct graph_options *options, bool *dead)
 {
-    int *owner = NULL;
-    if (options->train && options->checkpoint_count > 0) {
-        owner = mem_alloc_array((size_t)graph->model->module_count, sizeof *owner);
-        status_t status = checkpoint_owners(graph->model, options, owner);
-        if (status) {
-            free(owner);
-            return status;
-        }
-    }
     int *uses = count_uses(graph);
     for (int i = 0; i < graph->op_count; i++) {
         switch (graph->ops[i].kind) {
@@ -150,13 +145,11 @@ status_t graph_fuse(struct graph *graph, const struct graph_options *options, bo
         case OP_NLL_LOSS: fuse_loss(graph, i, uses, dead); break;
         case OP_MUL: fuse_gate(graph, i, uses, dead); break;
         case OP_LAYER_NORM:
-        case OP_RMS_NORM: fuse_residual(graph, i, owner, dead); break;
+        case OP_RMS_NORM: fuse_residual(graph, i, dead); break;
         default: break;
         }
         if (graph->ops[i].kind == OP_CROSS_ENTROPY && may_fuse_head(graph, options))
             fuse_head(graph, i, uses, dead);
     }
     free(uses);
-    free(owner);
-    return NULL;
 }

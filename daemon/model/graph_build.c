@@ -237,11 +237,10 @@ static status_t build_forward(struct forward *forward)
      */
     bool *dead = mem_alloc_array((size_t)graph->op_count + 1, sizeof *dead);
     graph_compact(graph, dead);
-    status_t status = graph_fuse(graph, forward->options, dead);
-    if (!status && forward->options->count_correct) add_count(forward);
-    if (!status) graph_compact(graph, dead);
+    graph_fuse(graph, forward->options, dead);
+    if (forward->options->count_correct) add_count(forward);
+    graph_compact(graph, dead);
     free(dead);
-    TRY(status);
     graph_lower_precision(&forward->builder, forward->options);
     graph->forward_op_count = graph->op_count;
     return NULL;

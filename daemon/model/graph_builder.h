@@ -35,9 +35,8 @@ status_t shape_infer(const struct model *model, const struct program_call *call,
                      struct tensor_type *y) FSDPD_MUST_USE;
 
 /* Merges what every device can do as one op: see fuse.c. Marks the ops that are gone in `dead`, by
- * op. INVALID_ARGUMENT for a pattern of options->checkpoint that matches no module. */
-status_t graph_fuse(struct graph *graph, const struct graph_options *options,
-                    bool *dead) FSDPD_MUST_USE;
+ * op. */
+void graph_fuse(struct graph *graph, const struct graph_options *options, bool *dead);
 
 /* Drops dead ops, ops that neither the loss nor the count needs, and values that are left without a
  * use; renumbers: input, target, parameters in order, then the rest in order of production. */
@@ -49,11 +48,6 @@ void graph_lower_precision(struct graph_builder *builder, const struct graph_opt
 /* INVALID_ARGUMENT if no trainable parameter reaches the loss. */
 status_t graph_add_gradients(struct graph_builder *builder,
                              const struct graph_options *options) FSDPD_MUST_USE;
-
-/* By module: the outermost one around it, or itself, that a pattern of options->checkpoint selects;
- * -1. INVALID_ARGUMENT for a pattern that matches no module. */
-status_t checkpoint_owners(const struct model *model, const struct graph_options *options,
-                           int *owner) FSDPD_MUST_USE;
 
 /* Repeats the forward ops of checkpointed modules before their backward ops. INVALID_ARGUMENT for a
  * pattern that matches no module. */

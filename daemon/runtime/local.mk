@@ -24,6 +24,7 @@ RUNTIME_LIBS = libruntime.a libkernels.a libfsdp.a libmodel.a libops.a libyamldo
 if HAVE_CHECK
 RUNTIME_TESTS = tests/unit/test_device tests/unit/test_comm tests/engine/test_engine \
   tests/engine/test_engine_failures tests/engine/test_checkpointing \
+  tests/engine/test_transformers \
   tests/engine/test_precision tests/engine/test_trace tests/engine/test_matrix
 check_PROGRAMS += $(RUNTIME_TESTS)
 TESTS += $(RUNTIME_TESTS)
@@ -48,6 +49,10 @@ if !SANITIZERS
 tests_engine_test_engine_failures_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=kernel_run
 endif
 tests_engine_test_engine_failures_LDADD = $(RUNTIME_LIBS) $(CHECK_LIBS)
+tests_engine_test_transformers_SOURCES = tests/engine/test_transformers.c \
+  tests/unit/tiny_models.c tests/unit/tiny_models.h $(ENGINE_TEST_SOURCES)
+tests_engine_test_transformers_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_engine_test_transformers_LDADD = $(RUNTIME_LIBS) $(CHECK_LIBS)
 tests_engine_test_checkpointing_SOURCES = tests/engine/test_checkpointing.c $(ENGINE_TEST_SOURCES)
 tests_engine_test_checkpointing_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_engine_test_checkpointing_LDADD = $(RUNTIME_LIBS) $(CHECK_LIBS)

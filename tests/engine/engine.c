@@ -25,7 +25,7 @@ struct rank {
     struct device_graph *train_lowered, *evaluate_lowered;
     struct plan *plan;
     struct executor *executor;
-    float *input;
+    void *input; /* floats, or tokens */
     int32_t *target;
 };
 
@@ -153,19 +153,45 @@ static status_t set_parameters(struct rank *rank)
     return STATUS_OKAY;
 }
 
+/* The same of tokens: windows of the context, whose targets are other tokens, some ignored. */
+static void make_windows(struct rank *rank, int step, int ignored_rows)
+{
+    int64_t context = rank->model->context;
+    if (rank->input == NULL) {
+        rank->input = mem_alloc_array((size_t)(rank->batch * context), sizeof(int32_t));
+        rank->target = mem_alloc_array((size_t)(rank->batch * context), sizeof(int32_t));
+    }
+    int32_t *input = rank->input;
+    uint64_t stream = 1000 + (uint64_t)step;
+    float classes = (float)rank->model->class_count;
+    for (int64_t i = 0; i < rank->batch * context; i++) {
+        int64_t row = rank->index * rank->batch + i / context;
+        uint64_t place = (uint64_t)(row * context + i % context);
+        input[i] = (int32_t)((made_up(stream, place) * 0.5f + 0.5f) * classes);
+        rank->target[i] = (int32_t)((made_up(stream + 5000, place) * 0.5f + 0.5f) * classes);
+        bool ignored = row >= rank->job->global_batch - ignored_rows;
+        if (ignored || i % context == context - 1) rank->target[i] = -100;
+    }
+}
+
 /* This rank's rows of a global batch. */
 static void make_batch(struct rank *rank, int step, int ignored_rows)
 {
+    if (rank->model->tokens) {
+        make_windows(rank, step, ignored_rows);
+        return;
+    }
     int64_t sample = tensor_element_count(&rank->model->input);
     if (rank->input == NULL) {
-        rank->input = mem_alloc_array((size_t)(rank->batch * sample), sizeof *rank->input);
+        rank->input = mem_alloc_array((size_t)(rank->batch * sample), sizeof(float));
         rank->target = mem_alloc_array((size_t)rank->batch, sizeof *rank->target);
     }
+    float *input = rank->input;
     for (int64_t row = 0; row < rank->batch; row++) {
         int64_t global = rank->index * rank->batch + row;
         uint64_t stream = 1000 + (uint64_t)step;
         for (int64_t i = 0; i < sample; i++)
-            rank->input[row * sample + i] = made_up(stream, (uint64_t)(global * sample + i));
+            input[row * sample + i] = made_up(stream, (uint64_t)(global * sample + i));
         float choice = made_up(stream + 5000, (uint64_t)global) * 0.5f + 0.5f;
         rank->target[row] = (int32_t)(choice * (float)rank->model->class_count);
         if (global >= rank->job->global_batch - ignored_rows) rank->target[row] = -1;

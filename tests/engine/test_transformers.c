@@ -1,0 +1,224 @@
+/*
+ * Tiny GPT-2, Llama and BERT on 1, 2, 3 and 4 ranks: under every strategy, wrap policy and with
+ * activation checkpointing they come to what one rank comes to on the same batch, and to the same
+ * bits as without sharding; arenas full of NaNs, memory as planned (engine_train checks it).
+ */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../unit/tiny_models.h"
+#include "engine.h"
+
+#define F32_BOUND 1e-5
+#define BF16_BOUND 0.2 /* of the way that training went, as in test_precision.c */
+
+static const struct kind {
+    const char *block, *checkpoint;
+} kinds[TINY_COUNT] = {
+    {"GPT2Block", "transformer.h.*"},
+    {"LlamaDecoderLayer", "model.layers.*"},
+    {"BertLayer", "*.layer.*"},
+};
+
+static const struct way {
+    const char *name;
+    enum strategy strategy;
+    int shard_size;
+    enum wrap_kind wrap;
+    enum prefetch prefetch;
+    bool checkpoint;
+    enum dtype dtype;
+} ways[] = {
+    {"one unit", STRATEGY_FULL_SHARD, 0, WRAP_NONE, PREFETCH_PRE, false, DTYPE_F32},
+    {"a unit per block", STRATEGY_FULL_SHARD, 0, WRAP_TYPE, PREFETCH_PRE, false, DTYPE_F32},
+    {"a unit per block, checkpointed", STRATEGY_FULL_SHARD, 0, WRAP_TYPE, PREFETCH_POST, true,
+     DTYPE_F32},
+    {"units by size", STRATEGY_FULL_SHARD, 0, WRAP_SIZE, PREFETCH_NONE, false, DTYPE_F32},
+    {"shard_grad_op", STRATEGY_SHARD_GRAD_OP, 0, WRAP_TYPE, PREFETCH_PRE, false, DTYPE_F32},
+    {"no_shard", STRATEGY_NO_SHARD, 0, WRAP_TYPE, PREFETCH_PRE, true, DTYPE_F32},
+    {"hybrid_shard", STRATEGY_HYBRID_SHARD, 2, WRAP_TYPE, PREFETCH_PRE, false, DTYPE_F32},
+    {"bf16", STRATEGY_FULL_SHARD, 0, WRAP_TYPE, PREFETCH_PRE, false, DTYPE_BF16},
+    {"bf16, checkpointed", STRATEGY_NO_SHARD, 0, WRAP_NONE, PREFETCH_PRE, true, DTYPE_BF16},
+};
+enum { WAY_COUNT = sizeof ways / sizeof ways[0], STEPS = 8 };
+
+static const int worlds[] = {1, 2, 3, 4};
+enum { WORLD_COUNT = sizeof worlds / sizeof worlds[0] };
+
+static struct engine_job job_of(int which, const struct way *way)
+{
+    struct engine_job job = {
+        .model = tiny_model_text(which),
+        .policy = {.kind = way->wrap, .min_num_params = 150},
+        .strategy = way->strategy,
+        .shard_size = way->shard_size,
+        .prefetch = way->prefetch,
+        .optimizer = {.kind = OPTIMIZER_SGD, .lr = 0.05, .momentum = 0.9},
+        .global_batch = 12,
+        .steps = STEPS,
+        .poison = true,
+        .param_dtype = way->dtype,
+        .reduce_dtype = DTYPE_F32,
+    };
+    if (way->wrap == WRAP_TYPE)
+        job.policy.types = (struct wrap_names){.items = &kinds[which].block, .count = 1};
+    if (way->checkpoint) {
+        job.checkpoint = &kinds[which].checkpoint;
+        job.checkpoint_count = 1;
+    }
+    return job;
+}
+
+static struct engine_outcome *run(struct engine_job job, int world)
+{
+    return engine_train(&job, GROUP_LOCAL, world);
+}
+
+/* As if there was nothing to choose. */
+static const struct way plain = {"plain", STRATEGY_NO_SHARD, 0, WRAP_NONE, PREFETCH_PRE,
+                                 false,   DTYPE_F32};
+
+static void check_close(const struct engine_outcome *start, const struct engine_outcome *alone,
+                        const struct engine_outcome *found, int world, const struct way *way)
+{
+    double largest = 0, off = 0, moved = 0, missed = 0;
+    for (int64_t i = 0; i < alone->parameter_elements; i++) {
+        double expected = (double)alone->parameters[i];
+        double d = (double)found->parameters[i] - expected;
+        double step = expected - (double)start->parameters[i];
+        if (!isfinite(d))
+            ck_abort_msg("%s: parameter element %ld is not finite", way->name, (long)i);
+        largest = fmax(largest, fabs(expected));
+        off = fmax(off, fabs(d));
+        moved += step * step;
+        missed += d * d;
+    }
+    ck_assert_msg(moved > 1e-4, "only %g was learnt", moved);
+    if (way->dtype == DTYPE_F32)
+        ck_assert_msg(off <= F32_BOUND * largest, "%s, %d ranks: parameters differ by %g of %g",
+                      way->name, world, off, largest);
+    else
+        ck_assert_msg(sqrt(missed / moved) <= BF16_BOUND, "%s, %d ranks: off by %g of the way",
+                      way->name, world, sqrt(missed / moved));
+    double bound = way->dtype == DTYPE_F32 ? F32_BOUND : 0.02;
+    for (int i = 0; i < STEPS; i++) {
+        double expected = (double)alone->loss[i], loss = (double)found->loss[i] / world;
+        ck_assert_msg(expected > 0 && fabs(expected - loss) <= bound * expected,
+                      "%s, %d ranks: the loss of step %d is %g, not %g", way->name, world, i, loss,
+                      expected);
+    }
+}
+
+START_TEST(test_same_as_one_rank)
+{
+    int which = _i / WORLD_COUNT, world = worlds[_i % WORLD_COUNT];
+    struct engine_job none = job_of(which, &plain);
+    none.optimizer.lr = 0;
+    struct engine_outcome *start = run(none, 1);
+    struct engine_outcome *alone = run(job_of(which, &plain), 1);
+    struct engine_outcome *unsharded = run(job_of(which, &plain), world);
+    for (int w = 0; w < WAY_COUNT; w++) {
+        const struct way *way = &ways[w];
+        if (way->strategy == STRATEGY_HYBRID_SHARD && world % way->shard_size != 0) continue;
+        struct engine_outcome *found = run(job_of(which, way), world);
+        check_close(start, alone, found, world, way);
+        ck_assert_msg(strcmp(found->collectives, world > 1 ? found->planned : "") == 0,
+                      "%s: collectives\n%s\nwhere the plan has\n%s", way->name, found->collectives,
+                      found->planned);
+        bool same = way->dtype == DTYPE_F32 && way->strategy != STRATEGY_HYBRID_SHARD;
+        for (int64_t i = 0; same && i < found->parameter_elements; i++)
+            if (memcmp(&found->parameters[i], &unsharded->parameters[i], sizeof(float)) != 0)
+                ck_abort_msg("%s, %d ranks: parameter element %ld is %a, and %a without sharding",
+                             way->name, world, (long)i, (double)found->parameters[i],
+                             (double)unsharded->parameters[i]);
+        if (same) ck_assert_mem_eq(found->evaluated, unsharded->evaluated, sizeof found->evaluated);
+        engine_outcome_free(found);
+    }
+    engine_outcome_free(unsharded);
+    engine_outcome_free(alone);
+    engine_outcome_free(start);
+}
+END_TEST
+
+/* Dropout in all places: two runs have the same bits, and with checkpointing, too. */
+START_TEST(test_dropout)
+{
+    struct engine_job job = job_of(_i, &ways[1]);
+    job.dropout = true;
+    struct engine_outcome *first = run(job, 2), *again = run(job, 2);
+    job.checkpoint = &kinds[_i].checkpoint;
+    job.checkpoint_count = 1;
+    struct engine_outcome *checkpointed = run(job, 2);
+    size_t bytes = (size_t)first->parameter_elements * sizeof(float);
+    ck_assert(memcmp(first->parameters, again->parameters, bytes) == 0);
+    ck_assert(memcmp(first->parameters, checkpointed->parameters, bytes) == 0);
+    job.dropout = false;
+    struct engine_outcome *without = run(job, 2);
+    bool differ = memcmp(first->parameters, without->parameters, bytes) != 0;
+    ck_assert_msg(differ == (_i != TINY_LLAMA), "dropout is %sfelt", differ ? "" : "not ");
+    engine_outcome_free(first);
+    engine_outcome_free(again);
+    engine_outcome_free(checkpointed);
+    engine_outcome_free(without);
+}
+END_TEST
+
+/* Accumulation and clipping go over the tied parameter, too. */
+START_TEST(test_accumulation)
+{
+    struct engine_job job = job_of(_i, &ways[1]);
+    job.micro_steps = 3;
+    job.norm = NORM_2;
+    job.max_norm = 0.5;
+    struct engine_outcome *shards = run(job, 2);
+    job.no_sync = true;
+    struct engine_outcome *whole = run(job, 2);
+    struct engine_outcome *alone = run(job, 1);
+    for (int64_t i = 0; i < alone->parameter_elements; i++) {
+        double expected = (double)alone->parameters[i];
+        if (!(fabs((double)shards->parameters[i] - expected) <= 2e-5) ||
+            !(fabs((double)whole->parameters[i] - expected) <= 2e-5))
+            ck_abort_msg("parameter element %ld is %g and %g on two ranks and %g on one", (long)i,
+                         (double)shards->parameters[i], (double)whole->parameters[i], expected);
+    }
+    engine_outcome_free(shards);
+    engine_outcome_free(whole);
+    engine_outcome_free(alone);
+}
+END_TEST
+
+/* The evaluation counts right answers, and leaves out rows that do not count. */
+START_TEST(test_evaluation)
+{
+    struct engine_job job = job_of(_i, &plain);
+    struct engine_outcome *all = run(job, 1);
+    ck_assert(all->evaluated[PLAN_STAT_CORRECT] > 0);
+    ck_assert(all->evaluated[PLAN_STAT_CORRECT] <= 12 * TINY_CONTEXT);
+    ck_assert(all->evaluated[PLAN_STAT_LOSS] > 0);
+    job.ignored_rows = 12;
+    struct engine_outcome *none = run(job, 1);
+    ck_assert(none->evaluated[PLAN_STAT_CORRECT] == 0 && none->evaluated[PLAN_STAT_LOSS] == 0);
+    engine_outcome_free(all);
+    engine_outcome_free(none);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("transformers");
+    TCase *cases = tcase_create("transformers");
+    tcase_set_timeout(cases, 120);
+    tcase_add_loop_test(cases, test_same_as_one_rank, 0, TINY_COUNT * WORLD_COUNT);
+    tcase_add_loop_test(cases, test_dropout, 0, TINY_COUNT);
+    tcase_add_loop_test(cases, test_accumulation, 0, TINY_COUNT);
+    tcase_add_loop_test(cases, test_evaluation, 0, TINY_COUNT);
+    suite_add_tcase(suite, cases);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
