@@ -33,48 +33,65 @@ void timeline_deinit(struct timeline *timeline)
     for (int i = 0; i < timeline->chunk_count; i++)
         fsdpd__v1__trace_chunk__free_unpacked(timeline->chunks[i], NULL);
     free(timeline->chunks);
-    free(timeline->instructions);
+    free(timeline->train.instructions);
+    free(timeline->accumulate.instructions);
     *timeline = (struct timeline){0};
 }
 
 /* ---- putting it together ---- */
 
-static status_t join_program(struct timeline *timeline)
+static bool is_accumulate(const char *program)
+{
+    return strcmp(program, "accumulate") == 0;
+}
+
+static status_t join_programs(struct timeline *timeline)
 {
     size_t capacity = 0;
     for (int i = 0; i < timeline->chunk_count; i++)
         for (size_t p = 0; p < timeline->chunks[i]->n_programs; p++)
             capacity += timeline->chunks[i]->programs[p]->n_instructions;
-    timeline->instructions = mem_alloc_array(capacity + 1, sizeof *timeline->instructions);
+    struct timeline_program *programs[] = {&timeline->train, &timeline->accumulate};
+    for (int k = 0; k < 2; k++)
+        programs[k]->instructions =
+            mem_alloc_array(capacity + 1, sizeof *programs[k]->instructions);
     for (int i = 0; i < timeline->chunk_count; i++) {
         for (size_t p = 0; p < timeline->chunks[i]->n_programs; p++) {
             const Fsdpd__V1__TraceProgram *piece = timeline->chunks[i]->programs[p];
-            if (piece->first != timeline->instruction_count)
+            struct timeline_program *program = programs[is_accumulate(piece->name)];
+            if (piece->first != program->count)
                 return status_new(STATUS_DATA_LOSS,
                                   "expected instruction %zu of the traced step, found %u",
-                                  timeline->instruction_count, piece->first);
-            timeline->live_peak_bytes = piece->live_peak_bytes;
+                                  program->count, piece->first);
+            if (piece->live_peak_bytes > timeline->live_peak_bytes)
+                timeline->live_peak_bytes = piece->live_peak_bytes;
             for (size_t k = 0; k < piece->n_instructions; k++)
-                timeline->instructions[timeline->instruction_count++] = piece->instructions[k];
+                program->instructions[program->count++] = piece->instructions[k];
         }
     }
     return NULL;
 }
 
+/* What a step, or a batch of it, consists of. */
+static const struct timeline_program *program_of(const struct timeline *timeline,
+                                                 const Fsdpd__V1__TraceStep *step)
+{
+    return is_accumulate(step->program) ? &timeline->accumulate : &timeline->train;
+}
+
 static status_t check_step(const struct timeline *timeline, const Fsdpd__V1__TraceStep *step,
                            uint32_t rank)
 {
-    if (step->n_begins == timeline->instruction_count &&
-        step->n_durations == timeline->instruction_count)
-        return NULL;
+    size_t count = program_of(timeline, step)->count;
+    if (step->n_begins == count && step->n_durations == count) return NULL;
     return status_new(STATUS_DATA_LOSS,
                       "expected the times of %zu instructions in step %" PRIu64
                       " of rank %u, found %zu and %zu",
-                      timeline->instruction_count, step->step, rank, step->n_begins,
-                      step->n_durations);
+                      count, step->step, rank, step->n_begins, step->n_durations);
 }
 
-/* The steps of one rank are a run without gaps, the same on all ranks. */
+/* The steps of one rank are a run without gaps, the same on all ranks; batches come before the step
+ * that they belong to. */
 static status_t check_steps(struct timeline *timeline)
 {
     uint64_t *next = mem_alloc_array((size_t)timeline->world, sizeof *next);
@@ -92,12 +109,12 @@ static status_t check_steps(struct timeline *timeline)
                 break;
             }
             if (next[rank] == 0) first[rank] = step->step;
-            next[rank] = step->step + 1;
+            next[rank] = step->step + !is_accumulate(step->program);
             status = check_step(timeline, step, rank);
         }
     }
     for (int r = 0; r < timeline->world && status == NULL; r++)
-        if (next[r] == 0)
+        if (next[r] == first[r])
             status =
                 status_new(STATUS_FAILED_PRECONDITION, "the job ended before a step was traced");
         else if (next[r] != next[0] || first[r] != first[0])
@@ -137,7 +154,7 @@ status_t timeline_finish(struct timeline *timeline)
 {
     if (timeline->world == 0 || timeline->chunks[0]->n_workers == 0)
         return status_new(STATUS_DATA_LOSS, "expected the ranks' workers first");
-    TRY(join_program(timeline));
+    TRY(join_programs(timeline));
     TRY(check_steps(timeline));
     for (int r = 0; r < timeline->world; r++) timeline->host_count += host_leader(timeline, r) == r;
     return NULL;
@@ -149,7 +166,11 @@ struct writer {
     const struct timeline *timeline;
     struct buf *out;
     int64_t *shift_ns; /* by rank: added to its clock */
-    uint64_t flow;     /* the last id */
+    struct step_part {
+        int64_t begin_ns; /* of the step's first batch */
+        int batch;        /* from 0 */
+    } * parts;            /* by rank: how far the step in progress is */
+    uint64_t flow;        /* the last id */
     bool comma;
 };
 
@@ -173,7 +194,7 @@ static void align(struct writer *writer)
         for (size_t s = 0; s < chunk->n_steps; s++) {
             if (chunk->steps[s]->step != timeline->first_step) continue;
             int leader = host_leader(timeline, (int)chunk->rank);
-            begin_ns[chunk->rank] = chunk->steps[s]->begin_ns;
+            if (begin_ns[chunk->rank] == 0) begin_ns[chunk->rank] = chunk->steps[s]->begin_ns;
             if (chunk->steps[s]->end_ns > end_ns[leader] || end_ns[leader] == 0)
                 end_ns[leader] = chunk->steps[s]->end_ns;
         }
@@ -248,7 +269,8 @@ struct span {
 static void write_instruction(struct writer *writer, const Fsdpd__V1__TraceStep *step, int rank,
                               size_t i, struct span span)
 {
-    const Fsdpd__V1__TraceInstruction *instruction = writer->timeline->instructions[i];
+    const struct timeline_program *program = program_of(writer->timeline, step);
+    const Fsdpd__V1__TraceInstruction *instruction = program->instructions[i];
     int lane = lane_of(instruction);
     begin_event(writer, 'X', rank, lane);
     add_name(writer, instruction->name);
@@ -257,6 +279,8 @@ static void write_instruction(struct writer *writer, const Fsdpd__V1__TraceStep 
     add_time(writer, "ts", span.begin_ns);
     add_time(writer, "dur", span.end_ns - span.begin_ns);
     buf_printf(writer->out, ",\"args\":{\"step\":%" PRIu64 ",\"instruction\":%zu", step->step, i);
+    if (writer->timeline->accumulate.count > 0)
+        buf_printf(writer->out, ",\"batch\":%d", writer->parts[rank].batch + 1);
     if (instruction->unit[0] != '\0') {
         buf_add_text(writer->out, ",\"unit\":");
         json_add_string(writer->out, instruction->unit);
@@ -289,18 +313,24 @@ static void write_step(struct writer *writer, const Fsdpd__V1__TraceStep *step, 
 {
     const struct timeline *timeline = writer->timeline;
     int64_t shift = writer->shift_ns[rank], last[LANES];
-    size_t count = timeline->instruction_count;
+    const struct timeline_program *program = program_of(timeline, step);
+    struct step_part *part = &writer->parts[rank];
+    size_t count = program->count;
     struct span *spans = mem_alloc_array(count + 1, sizeof *spans);
-    begin_event(writer, 'X', rank, STEPS_TRACK);
-    buf_printf(writer->out,
-               ",\"name\":\"step %" PRIu64 "\",\"cat\":\"step\",\"args\":{\"step\":%" PRIu64 "}",
-               step->step, step->step);
-    add_time(writer, "ts", step->begin_ns + shift);
-    add_time(writer, "dur", step->end_ns - step->begin_ns);
-    end_event(writer);
+    if (part->batch == 0) part->begin_ns = step->begin_ns;
+    if (!is_accumulate(step->program)) {
+        begin_event(writer, 'X', rank, STEPS_TRACK);
+        buf_printf(writer->out,
+                   ",\"name\":\"step %" PRIu64 "\",\"cat\":\"step\",\"args\":{\"step\":%" PRIu64
+                   "}",
+                   step->step, step->step);
+        add_time(writer, "ts", part->begin_ns + shift);
+        add_time(writer, "dur", step->end_ns - part->begin_ns);
+        end_event(writer);
+    }
     for (int lane = 0; lane < LANES; lane++) last[lane] = step->begin_ns + shift;
     for (size_t i = 0; i < count; i++) {
-        int lane = lane_of(timeline->instructions[i]);
+        int lane = lane_of(program->instructions[i]);
         struct span *span = &spans[i];
         span->begin_ns = step->begin_ns + shift + (int64_t)step->begins[i];
         if (span->begin_ns < last[lane]) span->begin_ns = last[lane];
@@ -310,18 +340,20 @@ static void write_step(struct writer *writer, const Fsdpd__V1__TraceStep *step, 
         write_instruction(writer, step, rank, i, *span);
     }
     for (size_t i = 0; i < count; i++) {
-        size_t to = timeline->instructions[i]->awaited_by;
+        size_t to = program->instructions[i]->awaited_by;
         if (to > i && to < count)
-            write_flow(writer, rank, lane_of(timeline->instructions[i]),
-                       lane_of(timeline->instructions[to]), spans[i], spans[to]);
+            write_flow(writer, rank, lane_of(program->instructions[i]),
+                       lane_of(program->instructions[to]), spans[i], spans[to]);
     }
     free(spans);
+    part->batch = is_accumulate(step->program) ? part->batch + 1 : 0;
 }
 
 void timeline_write(const struct timeline *timeline, const char *job, struct buf *out)
 {
     struct writer writer = {.timeline = timeline, .out = out};
     writer.shift_ns = mem_alloc_array((size_t)timeline->world, sizeof *writer.shift_ns);
+    writer.parts = mem_alloc_array((size_t)timeline->world, sizeof *writer.parts);
     align(&writer);
     buf_add_text(out, "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"job\":");
     json_add_string(out, job);
@@ -341,5 +373,6 @@ void timeline_write(const struct timeline *timeline, const char *job, struct buf
             write_step(&writer, chunk->steps[s], (int)chunk->rank);
     }
     buf_add_text(out, "\n]}\n");
+    free(writer.parts);
     free(writer.shift_ns);
 }

@@ -15,8 +15,10 @@ struct timeline {
     int world; /* 0: not told yet */
 
     /* Found by timeline_finish. */
-    const Fsdpd__V1__TraceInstruction **instructions;
-    size_t instruction_count;
+    struct timeline_program {
+        const Fsdpd__V1__TraceInstruction **instructions;
+        size_t count;
+    } train, accumulate; /* the latter of the batches of a step but the last, if it has several */
     uint64_t live_peak_bytes;
     int step_count; /* that every rank has */
     uint64_t first_step, last_step;

@@ -383,15 +383,14 @@ bool executor_is_tracing(const struct executor *executor, const struct trace *tr
 static struct trace_stamp *trace_stamps(const struct executor *executor,
                                         const struct program *program)
 {
-    const struct trace *trace = executor->trace;
-    if (trace == NULL || program != &executor->train) return NULL;
-    return trace->steps[trace->done].stamps;
+    if (executor->trace == NULL || program == &executor->evaluate) return NULL;
+    return trace_next_run(executor->trace, program == &executor->accumulate)->stamps;
 }
 
-static void trace_step_done(struct executor *executor, int64_t begin_ns, int64_t end_ns)
+static void note_run(struct executor *executor, int64_t begin_ns, int64_t end_ns)
 {
     struct trace *trace = executor->trace;
-    trace->steps[trace->done++].whole = (struct trace_stamp){begin_ns, end_ns};
+    trace_run_done(trace, (struct trace_stamp){begin_ns, end_ns});
     if (trace_is_full(trace)) executor->trace = NULL;
 }
 
@@ -576,7 +575,7 @@ static status_t run_program(struct executor *executor, struct program *program,
     int64_t idle = measured.step_ns - measured.compute_ns;
     if (idle > 0) measured.exposed_comm_ns = idle < measured.comm_ns ? idle : measured.comm_ns;
     if (trace_stamps(executor, program) != NULL)
-        trace_step_done(executor, start, start + measured.step_ns);
+        note_run(executor, start, start + measured.step_ns);
     memcpy(measured.stats, executor->stats_out, sizeof measured.stats);
     *result = measured;
     return STATUS_OKAY;

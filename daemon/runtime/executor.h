@@ -81,7 +81,7 @@ const struct plan *executor_plan(const struct executor *executor);
 
 /*
  * From the next training step on every instruction notes when it began and ended on its lane, until
- * the trace is full. Made for the training program's number of instructions; it must live until it
+ * the trace is full. Made for the plan's programs of training; it must live until it
  * is full or NULL is set. Changes no result, allocates nothing, and costs nothing when it is off.
  */
 void executor_set_trace(struct executor *executor, struct trace *trace);

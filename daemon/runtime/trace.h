@@ -7,6 +7,7 @@
 #define FSDPD_RUNTIME_TRACE_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -18,25 +19,50 @@ struct trace_stamp {
     int64_t begin_ns, end_ns;
 };
 
-struct trace_step {
-    uint64_t step; /* steps done after it */
+/* One run of a program: a step, or with accumulation one batch of a step. */
+struct trace_run {
+    uint64_t step;   /* steps done after it, or after the step that it belongs to */
+    bool accumulate; /* a batch before the step's last */
     struct trace_stamp whole;
-    struct trace_stamp *stamps; /* by instruction of the training program */
+    struct trace_stamp *stamps; /* by instruction of its program */
 };
 
 struct trace {
-    struct trace_step *steps;
+    struct trace_run *runs;
+    int run_count;  /* that have been recorded */
     int step_count; /* that there is room for */
     int done;       /* of these, complete */
-    int instruction_count;
+    int instruction_count, accumulate_count;
+    uint64_t first_step;
     struct trace_stamp *stamps;
+    size_t used; /* stamps */
+};
+
+/* What is traced: `step_count` steps of up to `batches` batches; `step` steps are done already. */
+struct trace_shape {
+    int instruction_count; /* of the training program */
+    int accumulate_count;  /* of the program of earlier batches */
+    uint32_t batches;      /* 1 without accumulation */
+    int step_count;
+    uint64_t step;
 };
 
 /* RESOURCE_EXHAUSTED above TRACE_MAX_STAMPS; INVALID_ARGUMENT unless 1 to TRACE_MAX_STEPS. */
-/* `step` training steps are done already. */
-status_t trace_new(int instruction_count, int step_count, uint64_t step,
-                   struct trace **trace) FSDPD_MUST_USE;
+status_t trace_new(const struct trace_shape *shape, struct trace **trace) FSDPD_MUST_USE;
 void trace_free(struct trace *trace); /* accepts NULL */
+
+/* The run that is to be filled in next. */
+struct trace_run *trace_next_run(struct trace *trace, bool accumulate);
+/* It is filled in. */
+void trace_run_done(struct trace *trace, struct trace_stamp whole);
+
+/* Runs of complete steps. */
+int trace_complete_runs(const struct trace *trace);
+
+static inline int trace_run_instructions(const struct trace *trace, const struct trace_run *run)
+{
+    return run->accumulate ? trace->accumulate_count : trace->instruction_count;
+}
 
 static inline bool trace_is_full(const struct trace *trace)
 {

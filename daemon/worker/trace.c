@@ -82,18 +82,15 @@ static Fsdpd__V1__TraceInstruction *describe(const struct plan *plan,
     return message;
 }
 
-static Fsdpd__V1__TraceChunk *describe_program(const struct tracer *tracer, const struct plan *plan)
+static void describe_program(Fsdpd__V1__TraceChunk *chunk, const struct plan *plan,
+                             const struct plan_program *program, const char *name)
 {
-    const struct plan_program *program = &plan->train;
-    Fsdpd__V1__TraceChunk *chunk = chunk_new(tracer);
-    int pieces = (program->instruction_count + PIECE_INSTRUCTIONS - 1) / PIECE_INSTRUCTIONS;
-    chunk->programs = mem_alloc_array((size_t)pieces + 1, sizeof *chunk->programs);
     for (int first = 0; first < program->instruction_count; first += PIECE_INSTRUCTIONS) {
         int left = program->instruction_count - first;
         int count = left < PIECE_INSTRUCTIONS ? left : PIECE_INSTRUCTIONS;
         Fsdpd__V1__TraceProgram *piece = mem_alloc(sizeof *piece);
         fsdpd__v1__trace_program__init(piece);
-        piece->name = mem_strdup("train");
+        piece->name = mem_strdup(name);
         piece->first = (uint32_t)first;
         piece->live_peak_bytes = program->live_peak;
         piece->instructions = mem_alloc_array((size_t)count, sizeof *piece->instructions);
@@ -101,6 +98,21 @@ static Fsdpd__V1__TraceChunk *describe_program(const struct tracer *tracer, cons
             piece->instructions[piece->n_instructions++] = describe(plan, program, first + i);
         chunk->programs[chunk->n_programs++] = piece;
     }
+}
+
+static int count_pieces(const struct plan_program *program)
+{
+    return (program->instruction_count + PIECE_INSTRUCTIONS - 1) / PIECE_INSTRUCTIONS;
+}
+
+static Fsdpd__V1__TraceChunk *describe_programs(const struct tracer *tracer,
+                                                const struct plan *plan)
+{
+    Fsdpd__V1__TraceChunk *chunk = chunk_new(tracer);
+    int pieces = count_pieces(&plan->train) + count_pieces(&plan->accumulate);
+    chunk->programs = mem_alloc_array((size_t)pieces + 1, sizeof *chunk->programs);
+    describe_program(chunk, plan, &plan->train, "train");
+    describe_program(chunk, plan, &plan->accumulate, "accumulate");
     return chunk;
 }
 
@@ -127,11 +139,12 @@ static uint64_t after(int64_t time_ns, int64_t begin_ns)
     return time_ns > begin_ns ? (uint64_t)(time_ns - begin_ns) : 0;
 }
 
-static Fsdpd__V1__TraceStep *pack_step(const struct trace_step *step, int count)
+static Fsdpd__V1__TraceStep *pack_run(const struct trace_run *step, int count)
 {
     Fsdpd__V1__TraceStep *message = mem_alloc(sizeof *message);
     fsdpd__v1__trace_step__init(message);
     message->step = step->step;
+    if (step->accumulate) message->program = mem_strdup("accumulate");
     message->begin_ns = step->whole.begin_ns;
     message->end_ns = step->whole.end_ns;
     message->n_begins = message->n_durations = (size_t)count;
@@ -147,17 +160,19 @@ static Fsdpd__V1__TraceStep *pack_step(const struct trace_step *step, int count)
 static void send_steps(struct tracer *tracer)
 {
     const struct trace *trace = tracer->trace;
+    int count = trace_complete_runs(trace);
     Fsdpd__V1__TraceChunk *chunk = chunk_new(tracer);
-    chunk->steps = mem_alloc_array((size_t)trace->done + 1, sizeof *chunk->steps);
+    chunk->steps = mem_alloc_array((size_t)count + 1, sizeof *chunk->steps);
     size_t bytes = 0;
-    for (int i = 0; i < trace->done; i++) {
-        Fsdpd__V1__TraceStep *step = pack_step(&trace->steps[i], trace->instruction_count);
+    for (int i = 0; i < count; i++) {
+        const struct trace_run *run = &trace->runs[i];
+        Fsdpd__V1__TraceStep *step = pack_run(run, trace_run_instructions(trace, run));
         bytes += fsdpd__v1__trace_step__get_packed_size(step);
         chunk->steps[chunk->n_steps++] = step;
         if (bytes < CHUNK_BYTES) continue;
         post_chunk(tracer, chunk);
         chunk = chunk_new(tracer);
-        chunk->steps = mem_alloc_array((size_t)(trace->done - i), sizeof *chunk->steps);
+        chunk->steps = mem_alloc_array((size_t)(count - i), sizeof *chunk->steps);
         bytes = 0;
     }
     chunk->last = true;
@@ -181,13 +196,18 @@ void tracer_begin(struct tracer *tracer, struct executor *executor, uint64_t num
     forget(tracer);
     tracer->number = number;
     int count = steps <= TRACE_MAX_STEPS ? (int)steps : TRACE_MAX_STEPS + 1;
-    status_t status = trace_new(plan->train.instruction_count, count, step, &tracer->trace);
+    const struct trace_shape shape = {.instruction_count = plan->train.instruction_count,
+                                      .accumulate_count = plan->accumulate.instruction_count,
+                                      .batches = plan->options.micro_steps,
+                                      .step_count = count,
+                                      .step = step};
+    status_t status = trace_new(&shape, &tracer->trace);
     if (status != NULL) {
         post_failure(tracer, status);
         forget(tracer);
         return;
     }
-    if (tracer->rank == 0) tracer->first = describe_program(tracer, plan);
+    if (tracer->rank == 0) tracer->first = describe_programs(tracer, plan);
     executor_set_trace(executor, tracer->trace);
 }
 

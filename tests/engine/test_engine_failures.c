@@ -228,7 +228,11 @@ static void count_in_the_middle(struct executor *executor, struct comm *comm, in
     (void)comm;
     if (tracing && step == 3) {
         status_t status =
-            trace_new(executor_plan(executor)->train.instruction_count, 6, 3, &rank_trace);
+            trace_new(&(struct trace_shape){.instruction_count =
+                                                executor_plan(executor)->train.instruction_count,
+                                            .step_count = 6,
+                                            .step = 3},
+                      &rank_trace);
         ck_assert_ptr_null(status);
         executor_set_trace(executor, rank_trace);
     }

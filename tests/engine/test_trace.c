@@ -30,7 +30,7 @@ static struct engine_job job_of(void)
 static _Thread_local struct trace *trace;
 static atomic_int checked;
 
-static void check_step(const struct plan_program *program, const struct trace_step *step)
+static void check_run(const struct plan_program *program, const struct trace_run *step)
 {
     int64_t last[LANE_COUNT] = {step->whole.begin_ns, step->whole.begin_ns, step->whole.begin_ns};
     for (int i = 0; i < program->instruction_count; i++) {
@@ -48,9 +48,15 @@ static void check_step(const struct plan_program *program, const struct trace_st
 static void arm_and_check(struct executor *executor, struct comm *comm, int step)
 {
     (void)comm;
-    const struct plan_program *program = &executor_plan(executor)->train;
+    const struct plan *plan = executor_plan(executor);
+    int batches = plan->options.micro_steps > 1 ? (int)plan->options.micro_steps : 1;
     if (step == FIRST) {
-        status_t status = trace_new(program->instruction_count, TRACED, FIRST, &trace);
+        const struct trace_shape shape = {.instruction_count = plan->train.instruction_count,
+                                          .accumulate_count = plan->accumulate.instruction_count,
+                                          .batches = plan->options.micro_steps,
+                                          .step_count = TRACED,
+                                          .step = FIRST};
+        status_t status = trace_new(&shape, &trace);
         ck_assert_ptr_null(status);
         executor_set_trace(executor, trace);
     }
@@ -60,11 +66,14 @@ static void arm_and_check(struct executor *executor, struct comm *comm, int step
     }
     if (step != FIRST + TRACED) return;
     ck_assert(trace_is_full(trace));
-    for (int i = 0; i < TRACED; i++) {
-        ck_assert_uint_eq(trace->steps[i].step, (uint64_t)(FIRST + i + 1));
-        check_step(program, &trace->steps[i]);
-        if (i > 0)
-            ck_assert_int_ge(trace->steps[i].whole.begin_ns, trace->steps[i - 1].whole.end_ns);
+    ck_assert_int_eq(trace->run_count, TRACED * batches);
+    ck_assert_int_eq(trace_complete_runs(trace), trace->run_count);
+    for (int i = 0; i < trace->run_count; i++) {
+        const struct trace_run *run = &trace->runs[i];
+        ck_assert_uint_eq(run->step, (uint64_t)(FIRST + i / batches + 1));
+        ck_assert(run->accumulate == (i % batches < batches - 1));
+        check_run(run->accumulate ? &plan->accumulate : &plan->train, run);
+        if (i > 0) ck_assert_int_ge(run->whole.begin_ns, run[-1].whole.end_ns);
     }
     trace_free(trace);
     trace = NULL;
@@ -74,10 +83,12 @@ static void arm_and_check(struct executor *executor, struct comm *comm, int step
 START_TEST(test_same_bits)
 {
     struct engine_job job = job_of();
-    struct engine_outcome *plain = engine_train(&job, GROUP_LOCAL, worlds[_i]);
+    int world = worlds[_i % 3];
+    if (_i >= 3) job.micro_steps = 3;
+    struct engine_outcome *plain = engine_train(&job, GROUP_LOCAL, world);
     job.before_step = arm_and_check;
-    struct engine_outcome *traced = engine_train(&job, GROUP_LOCAL, worlds[_i]);
-    ck_assert_int_eq(atomic_load(&checked), worlds[_i]);
+    struct engine_outcome *traced = engine_train(&job, GROUP_LOCAL, world);
+    ck_assert_int_eq(atomic_load(&checked), world);
     ck_assert_mem_eq(plain->parameters, traced->parameters,
                      (size_t)plain->parameter_elements * sizeof(float));
     ck_assert_mem_eq(plain->loss, traced->loss, sizeof plain->loss);
@@ -118,16 +129,22 @@ START_TEST(test_bounds)
 {
     struct trace *none = NULL;
     static const struct {
-        int instructions, steps;
+        int instructions, accumulate, batches, steps;
         enum status_code code;
         const char *message;
     } cases[] = {
-        {10, 0, STATUS_INVALID_ARGUMENT, "steps: expected 1 to 1000, found 0"},
-        {10, 1001, STATUS_INVALID_ARGUMENT, "steps: expected 1 to 1000, found 1001"},
-        {100000, 41, STATUS_RESOURCE_EXHAUSTED, "ask for at most 40"},
+        {10, 0, 0, 0, STATUS_INVALID_ARGUMENT, "steps: expected 1 to 1000, found 0"},
+        {10, 0, 0, 1001, STATUS_INVALID_ARGUMENT, "steps: expected 1 to 1000, found 1001"},
+        {100000, 0, 1, 41, STATUS_RESOURCE_EXHAUSTED, "ask for at most 40"},
+        {20000, 10000, 9, 41, STATUS_RESOURCE_EXHAUSTED, "ask for at most 40"},
+        {10, 10, 1000000, 1, STATUS_RESOURCE_EXHAUSTED, "ask for at most 0"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        status_t status = trace_new(cases[i].instructions, cases[i].steps, 0, &none);
+        const struct trace_shape shape = {.instruction_count = cases[i].instructions,
+                                          .accumulate_count = cases[i].accumulate,
+                                          .batches = (uint32_t)cases[i].batches,
+                                          .step_count = cases[i].steps};
+        status_t status = trace_new(&shape, &none);
         ck_assert_int_eq(status_code(status), cases[i].code);
         ck_assert_ptr_nonnull(strstr(status_message(status), cases[i].message));
         ck_assert_ptr_null(none);
@@ -142,7 +159,7 @@ int main(void)
     TCase *tests = tcase_create("trace");
     tcase_set_timeout(tests, 120);
     suite_add_tcase(suite, tests);
-    tcase_add_loop_test(tests, test_same_bits, 0, 3);
+    tcase_add_loop_test(tests, test_same_bits, 0, 6);
     tcase_add_loop_test(tests, test_live_bytes, 0, 3);
     tcase_add_test(tests, test_bounds);
     SRunner *runner = srunner_create(suite);

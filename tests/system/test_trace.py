@@ -91,8 +91,8 @@ class TraceTest(unittest.TestCase):
                 for before, after in zip(spans, spans[1:]):
                     self.assertLessEqual(before["end"], after["ts"], (before, after))
                     # a lane runs its instructions in the plan's order
-                    self.assertLess((before["args"]["step"], before["args"]["instruction"]),
-                                    (after["args"]["step"], after["args"]["instruction"]))
+                    self.assertLess(*((span["args"]["step"], span["args"].get("batch", 1),
+                                       span["args"]["instruction"]) for span in (before, after)))
                 for span in spans:
                     step = whole[span["args"]["step"] - numbers[0]]
                     self.assertGreaterEqual(span["ts"], step["ts"])
@@ -159,6 +159,29 @@ class TraceTest(unittest.TestCase):
             for a, b in pairs.values():
                 self.assertLess(a["ts"], b["end"])
                 self.assertLess(b["ts"], a["end"])
+
+    def test_accumulation(self):
+        """All batches of a step are in its trace, and what they send adds up to its metrics."""
+        job = self.start("train.accumulation_steps=3", "train.log_interval=1")
+        trace, told = self.trace(job, 2, "batches.json")
+        metrics, plan = (self.daemon.show(job)[key] for key in ("metrics", "plan"))
+        self.stop(job)
+        self.assertEqual(told["steps"], 2)
+        self.check(trace, 2, 2)
+        programs = {program["name"]: program for program in plan["programs"]}
+        for rank in (0, 1):
+            mine = [span for span in trace.spans if span["pid"] == rank and span["tid"] < 3]
+            for batch in (1, 2, 3):
+                program = programs["train" if batch == 3 else "accumulate"]
+                count = sum(span["args"]["batch"] == batch for span in mine)
+                self.assertEqual(count, 2 * program["instructions"])
+            sent = sum(span["args"].get("bytes", 0) for span in mine)
+            self.assertEqual(sent, 2 * plan["communicated_bytes"])
+        self.assertEqual(metrics["communicated_bytes"], plan["communicated_bytes"])
+        self.assertEqual(plan["communicated_bytes"],
+                         2 * programs["accumulate"]["communicated_bytes"] +
+                         programs["train"]["communicated_bytes"])
+        self.assertTrue(trace.starts)
 
     def test_one_rank(self):
         job = self.start("workers=1")

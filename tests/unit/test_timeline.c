@@ -86,6 +86,39 @@ static void add_step_of(uint32_t rank, uint64_t number, int64_t begin_ns, size_t
     timeline_add(&timeline, &chunk);
 }
 
+/* A batch before the step's last: one instruction, half a microsecond into it. */
+static void add_batch(uint32_t rank, uint64_t number, int64_t begin_ns)
+{
+    uint64_t begins[] = {500}, durations[] = {1000};
+    Fsdpd__V1__TraceStep step = FSDPD__V1__TRACE_STEP__INIT;
+    step.step = number;
+    step.begin_ns = begin_ns;
+    step.end_ns = begin_ns + 2000;
+    step.n_begins = step.n_durations = 1;
+    step.begins = begins;
+    step.durations = durations;
+    step.program = (char *)"accumulate";
+    Fsdpd__V1__TraceStep *steps[] = {&step};
+    Fsdpd__V1__TraceChunk chunk = FSDPD__V1__TRACE_CHUNK__INIT;
+    chunk.rank = rank;
+    chunk.steps = steps;
+    chunk.n_steps = 1;
+    timeline_add(&timeline, &chunk);
+}
+
+/* Its first instruction is all that it does. */
+static void add_accumulate_program(void)
+{
+    Fsdpd__V1__TraceProgram earlier = program, *list[] = {&earlier};
+    earlier.name = (char *)"accumulate";
+    earlier.n_instructions = 1;
+    earlier.live_peak_bytes = 700;
+    Fsdpd__V1__TraceChunk chunk = FSDPD__V1__TRACE_CHUNK__INIT;
+    chunk.programs = list;
+    chunk.n_programs = 1;
+    timeline_add(&timeline, &chunk);
+}
+
 static void add_step(uint32_t rank, uint64_t number, int64_t begin_ns)
 {
     add_step_of(rank, number, begin_ns, INSTRUCTIONS);
@@ -105,6 +138,48 @@ static void expect_line(const char *text, const char *line)
 {
     ck_assert_msg(strstr(text, line) != NULL, "expected %s in\n%s", line, text);
 }
+
+/* A step begins with its first batch and ends with its last. */
+START_TEST(test_batches)
+{
+    add_workers("host/cpu:0", NULL);
+    add_program();
+    add_accumulate_program();
+    for (uint64_t step = 7; step < 9; step++) {
+        int64_t begin = (int64_t)step * 1000000;
+        add_batch(0, step, begin);
+        add_batch(0, step, begin + 3000);
+        add_step(0, step, begin + 6000);
+    }
+    const char *text = written();
+    expect_line(text, "\"first_step\":7,\"last_step\":8,\"live_peak_bytes\":700,");
+    expect_line(text, "\"name\":\"step 7\",\"cat\":\"step\",\"args\":{\"step\":7},\"ts\":0.000,"
+                      "\"dur\":16.000}");
+    expect_line(text, "\"name\":\"step 8\",\"cat\":\"step\",\"args\":{\"step\":8},\"ts\":1000.000,"
+                      "\"dur\":16.000}");
+    expect_line(text, "\"ts\":0.500,\"dur\":1.000,\"args\":{\"step\":7,\"instruction\":0,"
+                      "\"batch\":1}}");
+    expect_line(text, "\"ts\":3.500,\"dur\":1.000,\"args\":{\"step\":7,\"instruction\":0,"
+                      "\"batch\":2}}");
+    expect_line(text, "\"ts\":6.000,\"dur\":0.500,\"args\":{\"step\":7,\"instruction\":0,"
+                      "\"batch\":3}}");
+}
+END_TEST
+
+/* Batches without the step that they belong to, and of another step. */
+START_TEST(test_batches_out_of_order)
+{
+    add_workers("host/cpu:0", NULL);
+    add_program();
+    add_accumulate_program();
+    add_batch(0, 7, 1000);
+    if (_i > 0) add_step(0, _i == 1 ? 8 : 7, 4000);
+    if (_i == 2) add_batch(0, 7, 20000);
+    status_t status = timeline_finish(&timeline);
+    ck_assert_int_eq(status_code(status), _i ? STATUS_DATA_LOSS : STATUS_FAILED_PRECONDITION);
+    status_free(status);
+}
+END_TEST
 
 START_TEST(test_one_rank)
 {
@@ -221,6 +296,8 @@ int main(void)
     TCase *tests = tcase_create("timeline");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, test_one_rank);
+    tcase_add_test(tests, test_batches);
+    tcase_add_loop_test(tests, test_batches_out_of_order, 0, 3);
     tcase_add_loop_test(tests, test_hosts, 0, 2);
     tcase_add_loop_test(tests, test_incomplete, 0, 7);
     suite_add_tcase(suite, tests);
