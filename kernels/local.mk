@@ -27,8 +27,10 @@ libkernels_a_SOURCES = \
   %D%/cpu/cpu.c %D%/cpu/cpu.h \
   %D%/cpu/dropout.c \
   %D%/cpu/element.c \
+  %D%/cpu/embedding.c \
   %D%/cpu/linear.c \
   %D%/cpu/loops.c %D%/cpu/loops.h \
+  %D%/cpu/loops_activation.h \
   %D%/cpu/loops_attention.h \
   %D%/cpu/loops_avx2.c \
   %D%/cpu/loops_avx512.c \
@@ -37,16 +39,19 @@ libkernels_a_SOURCES = \
   %D%/cpu/loops_body.h \
   %D%/cpu/loops_dropout.h \
   %D%/cpu/loops_element.h \
+  %D%/cpu/loops_norm.h \
   %D%/cpu/loops_optimizer.h \
   %D%/cpu/loops_pool.h \
   %D%/cpu/loops_product.h \
   %D%/cpu/loops_softmax.h \
   %D%/cpu/loops_transpose.h \
   %D%/cpu/loss.c \
+  %D%/cpu/norm.c \
   %D%/cpu/parallel.c %D%/cpu/parallel.h \
   %D%/cpu/pool.c \
   %D%/cpu/program.c %D%/cpu/program.h \
-  %D%/cpu/reshape.c
+  %D%/cpu/reshape.c \
+  %D%/cpu/softmax.c
 # Loops with square roots and comparisons only become vector code without errno and traps; neither
 # changes a result.
 libkernels_a_CFLAGS = $(AM_CFLAGS) $(OPENMP_CFLAGS) -fno-math-errno -fno-trapping-math
@@ -72,6 +77,12 @@ TESTS += tests/unit/test_kernels_gradients
 tests_unit_test_kernels_gradients_SOURCES = tests/unit/test_kernels_gradients.c
 tests_unit_test_kernels_gradients_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_kernels_gradients_LDADD = $(kernel_test_libs)
+
+check_PROGRAMS += tests/unit/test_kernels_sequence
+TESTS += tests/unit/test_kernels_sequence
+tests_unit_test_kernels_sequence_SOURCES = tests/unit/test_kernels_sequence.c
+tests_unit_test_kernels_sequence_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_kernels_sequence_LDADD = $(kernel_test_libs)
 
 check_PROGRAMS += tests/unit/test_sequence_gradients
 TESTS += tests/unit/test_sequence_gradients
@@ -99,8 +110,10 @@ tests_unit_test_ops_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_ops_LDADD = $(kernel_test_libs)
 endif
 
-noinst_PROGRAMS += bench/attention bench/kernels
+noinst_PROGRAMS += bench/attention bench/kernels bench/sequence
 bench_attention_SOURCES = bench/attention.c
 bench_attention_LDADD = libkernels.a libops.a libbase.a $(DNNL_LIBS) $(OPENMP_CFLAGS) -lm
 bench_kernels_SOURCES = bench/kernels.c
 bench_kernels_LDADD = libkernels.a libops.a libbase.a $(DNNL_LIBS) $(OPENMP_CFLAGS) -lm
+bench_sequence_SOURCES = bench/sequence.c
+bench_sequence_LDADD = libkernels.a libops.a libbase.a $(DNNL_LIBS) $(OPENMP_CFLAGS) -lm

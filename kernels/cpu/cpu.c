@@ -28,12 +28,35 @@ static cpu_prepare_function *const functions[OP_KIND_COUNT] = {
     [OP_CAST] = cpu_prepare_cast,
     [OP_ATTENTION] = cpu_prepare_attention,
     [OP_ATTENTION_BACKWARD] = cpu_prepare_attention,
+    [OP_SUM_LEADING] = cpu_prepare_sum_leading,
+    [OP_MUL] = cpu_prepare_element,
+    [OP_GELU] = cpu_prepare_element,
+    [OP_GELU_BACKWARD] = cpu_prepare_element,
+    [OP_SILU] = cpu_prepare_element,
+    [OP_SILU_BACKWARD] = cpu_prepare_element,
+    [OP_SILU_MUL] = cpu_prepare_element,
+    [OP_SILU_MUL_BACKWARD] = cpu_prepare_element,
+    [OP_SOFTMAX] = cpu_prepare_softmax,
+    [OP_SOFTMAX_BACKWARD] = cpu_prepare_softmax,
+    [OP_EMBEDDING] = cpu_prepare_embedding,
+    [OP_EMBEDDING_BACKWARD] = cpu_prepare_embedding,
+    [OP_LAYER_NORM] = cpu_prepare_norm,
+    [OP_LAYER_NORM_BACKWARD] = cpu_prepare_norm,
+    [OP_RMS_NORM] = cpu_prepare_norm,
+    [OP_RMS_NORM_BACKWARD] = cpu_prepare_norm,
 };
 
 status_t cpu_prepare(struct kernel *kernel)
 {
     cpu_prepare_function *prepare = functions[kernel->desc.kind];
     return prepare == NULL ? reference_prepare(kernel) : prepare(kernel);
+}
+
+status_t cpu_leave_to_reference(struct kernel *kernel)
+{
+    if (kernel_has_bf16(&kernel->desc))
+        return status_new(STATUS_UNIMPLEMENTED, "%s: not on bf16 itself", kernel_name(kernel));
+    return reference_prepare(kernel);
 }
 
 /* oneDNN would emulate it on older processors, slower than by way of f32. */
@@ -45,14 +68,28 @@ static bool has_bf16(void)
 
 bool cpu_runs_bf16(const struct op_desc *desc)
 {
-    if (!has_bf16()) return false;
     switch (desc->kind) {
     case OP_CONV2D:
-    case OP_CONV2D_BACKWARD_DATA: return cpu_is_plain(&desc->inputs[1]);
-    case OP_CONV2D_BACKWARD_WEIGHTS: return cpu_is_plain(&desc->outputs[0]);
+    case OP_CONV2D_BACKWARD_DATA: return has_bf16() && cpu_is_plain(&desc->inputs[1]);
+    case OP_CONV2D_BACKWARD_WEIGHTS: return has_bf16() && cpu_is_plain(&desc->outputs[0]);
     case OP_LINEAR:
     case OP_LINEAR_BACKWARD_DATA:
-    case OP_LINEAR_BACKWARD_WEIGHTS: return true;
+    case OP_LINEAR_BACKWARD_WEIGHTS: return has_bf16();
+    case OP_ADD:
+    case OP_SUM_LEADING:
+    case OP_MUL:
+    case OP_GELU:
+    case OP_GELU_BACKWARD:
+    case OP_SILU:
+    case OP_SILU_BACKWARD:
+    case OP_SILU_MUL:
+    case OP_SILU_MUL_BACKWARD:
+    case OP_EMBEDDING:
+    case OP_EMBEDDING_BACKWARD:
+    case OP_LAYER_NORM:
+    case OP_LAYER_NORM_BACKWARD:
+    case OP_RMS_NORM:
+    case OP_RMS_NORM_BACKWARD: return true;
     default: return false;
     }
 }

@@ -20,6 +20,13 @@ cpu_prepare_function cpu_prepare_reshape;
 cpu_prepare_function cpu_prepare_loss;
 cpu_prepare_function cpu_prepare_cast;
 cpu_prepare_function cpu_prepare_attention;
+cpu_prepare_function cpu_prepare_sum_leading;
+cpu_prepare_function cpu_prepare_embedding;
+cpu_prepare_function cpu_prepare_norm;
+cpu_prepare_function cpu_prepare_softmax;
+
+/* For what a family does not make fast; on bf16 it has to go by way of f32: UNIMPLEMENTED. */
+cpu_prepare_function cpu_leave_to_reference;
 
 /* Whether elements lie in plain order: also true of channels last with one channel or one pixel. */
 bool cpu_is_plain(const struct tensor_type *type);

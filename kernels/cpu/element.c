@@ -1,44 +1,154 @@
-/* Element-wise ops: one loop over memory, cut into a part per thread. */
+/*
+ * Element-wise ops, and sums over leading dimensions: one loop over memory, cut into a part per
+ * thread. bf16 goes through small blocks of f32 on the stack.
+ */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/parallel.h"
+
+enum { BLOCK = 1024, ELEMENT_INPUTS = 3, ELEMENT_OUTPUTS = 2 };
 
 struct element_job {
     const struct kernel *kernel;
     const struct kernel_call *call;
+    size_t period; /* of ADD's second operand */
 };
 
-static void run_part(const void *argument, size_t begin, size_t end)
+/* n elements of each operand, f32. */
+static void apply(const struct op_desc *desc, size_t n, float *const *to, const float *const *from)
+{
+    const struct cpu_loops *loops = cpu_loops_get();
+    bool add = desc->accumulate[0], tanh = desc->attrs.gelu.tanh;
+    switch (desc->kind) {
+    case OP_RELU: loops->relu(n, to[0], from[0], add); break;
+    case OP_RELU_BACKWARD: loops->relu_backward(n, to[0], from[0], from[1], add); break;
+    case OP_MUL: loops->mul(n, to[0], from[0], from[1], add); break;
+    case OP_GELU: loops->gelu(n, to[0], from[0], tanh, add); break;
+    case OP_GELU_BACKWARD: loops->gelu_backward(n, to[0], from[0], from[1], tanh, add); break;
+    case OP_SILU: loops->silu(n, to[0], from[0], add); break;
+    case OP_SILU_BACKWARD: loops->silu_backward(n, to[0], from[0], from[1], add); break;
+    case OP_SILU_MUL: loops->silu_mul(n, to[0], from[0], from[1], add); break;
+    case OP_SILU_MUL_BACKWARD:
+        loops->silu_mul_backward(n, to[0], to[1], from[0], from[1], from[2], add,
+                                 desc->accumulate[1]);
+        break;
+    default: loops->add(n, to[0], from[0], from[1], add); break;
+    }
+}
+
+/* Where an input's elements from `begin` on are; ADD's second operand starts again and again. */
+static size_t place(const struct element_job *job, int input, size_t begin)
+{
+    return input == 1 ? begin % job->period : begin;
+}
+
+/* How many elements follow each other in all operands. */
+static size_t run_length(const struct element_job *job, size_t begin, size_t end)
+{
+    size_t left = job->period - begin % job->period;
+    return end - begin < left ? end - begin : left;
+}
+
+static void part_f32(const void *argument, size_t begin, size_t end)
 {
     const struct element_job *job = argument;
-    const struct cpu_loops *loops = cpu_loops_get();
-    const float *first = (const float *)job->call->inputs[0] + begin;
-    float *output = (float *)job->call->outputs[0] + begin;
-    bool add = job->kernel->desc.accumulate[0];
-    if (job->kernel->desc.kind == OP_RELU) {
-        loops->relu(end - begin, output, first, add);
-        return;
+    const struct op_desc *desc = &job->kernel->desc;
+    while (begin < end) {
+        size_t n = run_length(job, begin, end);
+        const float *from[ELEMENT_INPUTS] = {0};
+        float *to[ELEMENT_OUTPUTS] = {0};
+        for (int i = 0; i < desc->input_count; i++)
+            from[i] = (const float *)job->call->inputs[i] + place(job, i, begin);
+        for (int i = 0; i < desc->output_count; i++) to[i] = (float *)job->call->outputs[i] + begin;
+        apply(desc, n, to, from);
+        begin += n;
     }
-    const float *second = (const float *)job->call->inputs[1] + begin;
-    if (job->kernel->desc.kind == OP_RELU_BACKWARD)
-        loops->relu_backward(end - begin, output, first, second, add);
-    else loops->add(end - begin, output, first, second, add);
+}
+
+static void part_bf16(const void *argument, size_t begin, size_t end)
+{
+    const struct element_job *job = argument;
+    const struct op_desc *desc = &job->kernel->desc;
+    const struct cpu_loops *loops = cpu_loops_get();
+    float blocks[ELEMENT_INPUTS + ELEMENT_OUTPUTS][BLOCK];
+    const float *from[] = {blocks[0], blocks[1], blocks[2]};
+    float *to[] = {blocks[3], blocks[4]};
+    while (begin < end) {
+        size_t n = run_length(job, begin, end < begin + BLOCK ? end : begin + BLOCK);
+        for (int i = 0; i < desc->input_count; i++)
+            loops->bf16_to_f32(n, blocks[i],
+                               (const uint16_t *)job->call->inputs[i] + place(job, i, begin));
+        apply(desc, n, to, from);
+        for (int i = 0; i < desc->output_count; i++)
+            loops->f32_to_bf16(n, (uint16_t *)job->call->outputs[i] + begin, to[i]);
+        begin += n;
+    }
 }
 
 static status_t run_element(const struct kernel *kernel, const struct kernel_call *call)
 {
-    struct element_job job = {kernel, call};
-    cpu_parallel(kernel->threads, (size_t)tensor_element_count(&kernel->desc.outputs[0]), CPU_GRAIN,
-                 run_part, &job);
+    const struct op_desc *desc = &kernel->desc;
+    size_t count = (size_t)tensor_element_count(&desc->outputs[0]);
+    struct element_job job = {kernel, call, count};
+    if (desc->kind == OP_ADD) job.period = (size_t)tensor_element_count(&desc->inputs[1]);
+    bool is_bf16 = desc->outputs[0].dtype == DTYPE_BF16;
+    cpu_parallel(kernel->threads, count, CPU_GRAIN, is_bf16 ? part_bf16 : part_f32, &job);
     return STATUS_OKAY;
+}
+
+/* Whether elements of the same index lie at the same place; those of ADD's second operand again
+ * and again. */
+static bool same_places(const struct op_desc *desc)
+{
+    const struct tensor_type *y = &desc->outputs[0];
+    for (int i = 0; i < desc->input_count; i++) {
+        bool broadcast = desc->inputs[i].dim_count < y->dim_count;
+        if (broadcast ? !cpu_is_plain(y) : !cpu_same_order(&desc->inputs[i], y)) return false;
+    }
+    return true;
 }
 
 status_t cpu_prepare_element(struct kernel *kernel)
 {
-    const struct op_desc *desc = &kernel->desc;
-    for (int i = 0; i < desc->input_count; i++)
-        if (!tensor_same_shape(&desc->inputs[i], &desc->outputs[0]) ||
-            !cpu_same_order(&desc->inputs[i], &desc->outputs[0]))
-            return reference_prepare(kernel);
-    kernel->run = run_element;
+    if (same_places(&kernel->desc)) {
+        kernel->run = run_element;
+        return STATUS_OKAY;
+    }
+    return cpu_leave_to_reference(kernel);
+}
+
+/* Columns of a sum over leading dimensions; each thread has some. */
+static void sum_part(const void *argument, size_t begin, size_t end)
+{
+    const struct element_job *job = argument;
+    const struct op_desc *desc = &job->kernel->desc;
+    const struct cpu_loops *loops = cpu_loops_get();
+    size_t columns = job->period, rows = (size_t)tensor_element_count(&desc->inputs[0]) / columns;
+    if (desc->inputs[0].dtype == DTYPE_F32) {
+        loops->sum_columns(rows, end - begin, columns, (float *)job->call->outputs[0] + begin,
+                           (const float *)job->call->inputs[0] + begin, desc->accumulate[0]);
+        return;
+    }
+    float sums[BLOCK];
+    for (; begin < end; begin += BLOCK) {
+        size_t n = end - begin < BLOCK ? end - begin : BLOCK;
+        loops->sum_columns_bf16(rows, n, columns, sums,
+                                (const uint16_t *)job->call->inputs[0] + begin, false);
+        loops->f32_to_bf16(n, (uint16_t *)job->call->outputs[0] + begin, sums);
+    }
+}
+
+static status_t run_sum_leading(const struct kernel *kernel, const struct kernel_call *call)
+{
+    size_t count = (size_t)tensor_element_count(&kernel->desc.inputs[0]);
+    size_t columns = (size_t)tensor_element_count(&kernel->desc.outputs[0]);
+    struct element_job job = {kernel, call, columns};
+    size_t rows = count / columns, grain = (CPU_GRAIN + rows - 1) / rows;
+    cpu_parallel(kernel->threads, columns, (grain + 63) / 64 * 64, sum_part, &job);
+    return STATUS_OKAY;
+}
+
+status_t cpu_prepare_sum_leading(struct kernel *kernel)
+{
+    kernel->run = run_sum_leading;
     return STATUS_OKAY;
 }

@@ -64,8 +64,11 @@ struct cpu_loops {
     /* y (columns, rows) from x (rows, columns) */
     void (*transpose)(size_t rows, size_t columns, float *y, const float *x, bool add);
 
-    /* sums[column], of x (rows, columns) from the first row to the last */
+    /* sums[column] of x (rows, columns): of every 64 rows in their order, then of those sums */
     void (*sum_rows)(size_t rows, size_t columns, float *sums, const float *x, bool add);
+    /* The same of some columns; rows are `stride` apart. */
+    void (*sum_columns)(size_t rows, size_t columns, size_t stride, float *sums, const float *x,
+                        bool add);
 
     /* The largest of `count` candidates at each of n places, and its number: candidates[k][i *
      * step] with number numbers[k], which ascend. `indices` may be NULL. */
@@ -114,6 +117,30 @@ struct cpu_loops {
     void (*attention_gradients)(const struct attention_block *block, float *gradients,
                                 const float *probabilities, const float *kept, const float *totals);
 
+    /* y may be x, gate or a, and dx the first gradient; not those of silu_mul_backward. */
+    void (*gelu)(size_t n, float *y, const float *x, bool tanh, bool add);
+    void (*gelu_backward)(size_t n, float *dx, const float *dy, const float *x, bool tanh,
+                          bool add);
+    void (*silu)(size_t n, float *y, const float *x, bool add);
+    void (*silu_backward)(size_t n, float *dx, const float *dy, const float *x, bool add);
+    void (*silu_mul)(size_t n, float *y, const float *gate, const float *x, bool add);
+    void (*silu_mul_backward)(size_t n, float *dgate, float *dx, const float *dy, const float *gate,
+                              const float *x, bool add_gate, bool add_x);
+    void (*mul)(size_t n, float *y, const float *a, const float *b, bool add);
+
+    /* One row of a norm of x, and what it was made with; weight and bias may be NULL. */
+    void (*norm)(size_t n, float *y, const float *x, const float *weight, const float *bias,
+                 bool centered, double eps, float *mean, float *rstd, bool add);
+    /* Its gradient, with `other`, unless NULL, added; dx may be other. */
+    void (*norm_backward)(size_t n, float *dx, const float *dy, const float *x, const float *weight,
+                          const float *other, bool centered, float mean, float rstd, bool add);
+    /* The row's part of the parameters' gradients is added; one of them may be NULL. */
+    void (*norm_backward_weights)(size_t n, float *dweight, float *dbias, const float *dy,
+                                  const float *x, float mean, float rstd);
+
+    void (*softmax)(size_t n, float *y, const float *x, bool add);
+    void (*softmax_backward)(size_t n, float *dx, const float *dy, const float *y, bool add);
+
     void (*scale)(size_t n, float *values, float scale);
     void (*sum_ordered)(size_t n, float *out, const float *const *parts, int part_count,
                         float scale);
@@ -123,6 +150,9 @@ struct cpu_loops {
     void (*f32_to_bf16)(size_t n, uint16_t *y, const float *x);
     void (*relu_bf16)(size_t n, uint16_t *y, const uint16_t *x); /* y may be x */
     void (*sum_rows_bf16)(size_t rows, size_t columns, float *sums, const uint16_t *x, bool add);
+    void (*sum_columns_bf16)(size_t rows, size_t columns, size_t stride, float *sums,
+                             const uint16_t *x, bool add);
+    void (*copy_add_bf16)(size_t n, float *y, const uint16_t *x); /* y += x */
     void (*sum_ordered_bf16)(size_t n, float *out, const uint16_t *const *parts, int part_count,
                              float scale);
 

@@ -30,20 +30,41 @@ LOOP loop_relu_bf16(size_t n, uint16_t *y, const uint16_t *x)
     }
 }
 
-/* As loop_sum_rows. */
-LOOP loop_sum_rows_bf16(size_t rows, size_t columns, float *sums, const uint16_t *x, bool add)
+LOOP loop_copy_add_bf16(size_t n, float *y, const uint16_t *x)
 {
-    enum { BLOCK = 256 };
-    for (size_t start = 0; start < columns; start += BLOCK) {
-        size_t count = columns - start < BLOCK ? columns - start : BLOCK;
-        float block[BLOCK] = {0}, values[BLOCK];
-        for (size_t row = 0; row < rows; row++) {
-            loop_bf16_to_f32(count, values, x + row * columns + start);
-            SIMD for (size_t i = 0; i < count; i++) block[i] += values[i];
+    SIMD for (size_t i = 0; i < n; i++)
+    {
+        union {
+            uint32_t bits;
+            float value;
+        } wide = {(uint32_t)x[i] << 16};
+        y[i] += wide.value;
+    }
+}
+
+LOOP loop_sum_columns_bf16(size_t rows, size_t columns, size_t stride, float *sums,
+                           const uint16_t *x, bool add)
+{
+    for (size_t start = 0; start < columns; start += SUM_COLUMNS) {
+        size_t count = columns - start < SUM_COLUMNS ? columns - start : SUM_COLUMNS;
+        float whole[SUM_COLUMNS] = {0}, values[SUM_COLUMNS];
+        for (size_t row = 0; row < rows; row += SUM_ROWS) {
+            size_t end = rows - row < SUM_ROWS ? rows : row + SUM_ROWS;
+            float block[SUM_COLUMNS] = {0};
+            for (size_t r = row; r < end; r++) {
+                loop_bf16_to_f32(count, values, x + r * stride + start);
+                SIMD for (size_t i = 0; i < count; i++) block[i] += values[i];
+            }
+            SIMD for (size_t i = 0; i < count; i++) whole[i] += block[i];
         }
         for (size_t i = 0; i < count; i++)
-            sums[start + i] = add ? sums[start + i] + block[i] : block[i];
+            sums[start + i] = add ? sums[start + i] + whole[i] : whole[i];
     }
+}
+
+LOOP loop_sum_rows_bf16(size_t rows, size_t columns, float *sums, const uint16_t *x, bool add)
+{
+    loop_sum_columns_bf16(rows, columns, columns, sums, x, add);
 }
 
 /* As loop_sum_ordered. */

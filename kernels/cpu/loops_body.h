@@ -16,6 +16,12 @@
 #define LOOP_INLINE LOOPS_TARGET static inline __attribute__((always_inline))
 #define SIMD _Pragma("omp simd")
 
+/*
+ * Sums over rows are made in blocks of columns that stay in the cache, and of rows, whose sums are
+ * then added: the error of a sum of many rows stays small.
+ */
+enum { SUM_COLUMNS = 256, SUM_ROWS = 64 };
+
 #include "kernels/cpu/loops_bfloat16.h"
 #include "kernels/cpu/loops_dropout.h"
 #include "kernels/cpu/loops_element.h"
@@ -24,7 +30,10 @@
 #include "kernels/cpu/loops_softmax.h"
 #include "kernels/cpu/loops_transpose.h"
 
-#include "kernels/cpu/loops_attention.h" /* of softmax and transpose */
+/* These take functions of those above. */
+#include "kernels/cpu/loops_activation.h"
+#include "kernels/cpu/loops_attention.h"
+#include "kernels/cpu/loops_norm.h"
 #include "kernels/cpu/loops_product.h"
 
 static const struct cpu_loops table = {
@@ -35,6 +44,7 @@ static const struct cpu_loops table = {
     .copy_add = loop_copy_add,
     .transpose = loop_transpose,
     .sum_rows = loop_sum_rows,
+    .sum_columns = loop_sum_columns,
     .max_of = loop_max_of,
     .max_of_backward = loop_max_of_backward,
     .keep_bits = loop_keep_bits,
@@ -49,12 +59,26 @@ static const struct cpu_loops table = {
     .attention_softmax = loop_attention_softmax,
     .attention_probabilities = loop_attention_probabilities,
     .attention_gradients = loop_attention_gradients,
+    .gelu = loop_gelu,
+    .gelu_backward = loop_gelu_backward,
+    .silu = loop_silu,
+    .silu_backward = loop_silu_backward,
+    .silu_mul = loop_silu_mul,
+    .silu_mul_backward = loop_silu_mul_backward,
+    .mul = loop_mul,
+    .norm = loop_norm,
+    .norm_backward = loop_norm_backward,
+    .norm_backward_weights = loop_norm_backward_weights,
+    .softmax = loop_softmax,
+    .softmax_backward = loop_softmax_backward,
     .scale = loop_scale,
     .sum_ordered = loop_sum_ordered,
     .bf16_to_f32 = loop_bf16_to_f32,
     .f32_to_bf16 = loop_f32_to_bf16,
     .relu_bf16 = loop_relu_bf16,
     .sum_rows_bf16 = loop_sum_rows_bf16,
+    .sum_columns_bf16 = loop_sum_columns_bf16,
+    .copy_add_bf16 = loop_copy_add_bf16,
     .sum_ordered_bf16 = loop_sum_ordered_bf16,
     .adadelta = loop_adadelta,
     .sgd = loop_sgd,

@@ -33,20 +33,29 @@ LOOP loop_copy_add(size_t n, float *y, const float *x)
     SIMD for (size_t i = 0; i < n; i++) y[i] += x[i];
 }
 
-/* Rows are added one after the other into a block of columns that stays in the cache. */
-LOOP loop_sum_rows(size_t rows, size_t columns, float *sums, const float *x, bool add)
+LOOP loop_sum_columns(size_t rows, size_t columns, size_t stride, float *sums, const float *x,
+                      bool add)
 {
-    enum { BLOCK = 256 };
-    for (size_t start = 0; start < columns; start += BLOCK) {
-        size_t count = columns - start < BLOCK ? columns - start : BLOCK;
-        float block[BLOCK] = {0};
-        for (size_t row = 0; row < rows; row++) {
-            const float *values = x + row * columns + start;
-            SIMD for (size_t i = 0; i < count; i++) block[i] += values[i];
+    for (size_t start = 0; start < columns; start += SUM_COLUMNS) {
+        size_t count = columns - start < SUM_COLUMNS ? columns - start : SUM_COLUMNS;
+        float whole[SUM_COLUMNS] = {0};
+        for (size_t row = 0; row < rows; row += SUM_ROWS) {
+            size_t end = rows - row < SUM_ROWS ? rows : row + SUM_ROWS;
+            float block[SUM_COLUMNS] = {0};
+            for (size_t r = row; r < end; r++) {
+                const float *values = x + r * stride + start;
+                SIMD for (size_t i = 0; i < count; i++) block[i] += values[i];
+            }
+            SIMD for (size_t i = 0; i < count; i++) whole[i] += block[i];
         }
         for (size_t i = 0; i < count; i++)
-            sums[start + i] = add ? sums[start + i] + block[i] : block[i];
+            sums[start + i] = add ? sums[start + i] + whole[i] : whole[i];
     }
+}
+
+LOOP loop_sum_rows(size_t rows, size_t columns, float *sums, const float *x, bool add)
+{
+    loop_sum_columns(rows, columns, columns, sums, x, add);
 }
 
 LOOP loop_scale(size_t n, float *values, float scale)

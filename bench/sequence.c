@@ -1,0 +1,192 @@
+/*
+ * Times the memory-bound ops of a GPT-2 step, as bench/sequence.py does PyTorch's: microseconds of
+ * the fastest and the median run, nanoseconds per element of the largest operand but the table of
+ * an embedding, and memory traffic (every operand once).
+ *
+ *     bench/sequence [tokens [threads [seconds per op]]]
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "kernels/kernels.h"
+
+enum { MAX_RUNS = 4000, WIDTH = 768, INNER = 3072, VOCABULARY = 50257, SCORES = 1024 };
+
+static double seconds_per_op = 0.5;
+
+static struct tensor_type type_of(enum dtype dtype, int64_t rows, int64_t columns)
+{
+    return tensor_type_make(dtype, columns > 0 ? 2 : 1, (int64_t[]){rows, columns});
+}
+
+static struct op_desc desc_of(enum op_kind kind, struct tensor_type type)
+{
+    const struct op_info *info = op_info_get(kind);
+    struct op_desc desc = {.kind = kind,
+                           .input_count = info->input_count,
+                           .output_count = info->output_count};
+    for (int i = 0; i < info->input_count; i++) desc.input_present[i] = true;
+    for (int i = 0; i < info->output_count; i++) desc.output_present[i] = true;
+    for (int i = 0; i < info->input_count; i++) desc.inputs[i] = type;
+    for (int i = 0; i < info->output_count; i++) desc.outputs[i] = type;
+    return desc;
+}
+
+static void *operand_new(const struct tensor_type *type)
+{
+    uint64_t bytes = (tensor_bytes(type) + 63) / 64 * 64;
+    void *memory = aligned_alloc(64, bytes);
+    if (memory == NULL) abort();
+    memset(memory, 0, bytes);
+    int64_t count = tensor_element_count(type);
+    for (int64_t i = 0; i < count; i++) {
+        float value = (float)(rand() % 4001 - 2000) / 1000;
+        uint32_t bits;
+        memcpy(&bits, &value, sizeof bits);
+        if (type->dtype == DTYPE_F32) ((float *)memory)[i] = value;
+        if (type->dtype == DTYPE_BF16) ((uint16_t *)memory)[i] = (uint16_t)(bits >> 16);
+        if (type->dtype == DTYPE_I32) ((int32_t *)memory)[i] = rand() % VOCABULARY;
+    }
+    return memory;
+}
+
+static int compare_doubles(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void measure(const char *name, const struct op_desc *desc)
+{
+    struct kernel *kernel;
+    status_t status = kernel_new(KERNELS_CPU, desc, &kernel);
+    if (status != NULL) {
+        fprintf(stderr, "%s: %s\n", name, status_message(status));
+        exit(1);
+    }
+    struct kernel_call call = {0};
+    for (int i = 0; i < desc->input_count; i++)
+        if (desc->input_present[i]) call.inputs[i] = operand_new(&desc->inputs[i]);
+    for (int i = 0; i < desc->output_count; i++)
+        if (desc->output_present[i]) call.outputs[i] = operand_new(&desc->outputs[i]);
+    uint64_t workspace = kernel_workspace_bytes(kernel);
+    if (workspace > 0) call.workspace = aligned_alloc(64, (workspace + 63) / 64 * 64);
+    static double times[MAX_RUNS];
+    int count = 0;
+    status_free(kernel_run(kernel, &call)); /* warms up */
+    int64_t end = clock_monotonic_ns() + (int64_t)(seconds_per_op * 1e9);
+    do {
+        int64_t start = clock_monotonic_ns();
+        status = kernel_run(kernel, &call);
+        times[count++] = (double)(clock_monotonic_ns() - start);
+        if (status != NULL) abort();
+    } while (count < MAX_RUNS && clock_monotonic_ns() < end);
+    qsort(times, (size_t)count, sizeof *times, compare_doubles);
+    bool embedding = desc->kind == OP_EMBEDDING || desc->kind == OP_EMBEDDING_BACKWARD;
+    const struct tensor_type *y = &desc->outputs[0];
+    if (desc->kind == OP_EMBEDDING_BACKWARD || desc->kind == OP_SUM_LEADING) y = &desc->inputs[0];
+    int64_t elements = tensor_element_count(y);
+    if (desc->kind == OP_EMBEDDING_BACKWARD) elements *= WIDTH;
+    char traffic[32] = "-";
+    if (!embedding)
+        snprintf(traffic, sizeof traffic, "%.1f", (double)op_desc_bytes(desc) / times[0]);
+    printf("%-36s %9.1f %9.1f %8.3f %8s\n", name, times[0] / 1e3, times[count / 2] / 1e3,
+           times[0] / (double)elements, traffic);
+    fflush(stdout);
+    for (int i = 0; i < desc->input_count; i++) free((void *)call.inputs[i]);
+    for (int i = 0; i < desc->output_count; i++) free(call.outputs[i]);
+    free(call.workspace);
+    kernel_free(kernel);
+}
+
+static void measure_norm(const char *name, enum op_kind kind, enum dtype dtype, int64_t tokens,
+                         bool other)
+{
+    struct op_desc desc = desc_of(kind, type_of(dtype, tokens, WIDTH));
+    struct tensor_type row = type_of(dtype, WIDTH, 0), rows = type_of(DTYPE_F32, tokens, 0);
+    struct tensor_type gradient = type_of(DTYPE_F32, WIDTH, 0);
+    bool centered = kind == OP_LAYER_NORM || kind == OP_LAYER_NORM_BACKWARD;
+    if (kind == OP_LAYER_NORM || kind == OP_RMS_NORM) {
+        desc.inputs[1] = row;
+        if (centered) desc.inputs[2] = row;
+        desc.outputs[1] = desc.outputs[centered ? 2 : 1] = rows;
+        desc.input_present[centered ? 3 : 2] = desc.output_present[centered ? 3 : 2] = other;
+    } else {
+        desc.inputs[2] = row;
+        desc.inputs[3] = desc.inputs[centered ? 4 : 3] = rows;
+        desc.outputs[1] = desc.outputs[2] = gradient;
+        desc.input_present[centered ? 5 : 4] = other;
+    }
+    measure(name, &desc);
+}
+
+static void measure_embedding(const char *name, enum op_kind kind, int64_t tokens, bool accumulate)
+{
+    struct op_desc desc = desc_of(kind, type_of(DTYPE_F32, tokens, WIDTH));
+    desc.inputs[0] = type_of(DTYPE_I32, tokens, 0);
+    desc.attrs.embedding.padding_index = -1;
+    desc.accumulate[0] = accumulate;
+    if (kind == OP_EMBEDDING) desc.inputs[1] = type_of(DTYPE_F32, VOCABULARY, WIDTH);
+    else desc.outputs[0] = type_of(DTYPE_F32, VOCABULARY, WIDTH);
+    measure(name, &desc);
+}
+
+int main(int argc, char **argv)
+{
+    int64_t tokens = argc > 1 ? atoll(argv[1]) : 4096;
+    int threads = argc > 2 ? atoi(argv[2]) : 1;
+    if (argc > 3) seconds_per_op = atof(argv[3]);
+    kernels_set_threads(threads);
+    printf("%lld tokens, %d threads%27s %9s %8s %8s\n", (long long)tokens, threads, "best us",
+           "median us", "ns/el", "GB/s");
+    static const char *const dtypes[] = {[DTYPE_F32] = "", [DTYPE_BF16] = ", bf16"};
+    for (int d = 0; d < 2; d++) {
+        enum dtype dtype = d ? DTYPE_BF16 : DTYPE_F32;
+        char name[64];
+#define NAME(text) (snprintf(name, sizeof name, "%s%s", text, dtypes[dtype]), name)
+        measure_norm(NAME("layer_norm"), OP_LAYER_NORM, dtype, tokens, false);
+        measure_norm(NAME("layer_norm, residual"), OP_LAYER_NORM, dtype, tokens, true);
+        measure_norm(NAME("layer_norm_backward"), OP_LAYER_NORM_BACKWARD, dtype, tokens, false);
+        measure_norm(NAME("layer_norm_backward, other"), OP_LAYER_NORM_BACKWARD, dtype, tokens,
+                     true);
+        measure_norm(NAME("rms_norm"), OP_RMS_NORM, dtype, tokens, false);
+        measure_norm(NAME("rms_norm_backward"), OP_RMS_NORM_BACKWARD, dtype, tokens, false);
+        struct tensor_type inner = type_of(dtype, tokens, INNER);
+        for (int tanh = 0; tanh < 2; tanh++) {
+            struct op_desc desc = desc_of(OP_GELU, inner);
+            desc.attrs.gelu.tanh = tanh;
+            measure(NAME(tanh ? "gelu, tanh" : "gelu"), &desc);
+            desc = desc_of(OP_GELU_BACKWARD, inner);
+            desc.attrs.gelu.tanh = tanh;
+            measure(NAME(tanh ? "gelu_backward, tanh" : "gelu_backward"), &desc);
+        }
+        struct op_desc desc = desc_of(OP_SILU, inner);
+        measure(NAME("silu"), &desc);
+        desc = desc_of(OP_SILU_BACKWARD, inner);
+        measure(NAME("silu_backward"), &desc);
+        desc = desc_of(OP_SILU_MUL, inner);
+        measure(NAME("silu_mul"), &desc);
+        desc = desc_of(OP_SILU_MUL_BACKWARD, inner);
+        measure(NAME("silu_mul_backward"), &desc);
+        struct tensor_type states = tensor_type_make(dtype, 3, (int64_t[]){4, tokens / 4, WIDTH});
+        desc = desc_of(OP_ADD, states);
+        measure(NAME("add"), &desc);
+        desc.inputs[1] = type_of(dtype, tokens / 4, WIDTH);
+        measure(NAME("add, broadcast"), &desc);
+        desc = desc_of(OP_SUM_LEADING, states);
+        desc.outputs[0] = type_of(dtype, tokens / 4, WIDTH);
+        measure(NAME("sum_leading"), &desc);
+        desc.outputs[0] = type_of(dtype, WIDTH, 0);
+        measure(NAME("sum_leading, to a row"), &desc);
+    }
+    struct op_desc desc = desc_of(OP_SOFTMAX, type_of(DTYPE_F32, tokens, SCORES));
+    measure("softmax", &desc);
+    desc = desc_of(OP_SOFTMAX_BACKWARD, type_of(DTYPE_F32, tokens, SCORES));
+    measure("softmax_backward", &desc);
+    measure_embedding("embedding", OP_EMBEDDING, tokens, false);
+    measure_embedding("embedding_backward", OP_EMBEDDING_BACKWARD, tokens, false);
+    measure_embedding("embedding_backward, accumulating", OP_EMBEDDING_BACKWARD, tokens, true);
+    return 0;
+}

@@ -1,0 +1,142 @@
+/*
+ * Activations of transformers. Part of loops_body.h; loop_exp is loops_softmax.h's.
+ *
+ * The normal distribution's tail is exp(-t^2/2) times a smooth function of t, 1 / (t + 3) times a
+ * polynomial of degree 8 in (t - 3) / (t + 3), fitted by minimising the largest relative error,
+ * which is 5e-8. So GELU keeps its relative accuracy for negative values, where 1 + erf(x) has
+ * none, and its slope needs no second exponential.
+ */
+
+/* And 1 - sigmoid(x), of which the difference itself would lose digits. */
+LOOP_INLINE float loop_sigmoid(float x, float *complement)
+{
+    float e = loop_exp(-x), value = 1.0f / (1.0f + e);
+    *complement = e * value;
+    return x < -87.0f ? 0.0f : value;
+}
+
+LOOP_INLINE float silu_value(float x)
+{
+    float complement;
+    return x * loop_sigmoid(x, &complement);
+}
+
+LOOP_INLINE float silu_slope(float x)
+{
+    float complement, s = loop_sigmoid(x, &complement);
+    return __builtin_fmaf(x * s, complement, s);
+}
+
+/* The tail beyond |x| and, in `density`, exp(-x^2/2). What is not a number stays so. */
+LOOP_INLINE float loop_normal_tail(float x, float *density)
+{
+    float t = __builtin_fabsf(x);
+    t = t > 14.0f ? 14.0f : t; /* where the exponential is 0 */
+    float square = t * t;
+    float rest = __builtin_fmaf(t, t, -square);
+    float e = loop_exp(-0.5f * square);
+    e = __builtin_fmaf(e, -0.5f * rest, e);
+    float r = 1.0f / (t + 3.0f);
+    float v = (t - 3.0f) * r;
+    float p = -2.6676856e-04f;
+    p = __builtin_fmaf(p, v, -9.032543e-04f);
+    p = __builtin_fmaf(p, v, 1.076039e-03f);
+    p = __builtin_fmaf(p, v, 6.9239237e-03f);
+    p = __builtin_fmaf(p, v, -1.0479936e-02f);
+    p = __builtin_fmaf(p, v, -4.72561e-02f);
+    p = __builtin_fmaf(p, v, 2.3001935e-01f);
+    p = __builtin_fmaf(p, v, -5.093323e-01f);
+    p = __builtin_fmaf(p, v, 7.2908366e-01f);
+    *density = e;
+    return e * (p * r);
+}
+
+LOOP_INLINE float gelu_value(float x)
+{
+    float density, tail = loop_normal_tail(x, &density);
+    return x * (x > 0.0f ? 1.0f - tail : tail);
+}
+
+LOOP_INLINE float gelu_slope(float x)
+{
+    float density, tail = loop_normal_tail(x, &density);
+    float limited = x > 14.0f ? 14.0f : x;
+    limited = limited < -14.0f ? -14.0f : limited;
+    return __builtin_fmaf(limited, density * 0.39894228f, x > 0.0f ? 1.0f - tail : tail);
+}
+
+/* (1 + tanh(z)) / 2 is sigmoid(2 z). */
+LOOP_INLINE float gelu_tanh_value(float x)
+{
+    float unused, z = x * __builtin_fmaf(x * x, 0.0713548163f, 1.59576912f);
+    return x * loop_sigmoid(z, &unused);
+}
+
+LOOP_INLINE float gelu_tanh_slope(float x)
+{
+    float limited = x > 14.0f ? 14.0f : x;
+    limited = limited < -14.0f ? -14.0f : limited;
+    float square = limited * limited, complement;
+    float z = limited * __builtin_fmaf(square, 0.0713548163f, 1.59576912f);
+    float s = loop_sigmoid(z, &complement);
+    float dz = __builtin_fmaf(square, 0.214064449f, 1.59576912f);
+    return __builtin_fmaf(limited * dz, s * complement, s);
+}
+
+#define EACH(n, to, add, value)                                                                    \
+    do {                                                                                           \
+        if (add) {                                                                                 \
+            SIMD for (size_t i = 0; i < (n); i++)(to)[i] += (value);                               \
+        } else {                                                                                   \
+            SIMD for (size_t i = 0; i < (n); i++)(to)[i] = (value);                                \
+        }                                                                                          \
+    } while (0)
+
+LOOP loop_gelu(size_t n, float *y, const float *x, bool tanh, bool add)
+{
+    if (tanh) EACH(n, y, add, gelu_tanh_value(x[i]));
+    else EACH(n, y, add, gelu_value(x[i]));
+}
+
+LOOP loop_gelu_backward(size_t n, float *dx, const float *dy, const float *x, bool tanh, bool add)
+{
+    if (tanh) EACH(n, dx, add, dy[i] * gelu_tanh_slope(x[i]));
+    else EACH(n, dx, add, dy[i] * gelu_slope(x[i]));
+}
+
+LOOP loop_silu(size_t n, float *y, const float *x, bool add)
+{
+    EACH(n, y, add, silu_value(x[i]));
+}
+
+LOOP loop_silu_backward(size_t n, float *dx, const float *dy, const float *x, bool add)
+{
+    EACH(n, dx, add, dy[i] * silu_slope(x[i]));
+}
+
+LOOP loop_silu_mul(size_t n, float *y, const float *gate, const float *x, bool add)
+{
+    EACH(n, y, add, silu_value(gate[i]) * x[i]);
+}
+
+LOOP loop_silu_mul_backward(size_t n, float *dgate, float *dx, const float *dy, const float *gate,
+                            const float *x, bool add_gate, bool add_x)
+{
+    if (!add_gate && !add_x) {
+        SIMD for (size_t i = 0; i < n; i++)
+        {
+            float complement, s = loop_sigmoid(gate[i], &complement);
+            float y = gate[i] * s, d = dy[i];
+            dgate[i] = d * x[i] * __builtin_fmaf(y, complement, s);
+            dx[i] = d * y;
+        }
+        return;
+    }
+    EACH(n, dgate, add_gate, dy[i] * x[i] * silu_slope(gate[i]));
+    EACH(n, dx, add_x, dy[i] * silu_value(gate[i]));
+}
+
+LOOP loop_mul(size_t n, float *y, const float *a, const float *b, bool add)
+{
+    EACH(n, y, add, a[i] * b[i]);
+}

@@ -1,0 +1,597 @@
+/*
+ * Embeddings, norms, activations, softmax and broadcast sums: the CPU library against the reference
+ * over odd random shapes, in f32 and bf16. Every run is also checked for stray writes, unwritten
+ * results, the same bits a second time and in place. And what each of them promises by itself:
+ * accuracy of the activations, tables that are touched only where tokens are, results that do not
+ * depend on what lies beside a row.
+ */
+#include "base/clock.h"
+#include "kernel_fixture.h"
+#include "kernels/cpu/loops.h"
+
+enum { RUNS = 50 };
+
+static struct random rng;
+
+static const enum op_kind kinds[] = {OP_ADD,
+                                     OP_SUM_LEADING,
+                                     OP_MUL,
+                                     OP_GELU,
+                                     OP_SILU,
+                                     OP_SILU_MUL,
+                                     OP_SOFTMAX,
+                                     OP_EMBEDDING,
+                                     OP_LAYER_NORM,
+                                     OP_RMS_NORM,
+                                     OP_ARANGE,
+                                     OP_PADDING_MASK,
+                                     OP_GELU_BACKWARD,
+                                     OP_SILU_BACKWARD,
+                                     OP_SILU_MUL_BACKWARD,
+                                     OP_SOFTMAX_BACKWARD,
+                                     OP_EMBEDDING_BACKWARD,
+                                     OP_LAYER_NORM_BACKWARD,
+                                     OP_RMS_NORM_BACKWARD};
+enum { KIND_COUNT = sizeof kinds / sizeof *kinds };
+
+static const int64_t widths[] = {1, 2, 3, 15, 16, 17, 31, 48, 63, 64, 65, 80, 127, 200, 768, 1030};
+enum { WIDTH_COUNT = sizeof widths / sizeof *widths };
+
+/* Rows of some width: few, or enough for several threads. */
+static struct tensor_type random_type(void)
+{
+    int64_t width = random_of(&rng, widths, WIDTH_COUNT);
+    int64_t most = width > 100 ? 70 : 1500;
+    int64_t rows = random_between(&rng, 1, random_bool(&rng) ? 5 : most);
+    if (random_between(&rng, 0, 5) == 0) return type_of(DTYPE_F32, 1, width, 0, 0, 0);
+    if (random_bool(&rng)) return type_of(DTYPE_F32, 2, rows, width, 0, 0);
+    return type_of(DTYPE_F32, 3, random_between(&rng, 1, 3), rows, width, 0);
+}
+
+static struct tensor_type last_of(const struct tensor_type *type, int dim_count)
+{
+    struct tensor_type last = *type;
+    last.dim_count = dim_count;
+    for (int i = 0; i < dim_count; i++) last.dims[i] = type->dims[type->dim_count - dim_count + i];
+    return last;
+}
+
+static struct tensor_type first_of(const struct tensor_type *type)
+{
+    struct tensor_type rows = *type;
+    rows.dim_count--;
+    return rows;
+}
+
+static void random_norm(struct op_desc *desc)
+{
+    struct tensor_type x = desc->inputs[0], row = last_of(&x, 1), rows = first_of(&x);
+    bool centered = desc->kind == OP_LAYER_NORM || desc->kind == OP_LAYER_NORM_BACKWARD;
+    bool other = random_bool(&rng);
+    desc->attrs.norm.eps = (double[]){0.5, 1e-5, 0.01}[random_between(&rng, 0, 2)];
+    if (desc->kind == OP_LAYER_NORM || desc->kind == OP_RMS_NORM) {
+        int shift = centered ? 1 : 0;
+        desc->inputs[1] = row;
+        desc->input_present[1] = random_between(&rng, 0, 3) > 0;
+        if (centered) {
+            desc->inputs[2] = row;
+            desc->input_present[2] = random_between(&rng, 0, 3) > 0;
+            desc->output_present[1] = random_bool(&rng);
+        }
+        desc->outputs[1] = desc->outputs[1 + shift] = rows;
+        desc->output_present[1 + shift] = random_bool(&rng);
+        desc->input_present[2 + shift] = desc->output_present[2 + shift] = other;
+        return;
+    }
+    int at = 2;
+    desc->input_present[at] = random_between(&rng, 0, 3) > 0;
+    desc->inputs[at++] = row;
+    if (centered) desc->inputs[at++] = rows;
+    desc->inputs[at++] = rows;
+    desc->input_present[at] = other;
+    desc->outputs[1] = desc->outputs[2] = row;
+    desc->output_present[0] = other || random_between(&rng, 0, 3) > 0;
+    desc->output_present[1] = random_between(&rng, 0, 3) > 0;
+    if (centered) desc->output_present[2] = random_between(&rng, 0, 3) > 0;
+}
+
+static struct op_desc random_desc(enum op_kind kind)
+{
+    struct op_desc desc = desc_of(kind);
+    struct tensor_type type = random_type();
+    for (int i = 0; i < OP_MAX_INPUTS; i++) desc.inputs[i] = type;
+    for (int i = 0; i < OP_MAX_OUTPUTS; i++) desc.outputs[i] = type;
+    struct tensor_type table = type_of(DTYPE_F32, 2, random_of(&rng, widths, WIDTH_COUNT),
+                                       last_of(&type, 1).dims[0], 0, 0);
+    switch (kind) {
+    case OP_ADD:
+        desc.inputs[1] = last_of(&type, (int)random_between(&rng, 0, type.dim_count));
+        break;
+    case OP_SUM_LEADING:
+        desc.outputs[0] = last_of(&type, (int)random_between(&rng, 0, type.dim_count));
+        break;
+    case OP_GELU:
+    case OP_GELU_BACKWARD: desc.attrs.gelu.tanh = random_bool(&rng); break;
+    case OP_EMBEDDING:
+        desc.inputs[0] = first_of(&type);
+        desc.inputs[1] = table;
+        break;
+    case OP_EMBEDDING_BACKWARD:
+        desc.inputs[0] = first_of(&type);
+        desc.outputs[0] = table;
+        break;
+    case OP_ARANGE:
+        desc.outputs[0] = last_of(&type, 1);
+        desc.attrs.arange.start = (int32_t)random_between(&rng, -5, 5);
+        desc.attrs.arange.step = (int32_t)random_between(&rng, -2, 2);
+        break;
+    case OP_PADDING_MASK: desc.attrs.padding_mask.id = (int32_t)random_between(&rng, 0, 1); break;
+    default:
+        if (kind >= OP_LAYER_NORM) random_norm(&desc);
+        break;
+    }
+    const struct op_info *info = op_info_get(kind);
+    bool wide = random_between(&rng, 0, 2) > 0;
+    for (int i = 0; i < desc.input_count; i++) {
+        if (info->input_types[i] == OPERAND_REAL && !wide) desc.inputs[i].dtype = DTYPE_BF16;
+        if (info->input_types[i] == OPERAND_I32) desc.inputs[i].dtype = DTYPE_I32;
+    }
+    for (int i = 0; i < desc.output_count; i++) {
+        if (info->output_types[i] == OPERAND_REAL && !wide) desc.outputs[i].dtype = DTYPE_BF16;
+        if (info->output_types[i] == OPERAND_I32) desc.outputs[i].dtype = DTYPE_I32;
+        if (info->output_types[i] == OPERAND_U8) desc.outputs[i].dtype = DTYPE_U8;
+        desc.accumulate[i] = desc.outputs[i].dtype == DTYPE_F32 && random_between(&rng, 0, 2) == 0;
+    }
+    if (kind == OP_EMBEDDING || kind == OP_EMBEDDING_BACKWARD)
+        desc.attrs.embedding.padding_index =
+            random_bool(&rng) ? -1 : random_between(&rng, 0, table.dims[0] - 1);
+    return desc;
+}
+
+static float widen(uint16_t value)
+{
+    uint32_t bits = (uint32_t)value << 16;
+    float result;
+    memcpy(&result, &bits, sizeof result);
+    return result;
+}
+
+static float read_real(const struct tensor_type *type, const void *memory, int64_t i)
+{
+    return type->dtype == DTYPE_BF16 ? widen(((const uint16_t *)memory)[i])
+                                     : ((const float *)memory)[i];
+}
+
+static void write_real(const struct tensor_type *type, void *memory, int64_t i, float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    if (type->dtype == DTYPE_BF16) ((uint16_t *)memory)[i] = (uint16_t)(bits >> 16);
+    else ((float *)memory)[i] = value;
+}
+
+static void fill_operand(const struct op_desc *desc, const struct tensor_type *type, void *memory)
+{
+    int64_t count = tensor_element_count(type);
+    int64_t rows = desc->kind == OP_EMBEDDING            ? desc->inputs[1].dims[0]
+                   : desc->kind == OP_EMBEDDING_BACKWARD ? desc->outputs[0].dims[0]
+                                                         : 3;
+    float scale = random_bool(&rng) ? 1 : 6, shift = random_bool(&rng) ? 0 : 2;
+    for (int64_t i = 0; i < count; i++)
+        if (type->dtype == DTYPE_I32)
+            ((int32_t *)memory)[i] = (int32_t)random_between(&rng, 0, rows - 1);
+        else write_real(type, memory, i, random_float(&rng) * scale + shift);
+}
+
+/* How many products of numbers of the operands' size are added to one element, at most, besides
+ * those of a row: sums of thousands of numbers that cancel each other out are not as exact. */
+static double sum_length(const struct op_desc *desc, int output)
+{
+    double rows = (double)tensor_element_count(&desc->inputs[0]);
+    if (desc->kind == OP_SUM_LEADING) return rows / (double)tensor_element_count(&desc->outputs[0]);
+    if (desc->kind == OP_EMBEDDING_BACKWARD) return rows;
+    bool backward = desc->kind == OP_LAYER_NORM_BACKWARD || desc->kind == OP_RMS_NORM_BACKWARD;
+    if (backward && output > 0) return 10 * rows / (double)last_of(&desc->inputs[0], 1).dims[0];
+    return 0;
+}
+
+/* Errors relative to the largest value; those of bf16 to each value, whose rounding may differ
+ * where the f32 results do. */
+static void assert_close(const struct op_desc *desc, int output, const void *found,
+                         const void *expected)
+{
+    const struct tensor_type *type = &desc->outputs[output];
+    int64_t count = tensor_element_count(type);
+    const char *name = op_info_get(desc->kind)->name;
+    if (type->dtype == DTYPE_I32 || type->dtype == DTYPE_U8) {
+        ck_assert_msg(memcmp(found, expected, (size_t)tensor_bytes(type)) == 0, "%s", name);
+        return;
+    }
+    double absolute = 4e-8 * sum_length(desc, output);
+    double largest = 1, step = type->dtype == DTYPE_BF16 ? 0x1p-7 : 0;
+    for (int64_t i = 0; i < count; i++) largest = fmax(largest, fabs(read_real(type, expected, i)));
+    for (int64_t i = 0; i < count; i++) {
+        double f = read_real(type, found, i), e = read_real(type, expected, i);
+        if (!(fabs(f - e) <=
+              2e-6 * largest + absolute + step * fabs(e))) /* nor if it is no number */
+            ck_abort_msg("%s: output %d at %lld of %lld is %.9g, the reference has %.9g", name,
+                         output, (long long)i, (long long)count, f, e);
+    }
+}
+
+static void compare(const struct op_desc *desc)
+{
+    struct area inputs[OP_MAX_INPUTS] = {0}, found[OP_MAX_OUTPUTS] = {0};
+    struct area expected[OP_MAX_OUTPUTS] = {0}, again[OP_MAX_OUTPUTS] = {0};
+    struct kernel_call call = {0};
+    const char *name = op_info_get(desc->kind)->name;
+    for (int i = 0; i < desc->input_count; i++) {
+        if (!desc->input_present[i]) continue;
+        size_t shift = 4 * (size_t)random_between(&rng, 0, 1);
+        inputs[i] = area_new(tensor_bytes(&desc->inputs[i]), shift);
+        fill_operand(desc, &desc->inputs[i], inputs[i].memory);
+        call.inputs[i] = inputs[i].memory;
+    }
+    struct kernel_call reference = call, second = call;
+    for (int i = 0; i < desc->output_count; i++) {
+        if (!desc->output_present[i]) continue;
+        uint64_t bytes = tensor_bytes(&desc->outputs[i]);
+        found[i] = area_new(bytes, 4 * (size_t)random_between(&rng, 0, 1));
+        expected[i] = area_new(bytes, 0);
+        again[i] = area_new(bytes, 0);
+        if (desc->accumulate[i]) {
+            fill_operand(desc, &desc->outputs[i], found[i].memory);
+            memcpy(expected[i].memory, found[i].memory, bytes);
+            memcpy(again[i].memory, found[i].memory, bytes);
+        }
+        call.outputs[i] = found[i].memory;
+        reference.outputs[i] = expected[i].memory;
+        second.outputs[i] = again[i].memory;
+    }
+    run_once(KERNELS_REFERENCE, desc, reference);
+    run_once(KERNELS_CPU, desc, call);
+    run_once(KERNELS_CPU, desc, second);
+    for (int i = 0; i < desc->output_count; i++) {
+        if (!desc->output_present[i]) continue;
+        assert_close(desc, i, found[i].memory, expected[i].memory);
+        ck_assert_msg(memcmp(found[i].memory, again[i].memory, found[i].bytes) == 0,
+                      "%s: output %d differs the second time", name, i);
+        ck_assert_msg(area_edges_whole(&found[i]), "%s writes beyond output %d", name, i);
+    }
+    if (op_info_get(desc->kind)->element_wise && !desc->accumulate[0]) {
+        struct kernel_call in_place = call;
+        in_place.outputs[0] = inputs[0].memory;
+        run_once(KERNELS_CPU, desc, in_place);
+        ck_assert_msg(memcmp(found[0].memory, inputs[0].memory, found[0].bytes) == 0,
+                      "%s: differs in place", name);
+    }
+    for (int i = 0; i < OP_MAX_INPUTS; i++) area_free(&inputs[i]);
+    for (int i = 0; i < OP_MAX_OUTPUTS; i++) {
+        area_free(&found[i]);
+        area_free(&expected[i]);
+        area_free(&again[i]);
+    }
+}
+
+START_TEST(test_cpu_is_reference)
+{
+    for (int threads = 1; threads <= 3; threads++) {
+        kernels_set_threads(threads);
+        rng.state = (uint64_t)_i * 1000 + (uint64_t)threads;
+        for (int run = 0; run < RUNS; run++) {
+            struct op_desc desc = random_desc(kinds[_i]);
+            compare(&desc);
+        }
+    }
+}
+END_TEST
+
+/* Activations. */
+
+enum { POINTS = 40000 };
+
+static double normal_below(double x)
+{
+    return 0.5 * erfc(-x * M_SQRT1_2);
+}
+
+static double exact(int which, double x)
+{
+    double sigmoid = 1 / (1 + exp(-x));
+    double z = 2 * 0.79788456080286535588 * (x + 0.044715 * x * x * x);
+    switch (which) {
+    case 0: return x * normal_below(x);
+    case 1: return x / (1 + exp(-z));
+    case 2: return x * sigmoid;
+    case 3: return normal_below(x) + x * exp(-0.5 * x * x) * 0.39894228040143267794;
+    default: return sigmoid * (1 + x * (1 - sigmoid));
+    }
+}
+
+/* Relative errors of the functions themselves, far into their tails; the slopes pass through 0. */
+START_TEST(test_activation_accuracy)
+{
+    static float x[POINTS], y[POINTS], ones[POINTS];
+    static const enum op_kind activations[] = {OP_GELU, OP_GELU, OP_SILU, OP_GELU_BACKWARD,
+                                               OP_SILU_BACKWARD};
+    for (int i = 0; i < POINTS; i++) {
+        x[i] = ((float)i - POINTS / 2 + 0.37f) * (9.0f / (POINTS / 2));
+        ones[i] = 1;
+    }
+    bool backward = _i >= 3;
+    struct op_desc desc = desc_of(activations[_i]);
+    desc.attrs.gelu.tanh = _i == 1;
+    desc.inputs[0] = desc.inputs[1] = desc.outputs[0] = type_of(DTYPE_F32, 1, POINTS, 0, 0, 0);
+    struct kernel_call call = {.inputs = {backward ? ones : x, x}, .outputs = {y}};
+    run_once(KERNELS_CPU, &desc, call);
+    for (int i = 0; i < POINTS; i++) {
+        double e = exact(_i, x[i]), size = backward ? fmax(fabs(e), 0.5) : fabs(e), bound = 4e-7;
+        /* The exponent of the approximation by tanh is rounded before it is used. */
+        if (_i == 1) bound += 1.6e-7 * fabs(1.6 * x[i] + 0.072 * pow(x[i], 3));
+        if (size < 1e-30) continue;
+        ck_assert_msg(fabs(y[i] - e) <= bound * size, "%d: of %.9g it is %.9g, not %.9g", _i, x[i],
+                      y[i], e);
+    }
+}
+END_TEST
+
+/* Large values, infinities and what is not a number. */
+START_TEST(test_activation_ends)
+{
+    static const float x[] = {NAN, INFINITY, 1e30f, 100, -100, -1e30f, 0, -0.0f};
+    static const float ones[] = {1, 1, 1, 1, 1, 1, 1, 1};
+    float y[8];
+    static const enum op_kind activations[] = {OP_GELU,          OP_GELU,
+                                               OP_SILU,          OP_GELU_BACKWARD,
+                                               OP_GELU_BACKWARD, OP_SILU_BACKWARD};
+    for (int library = KERNELS_REFERENCE; library <= KERNELS_CPU; library++)
+        for (int i = 0; i < 6; i++) {
+            bool backward = i >= 3;
+            if (library == KERNELS_REFERENCE && backward) continue;
+            struct op_desc desc = desc_of(activations[i]);
+            desc.attrs.gelu.tanh = i == 1 || i == 4;
+            desc.inputs[0] = desc.inputs[1] = desc.outputs[0] = type_of(DTYPE_F32, 1, 8, 0, 0, 0);
+            struct kernel_call call = {.inputs = {backward ? ones : x, x}, .outputs = {y}};
+            run_once(library, &desc, call);
+            ck_assert(isnan(y[0]));
+            if (backward && activations[i] != OP_SILU_BACKWARD) ck_assert_float_eq(y[1], 1);
+            for (int at = backward ? 2 : 1; at < 4; at++)
+                ck_assert_float_eq(y[at], backward ? 1 : x[at]);
+            for (int at = 4; at < 6; at++) ck_assert_float_lt(fabsf(y[at]), 1e-36f);
+            for (int at = 6; at < 8; at++) ck_assert_float_eq(y[at], backward ? 0.5f : 0);
+        }
+}
+END_TEST
+
+/* Norms. */
+
+/* Nothing is lost where the mean is large, and rows do not look at each other. */
+START_TEST(test_norm_far_from_zero)
+{
+    enum { ROWS = 3, COLUMNS = 768 };
+    static float x[ROWS * COLUMNS], y[ROWS * COLUMNS], mean[ROWS], rstd[ROWS];
+    for (int i = 0; i < ROWS * COLUMNS; i++)
+        x[i] = (i / COLUMNS == 1 ? NAN : 4096) + (i % 2 == 0 ? 0.25f : -0.25f);
+    struct op_desc desc = desc_of(OP_LAYER_NORM);
+    desc.inputs[0] = desc.outputs[0] = type_of(DTYPE_F32, 2, ROWS, COLUMNS, 0, 0);
+    desc.outputs[1] = desc.outputs[2] = type_of(DTYPE_F32, 1, ROWS, 0, 0, 0);
+    for (int i = 1; i < 4; i++) desc.input_present[i] = false;
+    desc.output_present[3] = false;
+    for (int library = KERNELS_REFERENCE; library <= KERNELS_CPU; library++) {
+        run_once(library, &desc, (struct kernel_call){.inputs = {x}, .outputs = {y, mean, rstd}});
+        for (int row = 0; row < ROWS; row += 2) {
+            ck_assert_float_eq(mean[row], 4096);
+            ck_assert_float_eq(rstd[row], 4);
+            for (int i = 0; i < COLUMNS; i++)
+                ck_assert_float_eq(y[row * COLUMNS + i], i % 2 == 0 ? 1 : -1);
+        }
+        ck_assert(isnan(mean[1]) && isnan(y[COLUMNS]));
+    }
+}
+END_TEST
+
+/* What x + residual is normalised from is said exactly. */
+START_TEST(test_norm_sum)
+{
+    float x[] = {1, 2, 3, 4}, residual[] = {10, 20, 30, 41}, y[4], sum[4];
+    struct op_desc desc = desc_of(OP_RMS_NORM);
+    desc.inputs[0] = desc.inputs[2] = desc.outputs[0] = desc.outputs[2] =
+        type_of(DTYPE_F32, 2, 1, 4, 0, 0);
+    desc.input_present[1] = desc.output_present[1] = false;
+    for (int library = KERNELS_REFERENCE; library <= KERNELS_CPU; library++) {
+        struct kernel_call call = {.inputs = {x, NULL, residual}, .outputs = {y, NULL, sum}};
+        run_once(library, &desc, call);
+        double root = sqrt((11. * 11 + 22. * 22 + 33. * 33 + 45. * 45) / 4);
+        for (int i = 0; i < 4; i++) {
+            ck_assert_float_eq(sum[i], x[i] + residual[i]);
+            ck_assert_float_eq_tol(y[i], (float)(sum[i] / root), 1e-6f);
+        }
+    }
+}
+END_TEST
+
+/* Embeddings. */
+
+/* Adding to a table's gradient leaves alone what no token names, even what is not a number. */
+START_TEST(test_embedding_touches_tokens_only)
+{
+    enum { ROWS = 40, COLUMNS = 33, TOKENS = 7 };
+    static float dweight[ROWS * COLUMNS], dy[TOKENS * COLUMNS];
+    static const int32_t tokens[TOKENS] = {3, 39, 3, 5, 0, 3, 5};
+    for (int i = 0; i < TOKENS * COLUMNS; i++) dy[i] = (float)(1 + i / COLUMNS);
+    struct op_desc desc = desc_of(OP_EMBEDDING_BACKWARD);
+    desc.inputs[0] = type_of(DTYPE_I32, 1, TOKENS, 0, 0, 0);
+    desc.inputs[1] = type_of(DTYPE_F32, 2, TOKENS, COLUMNS, 0, 0);
+    desc.outputs[0] = type_of(DTYPE_F32, 2, ROWS, COLUMNS, 0, 0);
+    desc.attrs.embedding.padding_index = 5;
+    struct kernel_call call = {.inputs = {tokens, dy}, .outputs = {dweight}};
+    for (int accumulate = 0; accumulate < 2; accumulate++) {
+        desc.accumulate[0] = accumulate;
+        memset(dweight, 0xff, sizeof dweight);
+        for (int i = 0; accumulate && i < COLUMNS; i++)
+            dweight[i] = dweight[3 * COLUMNS + i] = dweight[39 * COLUMNS + i] = 100;
+        run_once(KERNELS_CPU, &desc, call);
+        for (int i = 0; i < ROWS * COLUMNS; i++) {
+            int row = i / COLUMNS;
+            float sum = row == 3 ? 1 + 3 + 6 : row == 39 ? 2 : row == 0 ? 5 : 0;
+            uint32_t bits;
+            memcpy(&bits, &dweight[i], sizeof bits);
+            if (sum == 0) ck_assert_uint_eq(bits, accumulate ? 0xffffffff : 0);
+            else ck_assert_float_eq(dweight[i], sum + (accumulate ? 100 : 0));
+        }
+    }
+}
+END_TEST
+
+/* The gradient of a table of many rows from few tokens costs its zeroing at most, and when it is
+ * added to, next to nothing: measured against plain zeroing, with much room. */
+START_TEST(test_embedding_cost)
+{
+    enum { ROWS = 40000, COLUMNS = 128, TOKENS = 64 };
+    struct op_desc desc = desc_of(OP_EMBEDDING_BACKWARD);
+    desc.inputs[0] = type_of(DTYPE_I32, 1, TOKENS, 0, 0, 0);
+    desc.inputs[1] = type_of(DTYPE_F32, 2, TOKENS, COLUMNS, 0, 0);
+    desc.outputs[0] = type_of(DTYPE_F32, 2, ROWS, COLUMNS, 0, 0);
+    desc.attrs.embedding.padding_index = -1;
+    struct area dy = area_new(tensor_bytes(&desc.inputs[1]), 0);
+    struct area dweight = area_new(tensor_bytes(&desc.outputs[0]), 0);
+    fill_random(&rng, (float *)dy.memory, TOKENS * COLUMNS);
+    int32_t tokens[TOKENS];
+    for (int i = 0; i < TOKENS; i++) tokens[i] = i * 600;
+    struct kernel_call call = {.inputs = {tokens, dy.memory}, .outputs = {dweight.memory}};
+    int64_t best[3] = {INT64_MAX, INT64_MAX, INT64_MAX};
+    for (int run = 0; run < 30; run++) {
+        int64_t begin = clock_monotonic_ns();
+        memset(dweight.memory, 0, dweight.bytes);
+        int64_t times[3] = {clock_monotonic_ns() - begin};
+        for (int accumulate = 0; accumulate < 2; accumulate++) {
+            desc.accumulate[0] = accumulate;
+            begin = clock_monotonic_ns();
+            run_once(KERNELS_CPU, &desc, call);
+            times[1 + accumulate] = clock_monotonic_ns() - begin;
+        }
+        for (int i = 0; i < 3; i++)
+            if (times[i] < best[i]) best[i] = times[i];
+    }
+    ck_assert_msg(best[1] < 3 * best[0] + 200000, "%lld ns, zeroing %lld", (long long)best[1],
+                  (long long)best[0]);
+    ck_assert_msg(best[2] < best[0] / 3 + 200000, "added to: %lld ns, zeroing %lld",
+                  (long long)best[2], (long long)best[0]);
+    area_free(&dy);
+    area_free(&dweight);
+}
+END_TEST
+
+/* Softmax of scores far apart, and of rows with what is not a number. */
+START_TEST(test_softmax_ends)
+{
+    float x[] = {1000, 0, -1000, -INFINITY, 2, 2, 2, 2, NAN, 1, 2, 3}, y[12];
+    struct op_desc desc = desc_of(OP_SOFTMAX);
+    desc.inputs[0] = desc.outputs[0] = type_of(DTYPE_F32, 2, 3, 4, 0, 0);
+    for (int library = KERNELS_REFERENCE; library <= KERNELS_CPU; library++) {
+        run_once(library, &desc, (struct kernel_call){.inputs = {x}, .outputs = {y}});
+        for (int i = 0; i < 4; i++) ck_assert_float_eq(y[i], i == 0);
+        for (int i = 4; i < 8; i++) ck_assert_float_eq(y[i], 0.25f);
+        for (int i = 8; i < 12; i++) ck_assert(isnan(y[i]));
+    }
+}
+END_TEST
+
+/* One row of ones in bf16, so that mistakes in strides and in sharing of threads are seen. */
+START_TEST(test_sum_leading_counts)
+{
+    static uint16_t dy[300 * 257], db[257];
+    kernels_set_threads(2);
+    for (int i = 0; i < 300 * 257; i++) dy[i] = 0x3f80; /* 1 */
+    struct op_desc desc = desc_of(OP_SUM_LEADING);
+    desc.inputs[0] = type_of(DTYPE_BF16, 3, 30, 10, 257, 0);
+    desc.outputs[0] = type_of(DTYPE_BF16, 1, 257, 0, 0, 0);
+    run_once(KERNELS_CPU, &desc, (struct kernel_call){.inputs = {dy}, .outputs = {db}});
+    for (int i = 0; i < 257; i++) ck_assert_float_eq(widen(db[i]), 300);
+}
+END_TEST
+
+/* Every level that this processor can run gives the bits of the base level. */
+START_TEST(test_levels_agree)
+{
+    enum { MOST = 2000 };
+    static float x[MOST], z[MOST], w[MOST], found[MOST], expected[MOST];
+    static uint16_t low[MOST];
+    const struct cpu_loops *base = cpu_loops_at(CPU_LEVEL_BASE);
+    for (int level = 1; level < CPU_LEVEL_COUNT; level++) {
+        const struct cpu_loops *loops = cpu_loops_at((enum cpu_level)level);
+        if (loops == NULL) continue;
+#define AGREE(function, ...)                                                                       \
+    do {                                                                                           \
+        fill_random(&rng, found, MOST);                                                            \
+        memcpy(expected, found, sizeof found);                                                     \
+        float *y = found;                                                                          \
+        loops->function(__VA_ARGS__);                                                              \
+        y = expected;                                                                              \
+        base->function(__VA_ARGS__);                                                               \
+        ck_assert_msg(memcmp(found, expected, sizeof found) == 0, "%s of %zu (%s)", #function, n,  \
+                      loops->name);                                                                \
+    } while (0)
+        for (int run = 0; run < 2 * WIDTH_COUNT; run++) {
+            size_t n = (size_t)widths[run / 2] < MOST / 2 ? (size_t)widths[run / 2] : MOST / 2 - 2;
+            bool add = run % 2;
+            fill_random(&rng, x, MOST);
+            fill_random(&rng, z, MOST);
+            fill_random(&rng, w, MOST);
+            for (int i = 0; i < MOST; i++) x[i] *= 9;
+            for (int i = 0; i < MOST; i++) low[i] = (uint16_t)(0x3e00 + random_bits(&rng) % 0x1ff);
+            for (int tanh = 0; tanh < 2; tanh++) {
+                AGREE(gelu, n, y, x, tanh, add);
+                AGREE(gelu_backward, n, y, z, x, tanh, add);
+            }
+            AGREE(silu, n, y, x, add);
+            AGREE(silu_backward, n, y, z, x, add);
+            AGREE(silu_mul, n, y, x, z, add);
+            AGREE(silu_mul_backward, n, y, y + MOST / 2, z, x, w, add, run % 3);
+            AGREE(mul, n, y, x, z, add);
+            AGREE(softmax, n, y, x, add);
+            AGREE(softmax_backward, n, y, x, z, add);
+            AGREE(copy_add_bf16, n, y, low);
+            for (int parts = 0; parts < 8; parts++) {
+                const float *weight = parts & 1 ? z : NULL, *more = parts & 2 ? w : NULL;
+                AGREE(norm, n, y, x, weight, more, parts & 4, 1e-5, y + MOST - 1, y + MOST - 2,
+                      add);
+                AGREE(norm_backward, n, y, z, x, weight, more, parts & 4, 0.3f, 1.7f, add);
+            }
+            AGREE(norm_backward_weights, n, y, y + MOST / 2, z, x, 0.3f, 1.7f);
+            AGREE(norm_backward_weights, n, y, NULL, z, x, 0.3f, 1.7f);
+            AGREE(norm_backward_weights, n, NULL, y, z, x, 0.3f, 1.7f);
+            size_t stride = (size_t)random_between(&rng, 1, 20), rows = MOST / stride;
+            size_t columns = (size_t)random_between(&rng, 1, (int64_t)stride);
+            AGREE(sum_columns, rows, columns, stride, y, x, add);
+            AGREE(sum_columns_bf16, rows, columns, stride, y, low, add);
+        }
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("kernels_sequence");
+    TCase *random = tcase_create("random");
+    tcase_set_timeout(random, 240);
+    tcase_add_loop_test(random, test_cpu_is_reference, 0, KIND_COUNT);
+    suite_add_tcase(suite, random);
+    TCase *fixed = tcase_create("fixed");
+    tcase_set_timeout(fixed, 120);
+    tcase_add_loop_test(fixed, test_activation_accuracy, 0, 5);
+    tcase_add_test(fixed, test_activation_ends);
+    tcase_add_test(fixed, test_levels_agree);
+    tcase_add_test(fixed, test_norm_far_from_zero);
+    tcase_add_test(fixed, test_norm_sum);
+    tcase_add_test(fixed, test_embedding_touches_tokens_only);
+    tcase_add_test(fixed, test_embedding_cost);
+    tcase_add_test(fixed, test_softmax_ends);
+    tcase_add_test(fixed, test_sum_leading_counts);
+    suite_add_tcase(suite, fixed);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
