@@ -1,14 +1,19 @@
 /*
- * main of fsdpd: reads the command line, picks the role, runs it. The coordinator's roles have one
- * libuv loop, on this thread; the worker role has its own (worker/worker.h).
+ * main of fsdpd: reads the options, picks the role, runs it, and reads them again at SIGHUP. The
+ * coordinator's roles have one libuv loop, on this thread; the worker role has its own
+ * (worker/worker.h).
  */
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 #include <uv.h>
 
 #include "base/log.h"
 #include "config.h"
+#include "config_role.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/notify.h"
 #include "options.h"
@@ -25,20 +30,31 @@ static int exit_code(enum status_code code)
     }
 }
 
-/* The last word of a role that could not do its work. */
+/* The last word of a role that could not do its work; a mistake per line. */
 static int fail(status_t status)
 {
     int code = exit_code(status_code(status));
-    fprintf(stderr, "fsdpd: %s\n", status_message(status));
+    for (const char *line = status_message(status); *line != '\0';) {
+        size_t length = strcspn(line, "\n");
+        fprintf(stderr, "fsdpd: %.*s\n", (int)length, line);
+        line += length + (line[length] == '\n');
+    }
     status_free(status);
     return code;
 }
 
 enum { SIGNAL_COUNT = 3 };
 
+/* The coordinator's roles, while they run. */
 struct process {
+    int argc;
+    char **argv;
+    const struct options *started; /* what it was started with: what needs a restart is as there */
+    struct options loaded;         /* what was read last, if anything was read again */
+    bool reloaded;
     struct coordinator *coordinator; /* NULL once it has closed */
     uv_signal_t signals[SIGNAL_COUNT];
+    bool had_terminal; /* and ends with it */
     bool draining;
 };
 
@@ -49,12 +65,71 @@ static void on_closed(void *user)
     for (int i = 0; i < SIGNAL_COUNT; i++) uv_close((uv_handle_t *)&process->signals[i], NULL);
 }
 
-/* The first signal drains, the second leaves at once. */
+static bool has_terminal(void)
+{
+    int fd = open("/dev/tty", O_RDONLY | O_NOCTTY | O_NONBLOCK | O_CLOEXEC);
+    if (fd < 0) return false;
+    close(fd);
+    return true;
+}
+
+/* Logs every line of a message that may have several. */
+static void log_lines(const char *event, status_t status)
+{
+    char *text = strdup(status_message(status));
+    char *rest = text;
+    for (char *line = text != NULL ? strsep(&rest, "\n") : NULL; line != NULL;
+         line = strsep(&rest, "\n")) {
+        char *quoted = log_quote(line);
+        log_event(LOG_ERROR, event, "message=%s", quoted);
+        free(quoted);
+    }
+    free(text);
+    status_free(status);
+}
+
+/* Reads everything again: all of it is right, or nothing changes. */
+static void reload(struct process *process)
+{
+    notify_reloading();
+    struct options fresh;
+    status_t status = options_parse(&fresh, process->argc, process->argv);
+    if (status != NULL) {
+        log_lines("reload_refused", status);
+        options_deinit(&fresh);
+        notify_send("READY=1");
+        return;
+    }
+    const struct options *before = process->reloaded ? &process->loaded : process->started;
+    struct buf applied = {0}, waiting = {0};
+    options_differences(before, &fresh, true, &applied);
+    options_differences(process->started, &fresh, false, &waiting);
+    log_set_level(fresh.log_level);
+    coordinator_reload(process->coordinator, &fresh.coordinator);
+    char *changed = log_quote(buf_text(&applied)), *restart = log_quote(buf_text(&waiting));
+    log_event(LOG_INFO, "reloaded", "file=%s changed=%s needs_restart=%s",
+              fresh.config_file != NULL ? fresh.config_file : "none", changed, restart);
+    free(changed);
+    free(restart);
+    buf_deinit(&applied);
+    buf_deinit(&waiting);
+    options_deinit(&process->loaded);
+    process->loaded = fresh;
+    process->reloaded = true;
+    notify_send("READY=1");
+}
+
+/* SIGHUP reloads, unless it says that the terminal has gone; of the others the first drains, the
+ * second leaves at once. */
 static void on_signal(uv_signal_t *handle, int number)
 {
     struct process *process = handle->data;
     log_event(LOG_INFO, "signal", "number=%d", number);
     if (process->coordinator == NULL) return;
+    if (number == SIGHUP && (!process->had_terminal || has_terminal())) {
+        if (!process->draining) reload(process);
+        return;
+    }
     if (process->draining) {
         coordinator_abandon(process->coordinator);
         _exit(128 + number);
@@ -63,14 +138,18 @@ static void on_signal(uv_signal_t *handle, int number)
     coordinator_drain(process->coordinator, on_closed, process);
 }
 
-static int run_coordinator(const struct coordinator_options *options)
+static int run_coordinator(const struct options *options, int argc, char **argv)
 {
     static const int numbers[SIGNAL_COUNT] = {SIGTERM, SIGINT, SIGHUP};
     uv_loop_t loop;
-    struct process process = {0};
+    struct process process = {.argc = argc, .argv = argv, .started = options};
+    struct sigaction hangup;
+    /* Under nohup it outlives its terminal. */
+    process.had_terminal =
+        sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN && has_terminal();
     notify_init();
     uv_loop_init(&loop);
-    status_t status = coordinator_new(&loop, options, &process.coordinator);
+    status_t status = coordinator_new(&loop, &options->coordinator, &process.coordinator);
     if (status == NULL) {
         for (int i = 0; i < SIGNAL_COUNT; i++) {
             uv_signal_init(&loop, &process.signals[i]);
@@ -80,6 +159,7 @@ static int run_coordinator(const struct coordinator_options *options)
         notify_send("READY=1");
     }
     uv_run(&loop, UV_RUN_DEFAULT);
+    options_deinit(&process.loaded);
     if (uv_loop_close(&loop) != 0) log_event(LOG_ERROR, "loop_not_empty", "%s", "");
     if (status != NULL) return fail(status);
     log_event(LOG_INFO, "ended", "%s", "");
@@ -103,10 +183,14 @@ int main(int argc, char **argv)
         puts(PACKAGE_STRING);
     } else if (options.role == ROLE_PLAN) {
         code = plan_role_main(&options.plan);
+    } else if (options.role == ROLE_CONFIG) {
+        code = config_role_main(&options);
+    } else if ((status = options_prepare(&options)) != NULL) {
+        code = fail(status);
     } else {
         log_set_level(options.log_level);
         code = options.role == ROLE_WORKER ? worker_main(&options.worker)
-                                           : run_coordinator(&options.coordinator);
+                                           : run_coordinator(&options, argc, argv);
     }
     options_deinit(&options);
     return code;

@@ -1,7 +1,6 @@
-/* The command line; see options.h. */
+/* From the command line, the environment and the configuration file to options; see options.h. */
 #include "options.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -9,247 +8,11 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/text.h"
-
-enum {
-    FOR_BOTH = 1 << ROLE_BOTH,
-    FOR_COORDINATOR = 1 << ROLE_COORDINATOR,
-    FOR_WORKER = 1 << ROLE_WORKER,
-    FOR_PLAN = 1 << ROLE_PLAN,
-    FOR_SERVERS = FOR_BOTH | FOR_COORDINATOR,
-    FOR_DAEMONS = FOR_SERVERS | FOR_WORKER,
-    FOR_ALL = FOR_DAEMONS | FOR_PLAN,
-};
-
-enum { WORKERS_MAX = 256, THREADS_MAX = 1024 };
-
-struct flag {
-    const char *name;     /* "--workers" */
-    const char *argument; /* its name in the help; NULL for a switch */
-    unsigned roles;
-    const char *help; /* NULL: not shown; lines are separated by \n */
-    status_t (*apply)(struct options *options, const struct flag *flag, const char *value);
-};
-
-static const char *keep(struct options *options, char *text)
-{
-    MEM_GROW(options->texts, options->text_count, options->text_capacity);
-    return options->texts[options->text_count++] = text;
-}
-
-static status_t apply_help(struct options *options, const struct flag *flag, const char *value)
-{
-    (void)flag, (void)value;
-    options->help = true;
-    return NULL;
-}
-
-static status_t apply_version(struct options *options, const struct flag *flag, const char *value)
-{
-    (void)flag, (void)value;
-    options->version = true;
-    return NULL;
-}
-
-/* "cpu:2": so many workers with that device. */
-static status_t apply_workers(struct options *options, const struct flag *flag, const char *value)
-{
-    const char *colon = strchr(value, ':');
-    int64_t count = 0;
-    if (strncmp(value, "cpu:", 4) != 0 || !text_parse_i64(colon + 1, &count) || count < 1 ||
-        count > WORKERS_MAX)
-        return status_new(STATUS_INVALID_ARGUMENT,
-                          "%s: cpu:N with N from 1 to %d expected, found %s", flag->name,
-                          WORKERS_MAX, value);
-    options->coordinator.local_device = "cpu";
-    options->coordinator.local_workers = (int)count;
-    return NULL;
-}
-
-static status_t apply_directory(struct options *options, const struct flag *flag, const char *value)
-{
-    if (value[0] == '\0')
-        return status_new(STATUS_INVALID_ARGUMENT, "%s: a directory expected", flag->name);
-    const char *path = keep(options, file_path_expand_home(value));
-    if (strcmp(flag->name, "--runtime-dir") == 0) options->coordinator.runtime_dir = path;
-    else options->coordinator.state_dir = path;
-    return NULL;
-}
-
-static status_t add_data_root(struct options *options, const char *name, const char *path)
-{
-    if (options->coordinator.data_root_count == COORDINATOR_DATA_ROOTS_MAX)
-        return status_new(STATUS_INVALID_ARGUMENT, "%s: at most %d", name,
-                          COORDINATOR_DATA_ROOTS_MAX);
-    char *real = NULL;
-    status_t status = file_resolve_under("/", path, &real);
-    if (status != NULL) return status_wrap(status, "%s", name);
-    options->coordinator.data_roots[options->coordinator.data_root_count++] = keep(options, real);
-    return NULL;
-}
-
-static status_t apply_data_root(struct options *options, const struct flag *flag, const char *value)
-{
-    char *path = file_path_expand_home(value);
-    char *here = getcwd(NULL, 0);
-    char *absolute = file_path_join(here != NULL ? here : "/", path);
-    status_t status = add_data_root(options, flag->name, absolute);
-    free(absolute);
-    free(here);
-    free(path);
-    return status;
-}
-
-static status_t apply_listen(struct options *options, const struct flag *flag, const char *value)
-{
-    struct coordinator_options *coordinator = &options->coordinator;
-    if (coordinator->listen_count == COORDINATOR_ADDRESSES_MAX)
-        return status_new(STATUS_INVALID_ARGUMENT, "%s: at most %d", flag->name,
-                          COORDINATOR_ADDRESSES_MAX);
-    coordinator->listen[coordinator->listen_count++] = value;
-    return NULL;
-}
-
-static status_t apply_insecure(struct options *options, const struct flag *flag, const char *value)
-{
-    (void)flag, (void)value;
-    options->coordinator.insecure_tcp = true;
-    return NULL;
-}
-
-static status_t apply_threads(struct options *options, const struct flag *flag, const char *value)
-{
-    int64_t count = 0;
-    if (!text_parse_i64(value, &count) || count < 1 || count > THREADS_MAX)
-        return status_new(STATUS_INVALID_ARGUMENT, "%s: 1 to %d expected, found %s", flag->name,
-                          THREADS_MAX, value);
-    options->coordinator.worker_threads = options->worker.threads = (int)count;
-    options->plan.threads = (int)count;
-    return NULL;
-}
-
-static status_t apply_log_level(struct options *options, const struct flag *flag, const char *value)
-{
-    static const char *const names[] = {"debug", "info", "warning", "error"};
-    for (int i = 0; i < 4; i++) {
-        if (strcmp(value, names[i]) != 0) continue;
-        options->log_level = (enum log_level)i;
-        options->log_level_name = names[i];
-        return NULL;
-    }
-    return status_new(STATUS_INVALID_ARGUMENT,
-                      "%s: debug, info, warning or error expected, found %s", flag->name, value);
-}
-
-static status_t apply_device(struct options *options, const struct flag *flag, const char *value)
-{
-    if (strcmp(value, "cpu") != 0)
-        return status_new(STATUS_INVALID_ARGUMENT, "%s: cpu expected, found %s", flag->name, value);
-    options->worker.device = value;
-    return NULL;
-}
-
-static status_t apply_worker_text(struct options *options, const struct flag *flag,
-                                  const char *value)
-{
-    if (value[0] == '\0')
-        return status_new(STATUS_INVALID_ARGUMENT, "%s: must not be empty", flag->name);
-    if (strcmp(flag->name, "--coordinator") == 0) options->worker.coordinator = value;
-    else if (strcmp(flag->name, "--address") == 0) options->worker.address = value;
-    else options->worker.id = value;
-    return NULL;
-}
-
-static status_t apply_supervised(struct options *options, const struct flag *flag,
-                                 const char *value)
-{
-    (void)flag, (void)value;
-    options->worker.supervised = true;
-    return NULL;
-}
-
-static status_t apply_plan_text(struct options *options, const struct flag *flag, const char *value)
-{
-    struct plan_role_options *plan = &options->plan;
-    if (strcmp(flag->name, "--profile") == 0) {
-        plan->profile = value;
-        return NULL;
-    }
-    MEM_GROW(plan->overrides, plan->override_count, plan->override_capacity);
-    plan->overrides[plan->override_count++] = (struct spec_override){.text = value};
-    return NULL;
-}
-
-static status_t apply_world(struct options *options, const struct flag *flag, const char *value)
-{
-    int64_t world = 0;
-    if (!text_parse_i64(value, &world) || world < 1 || world > SPEC_WORKERS_MAX)
-        return status_new(STATUS_INVALID_ARGUMENT, "%s: 1 to %d expected, found %s", flag->name,
-                          SPEC_WORKERS_MAX, value);
-    options->plan.world = (int)world;
-    return NULL;
-}
-
-static status_t apply_dump(struct options *options, const struct flag *flag, const char *value)
-{
-    (void)flag, (void)value;
-    options->plan.dump = true;
-    return NULL;
-}
-
-static status_t apply_output(struct options *options, const struct flag *flag, const char *value)
-{
-    options->plan.json = strcmp(value, "json") == 0;
-    if (options->plan.json || strcmp(value, "table") == 0) return NULL;
-    return status_new(STATUS_INVALID_ARGUMENT, "%s: table or json expected, found %s", flag->name,
-                      value);
-}
-
-static const struct flag flags[] = {
-    {"--profile", "NAME|FILE", FOR_PLAN,
-     "the devices to plan for: cpu, t4, a100, h100,\nh200, one of them with a number of ranks\n"
-     "(h200x8), or a file (cpu)",
-     apply_plan_text},
-    {"--world", "N", FOR_PLAN, "ranks (as the profile says, or the job)", apply_world},
-    {"--set", "KEY=VALUE", FOR_PLAN, "override a key of the job file; may be repeated",
-     apply_plan_text},
-    {"--dump", NULL, FOR_PLAN, "every instruction and buffer of the plan, too", apply_dump},
-    {"--output", "FORMAT", FOR_PLAN, "also -o: table or json (table)", apply_output},
-    {"--workers", "cpu:N", FOR_BOTH, "how many local workers to run (cpu:2)", apply_workers},
-    {"--device", "DEVICE", FOR_WORKER, "the worker's device (cpu)", apply_device},
-    {"--coordinator", "ADDRESS", FOR_WORKER, "the coordinator to attach to (the local socket)",
-     apply_worker_text},
-    {"--runtime-dir", "DIR", FOR_SERVERS,
-     "for the socket fsdpd.sock (root: /run/fsdpd,\nothers: $XDG_RUNTIME_DIR/fsdpd)",
-     apply_directory},
-    {"--state-dir", "DIR", FOR_SERVERS,
-     "for jobs and weights (root: /var/lib/fsdpd,\nothers: $XDG_STATE_HOME/fsdpd or\n"
-     "~/.local/state/fsdpd)",
-     apply_directory},
-    {"--data-root", "DIR", FOR_SERVERS,
-     "where jobs may read data; may be repeated\n(STATE-DIR/data, which is made)", apply_data_root},
-    {"--data-root", "DIR", FOR_WORKER, "where jobs may read data; may be repeated (none)",
-     apply_data_root},
-    {"--data-root", "DIR", FOR_PLAN, "where to look for the job's data, to count its\nsteps (.)",
-     apply_data_root},
-    {"--listen", "ADDRESS", FOR_SERVERS,
-     "also listen there: unix:PATH or HOST:PORT;\nmay be repeated", apply_listen},
-    {"--insecure-tcp", NULL, FOR_SERVERS,
-     "allow --listen HOST:PORT, which is neither\nencrypted nor authenticated", apply_insecure},
-    {"--threads", "N", FOR_DAEMONS, "threads of each worker (its share of the processors)",
-     apply_threads},
-    {"--threads", "N", FOR_PLAN, "threads of each rank, on a cpu (1)", apply_threads},
-    {"--address", "ADDRESS", FOR_WORKER, "where other workers reach this host (found out)",
-     apply_worker_text},
-    {"--id", "ID", FOR_WORKER, "the worker's name (HOST/DEVICE)", apply_worker_text},
-    {"--supervised", NULL, FOR_WORKER, NULL, apply_supervised},
-    {"--log-level", "LEVEL", FOR_DAEMONS, "debug, info, warning or error (info)", apply_log_level},
-    {"--version", NULL, FOR_ALL, "print the version and exit", apply_version},
-    {"--help", NULL, FOR_ALL, "print this and exit", apply_help},
-};
-enum { FLAG_COUNT = sizeof flags / sizeof flags[0] };
+#include "option_table.h"
+#include "yaml/yaml.h"
 
 static const char *const role_commands[] = {"fsdpd", "fsdpd coordinator", "fsdpd worker",
-                                            "fsdpd plan"};
+                                            "fsdpd plan", "fsdpd config"};
 
 static status_t unknown(const char *what, const char *word, const char *const *candidates,
                         size_t count, enum role role)
@@ -262,94 +25,201 @@ static status_t unknown(const char *what, const char *word, const char *const *c
                       role_commands[role]);
 }
 
-/* The role's row if it has one, else another role's. */
-static const struct flag *find_flag(const char *name, size_t length, enum role role)
+static status_t unknown_flag(const char *word, enum role role)
 {
-    if (length == 2 && strncmp(name, "-h", 2) == 0) return find_flag("--help", 6, role);
-    if (length == 2 && strncmp(name, "-o", 2) == 0) return find_flag("--output", 8, role);
-    const struct flag *found = NULL;
-    for (int i = 0; i < FLAG_COUNT; i++) {
-        if (strlen(flags[i].name) != length || strncmp(flags[i].name, name, length) != 0) continue;
-        found = &flags[i];
-        if (found->roles & (1u << role)) return found;
-    }
-    return found;
+    const char *names[OPTION_ROWS_MAX];
+    size_t count = 0;
+    for (int i = 0; i < option_row_count; i++)
+        if (option_rows[i].help != NULL && option_rows[i].flag != NULL &&
+            option_belongs(&option_rows[i], role))
+            names[count++] = option_rows[i].flag;
+    return unknown("the flag", word, names, count, role);
 }
+
+/* ---- where values come from ---- */
 
 /* One flag at argv[*at]; *at ends up at its last argument. */
 static status_t parse_flag(struct options *options, int argc, char **argv, int *at)
 {
     const char *word = argv[*at];
     size_t length = strcspn(word, "=");
-    const struct flag *flag = find_flag(word, length, options->role);
-    if (flag == NULL || (flag->roles & (1u << options->role)) == 0) {
-        if (flag != NULL)
-            return status_new(STATUS_INVALID_ARGUMENT, "%s does not belong to %s", flag->name,
-                              role_commands[options->role]);
-        const char *names[FLAG_COUNT];
-        size_t count = 0;
-        for (int i = 0; i < FLAG_COUNT; i++)
-            if (flags[i].help != NULL && (flags[i].roles & (1u << options->role)))
-                names[count++] = flags[i].name;
-        return unknown("the flag", word, names, count, options->role);
-    }
+    const struct option_row *row = option_find_flag(word, length, options->role);
+    if (row == NULL) return unknown_flag(word, options->role);
+    if (!option_belongs(row, options->role))
+        return status_new(STATUS_INVALID_ARGUMENT, "%s does not belong to %s", row->flag,
+                          role_commands[options->role]);
     bool attached = word[length] == '=';
-    if (flag->argument == NULL) {
-        if (attached) return status_new(STATUS_INVALID_ARGUMENT, "%s takes no value", flag->name);
-        return flag->apply(options, flag, NULL);
+    if (row->argument == NULL && attached)
+        return status_new(STATUS_INVALID_ARGUMENT, "%s takes no value", row->flag);
+    if (row->argument != NULL && !attached && *at + 1 >= argc)
+        return status_new(STATUS_INVALID_ARGUMENT, "%s needs a value: %s", row->flag,
+                          row->argument);
+    const char *text = row->argument == NULL ? "true" : attached ? word + length + 1 : argv[++*at];
+    status_t status = option_check(row, text);
+    /* Nothing but --config may be empty: --config= reads no file. */
+    if (status != NULL && text[0] == '\0' &&
+        row->offset == offsetof(struct options, given_config)) {
+        status_free(status);
+        status = NULL;
     }
-    if (!attached && *at + 1 >= argc)
-        return status_new(STATUS_INVALID_ARGUMENT, "%s needs a value: %s", flag->name,
-                          flag->argument);
-    return flag->apply(options, flag, attached ? word + length + 1 : argv[++*at]);
+    if (status != NULL) return status_wrap(status, "%s", row->flag);
+    struct option_value *value = &options->values[row - option_rows];
+    option_value_add(value, SOURCE_FLAG, row->flag, row->flag, text);
+    if (!row->list && value->count > 1) { /* the last one counts */
+        free(value->texts[0]);
+        value->texts[0] = value->texts[--value->count];
+    }
+    if (row->kind == OPTION_SWITCH || row->offset == offsetof(struct options, given_config))
+        return option_apply(options, row, text);
+    return NULL;
 }
+
+/* A list of the environment is one text, or several as YAML writes them: [a, b]. */
+static status_t read_list(struct option_value *value, const struct option_row *row,
+                          const char *variable, const char *text)
+{
+    struct yamldoc *document = NULL;
+    TRY(yamldoc_parse(text, strlen(text), variable, &document));
+    const struct yamldoc_node *root = document->root;
+    status_t status = yamldoc_expect_sequence(root, "a list of texts");
+    if (status == NULL && root->item_count == 0)
+        option_value_add(value, SOURCE_ENVIRONMENT, variable, variable, NULL);
+    for (int i = 0; status == NULL && i < root->item_count; i++) {
+        const char *item = NULL;
+        status = yamldoc_read_text(root->items[i], NULL, &item);
+        if (status == NULL) status = status_wrap(option_check(row, item), "%s", variable);
+        if (status == NULL) option_value_add(value, SOURCE_ENVIRONMENT, variable, variable, item);
+    }
+    yamldoc_free(document);
+    return status;
+}
+
+static status_t read_environment(struct options *options)
+{
+    for (int i = 0; i < option_row_count; i++) {
+        const struct option_row *row = &option_rows[i];
+        struct option_value *value = &options->values[i];
+        if (row->key == NULL || !option_belongs(row, options->role)) continue;
+        if (options->role == ROLE_CONFIG && option_is_repeated(row)) continue;
+        if (value->source != SOURCE_DEFAULT) continue;
+        char *variable = option_variable(row);
+        const char *text = getenv(variable);
+        status_t status = NULL;
+        if (text != NULL && text[0] != '\0') {
+            if (row->list && text[0] == '[') {
+                status = read_list(value, row, variable, text);
+            } else {
+                status = status_wrap(option_check(row, text), "%s", variable);
+                if (status == NULL)
+                    option_value_add(value, SOURCE_ENVIRONMENT, variable, variable, text);
+            }
+        }
+        free(variable);
+        TRY(status);
+    }
+    return NULL;
+}
+
+/* The configuration file: named by the user, or the one that is there by default, or none. */
+static status_t read_file(struct options *options)
+{
+    const char *given = options->given_config;
+    const char *variable = getenv("FSDPD_CONFIG");
+    if (given == NULL) given = variable;
+    if (given != NULL) {
+        if (given[0] == '\0') return NULL;
+        options->config_file = option_keep(options, file_path_expand_home(given));
+        return config_file_read(options, options->config_file);
+    }
+    const char *home = getenv("XDG_CONFIG_HOME");
+    char *path = NULL;
+    if (geteuid() == 0) path = mem_strdup("/etc/fsdpd/fsdpd.yaml");
+    else if (home != NULL && home[0] == '/') path = file_path_join(home, "fsdpd/fsdpd.yaml");
+    else path = file_path_expand_home("~/.config/fsdpd/fsdpd.yaml");
+    option_keep(options, path);
+    if (path[0] != '/' || access(path, F_OK) != 0) return NULL;
+    options->config_file = path;
+    return config_file_read(options, path);
+}
+
+/* Sets what the values say. */
+static status_t apply_all(struct options *options)
+{
+    for (int i = 0; i < option_row_count; i++) {
+        const struct option_row *row = &option_rows[i];
+        const struct option_value *value = &options->values[i];
+        if (!option_belongs(row, options->role)) continue;
+        for (int k = 0; k < value->count; k++)
+            TRY(status_wrap(option_apply(options, row, value->texts[k]), "%s", value->where));
+    }
+    return NULL;
+}
+
+/* ---- defaults ---- */
 
 static status_t default_directories(struct options *options)
 {
     struct coordinator_options *coordinator = &options->coordinator;
     bool root = geteuid() == 0;
     const char *runtime = getenv("XDG_RUNTIME_DIR"), *state = getenv("XDG_STATE_HOME");
-    bool serves = options->role != ROLE_WORKER;
-    bool needs_runtime =
-        serves ? coordinator->runtime_dir == NULL : options->worker.coordinator == NULL;
-    const char *runtime_dir = "/run/fsdpd";
-    if (needs_runtime && !root) {
-        if (runtime == NULL || runtime[0] != '/')
+    bool serves = options->role != ROLE_WORKER, works = !serves || options->role == ROLE_CONFIG;
+    bool needs_runtime = serves && coordinator->runtime_dir == NULL;
+    bool needs_coordinator = works && options->worker.coordinator == NULL;
+    const char *runtime_dir = coordinator->runtime_dir;
+    if ((needs_runtime || needs_coordinator) && runtime_dir == NULL) {
+        if (root) {
+            runtime_dir = "/run/fsdpd";
+        } else if (runtime != NULL && runtime[0] == '/') {
+            runtime_dir = option_keep(options, file_path_join(runtime, "fsdpd"));
+        } else if (options->role != ROLE_CONFIG) {
             return status_new(STATUS_INVALID_ARGUMENT, "%s is needed: XDG_RUNTIME_DIR is not set",
                               serves ? "--runtime-dir" : "--coordinator");
-        runtime_dir = keep(options, file_path_join(runtime, "fsdpd"));
+        }
     }
-    if (!serves) {
-        if (needs_runtime)
-            options->worker.coordinator =
-                keep(options, mem_printf("unix:%s/fsdpd.sock", runtime_dir));
-        return NULL;
-    }
-    if (needs_runtime) coordinator->runtime_dir = runtime_dir;
+    if (needs_coordinator && runtime_dir != NULL)
+        options->worker.coordinator =
+            option_keep(options, mem_printf("unix:%s/fsdpd.sock", runtime_dir));
+    if (!serves) return NULL;
+    coordinator->runtime_dir = runtime_dir;
     if (coordinator->state_dir == NULL) {
         if (root) coordinator->state_dir = "/var/lib/fsdpd";
         else if (state != NULL && state[0] == '/')
-            coordinator->state_dir = keep(options, file_path_join(state, "fsdpd"));
-        else coordinator->state_dir = keep(options, file_path_expand_home("~/.local/state/fsdpd"));
+            coordinator->state_dir = option_keep(options, file_path_join(state, "fsdpd"));
+        else
+            coordinator->state_dir =
+                option_keep(options, file_path_expand_home("~/.local/state/fsdpd"));
     }
     return NULL;
 }
 
-/* Without a data root: a directory of the state directory, so that there is a place for data. */
-static status_t default_data_root(struct options *options)
+static void share_data_roots(struct options *options)
 {
-    if (options->coordinator.data_root_count > 0 || options->role == ROLE_WORKER) return NULL;
-    char *path = file_path_join(options->coordinator.state_dir, "data");
-    status_t status = file_make_directory(options->coordinator.state_dir, 0750);
+    options->worker.data_root_count = options->coordinator.data_root_count;
+    for (int i = 0; i < options->worker.data_root_count; i++)
+        options->worker.data_roots[i] = options->coordinator.data_roots[i];
+}
+
+/* Without a data root: a directory of the state directory, so that there is a place for data. */
+status_t options_prepare(struct options *options)
+{
+    struct coordinator_options *coordinator = &options->coordinator;
+    bool serves = options->role == ROLE_BOTH || options->role == ROLE_COORDINATOR;
+    if (coordinator->data_root_count > 0 || !serves) return NULL;
+    char *path = file_path_join(coordinator->state_dir, "data");
+    status_t status = file_make_directory(coordinator->state_dir, 0750);
     if (status == NULL) status = file_make_directory(path, 0755);
     char *real = status == NULL ? realpath(path, NULL) : NULL;
     if (status == NULL && real == NULL)
         status = status_new(STATUS_NOT_FOUND, "cannot resolve %s", path);
-    if (status == NULL) status = add_data_root(options, "--state-dir", real);
-    free(real);
+    if (status == NULL)
+        coordinator->data_roots[coordinator->data_root_count++] = option_keep(options, real);
+    else free(real);
     free(path);
+    share_data_roots(options);
     return status;
 }
+
+/* ---- everything in order ---- */
 
 static status_t finish_plan(struct options *options)
 {
@@ -363,6 +233,43 @@ static status_t finish_plan(struct options *options)
     return NULL;
 }
 
+static const char *shown_place(const struct options *options, const void *member)
+{
+    for (int i = 0; i < option_row_count; i++)
+        if (option_rows[i].offset != 0 && (const char *)options + option_rows[i].offset == member)
+            return options->values[i].where != NULL ? options->values[i].where : option_rows[i].key;
+    return "";
+}
+
+/* What several keys must have in common. */
+static status_t check_together(const struct options *options)
+{
+    const struct coordinator_limits *limits = &options->coordinator.limits;
+    if (limits->silence_ms < 2 * limits->heartbeat_ms)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: expected at least two heartbeats (2 * %g s), found %g",
+                          shown_place(options, &limits->silence_ms), limits->heartbeat_ms / 1000.0,
+                          limits->silence_ms / 1000.0);
+    return NULL;
+}
+
+static status_t parse_argument(struct options *options, const char *word, int number)
+{
+    static const char *const actions[] = {"check", "dump"};
+    if (options->role == ROLE_PLAN && number == 0) {
+        options->plan.job_file = word;
+    } else if (options->role == ROLE_CONFIG && number == 0) {
+        options->dump = strcmp(word, "dump") == 0;
+        if (!options->dump && strcmp(word, "check") != 0)
+            return unknown("the action", word, actions, 2, ROLE_CONFIG);
+    } else if (options->role == ROLE_CONFIG && number == 1) {
+        options->given_config = word;
+    } else {
+        return status_new(STATUS_INVALID_ARGUMENT, "an argument too many: %s", word);
+    }
+    return NULL;
+}
+
 status_t options_parse(struct options *options, int argc, char **argv)
 {
     *options = (struct options){
@@ -372,42 +279,83 @@ status_t options_parse(struct options *options, int argc, char **argv)
                         .limits = coordinator_limits_default()},
         .worker = {.device = "cpu"},
     };
-    int at = 1;
+    int at = 1, arguments = 0;
     if (at < argc && argv[at][0] != '-') {
-        static const char *const roles[] = {"coordinator", "worker", "plan"};
-        if (strcmp(argv[at], roles[0]) == 0) options->role = ROLE_COORDINATOR;
-        else if (strcmp(argv[at], roles[1]) == 0) options->role = ROLE_WORKER;
-        else if (strcmp(argv[at], roles[2]) == 0) options->role = ROLE_PLAN;
-        else return unknown("the role", argv[at], roles, 3, ROLE_BOTH);
+        static const char *const roles[] = {"coordinator", "worker", "plan", "config"};
+        int role = 0;
+        while (role < 4 && strcmp(argv[at], roles[role]) != 0) role++;
+        if (role == 4) return unknown("the role", argv[at], roles, 4, ROLE_BOTH);
+        options->role = (enum role)(ROLE_COORDINATOR + role);
         at++;
     }
     if (options->role == ROLE_BOTH) options->coordinator.local_workers = 2;
     for (; at < argc; at++) {
-        if (argv[at][0] != '-' && options->role == ROLE_PLAN && options->plan.job_file == NULL) {
-            options->plan.job_file = argv[at];
-            continue;
-        }
-        if (argv[at][0] != '-')
-            return status_new(STATUS_INVALID_ARGUMENT, "an argument too many: %s", argv[at]);
-        TRY(parse_flag(options, argc, argv, &at));
+        if (argv[at][0] != '-') TRY(parse_argument(options, argv[at], arguments++));
+        else TRY(parse_flag(options, argc, argv, &at));
         if (options->help || options->version) return NULL;
     }
+    if (options->role == ROLE_CONFIG && arguments == 0)
+        return status_new(STATUS_INVALID_ARGUMENT, "config: check or dump expected; see %s --help",
+                          role_commands[ROLE_CONFIG]);
+    /* What supervises a worker says everything on its command line. */
+    if (options->role != ROLE_PLAN && !options->worker.supervised) {
+        TRY(read_environment(options));
+        TRY(read_file(options));
+    }
+    TRY(apply_all(options));
     if (options->role == ROLE_PLAN) return finish_plan(options);
     options->coordinator.log_level = options->log_level_name;
     TRY(default_directories(options));
-    TRY(default_data_root(options));
-    options->worker.data_root_count = options->coordinator.data_root_count;
-    for (int i = 0; i < options->worker.data_root_count; i++)
-        options->worker.data_roots[i] = options->coordinator.data_roots[i];
-    return NULL;
+    share_data_roots(options);
+    return check_together(options);
 }
 
 void options_deinit(struct options *options)
 {
     for (int i = 0; i < options->text_count; i++) free(options->texts[i]);
     free(options->texts);
+    for (int i = 0; i < OPTION_ROWS_MAX; i++) {
+        struct option_value *value = &options->values[i];
+        for (int k = 0; k < value->count; k++) free(value->texts[k]);
+        free(value->texts);
+        free(value->where);
+        free(value->place);
+    }
     free(options->plan.overrides);
     *options = (struct options){0};
+}
+
+void options_differences(const struct options *before, const struct options *after, bool reload,
+                         struct buf *out)
+{
+    size_t start = out->length;
+    for (int i = 0; i < option_row_count; i++) {
+        const struct option_row *row = &option_rows[i];
+        if (row->key == NULL || row->reload != reload || !option_belongs(row, after->role))
+            continue;
+        struct buf old = {0}, new = {0};
+        option_describe_value(before, row, &old);
+        option_describe_value(after, row, &new);
+        if (strcmp(buf_text(&old), buf_text(&new)) != 0)
+            buf_printf(out, "%s%s", out->length > start ? ", " : "", row->key);
+        buf_deinit(&old);
+        buf_deinit(&new);
+    }
+}
+
+/* ---- help ---- */
+
+static void describe_row(const struct option_row *row, struct buf *out)
+{
+    char *left = mem_printf("%s%s%s", row->flag, row->argument ? " " : "",
+                            row->argument ? row->argument : "");
+    buf_printf(out, "  %-24s", left);
+    free(left);
+    for (const char *line = row->help; *line != '\0';) {
+        size_t length = strcspn(line, "\n");
+        buf_printf(out, "%*s%.*s\n", line == row->help ? 0 : 26, "", (int)length, line);
+        line += length + (line[length] == '\n');
+    }
 }
 
 void options_describe(enum role role, struct buf *out)
@@ -419,29 +367,27 @@ void options_describe(enum role role, struct buf *out)
         "One worker: attaches to a coordinator and runs what it is given.",
         "What a job would need, send and take on the devices of a profile, without a daemon and\n"
         "without the data. Exit code 10: it does not fit.",
+        "check reads the configuration file and says what is wrong with it (exit code 2). dump\n"
+        "prints every key with its value and where that comes from, as a file that can be read\n"
+        "again; flags of fsdpd are taken into account.",
     };
-    buf_printf(out, "Usage: %s%s [FLAGS]\n", role_commands[role], role == ROLE_PLAN ? " JOB" : "");
+    static const char *const arguments[] = {"", "", "", " JOB", " check|dump [FILE]"};
+    buf_printf(out, "Usage: %s%s [FLAGS]\n", role_commands[role], arguments[role]);
     if (role == ROLE_BOTH)
         buf_printf(out, "       fsdpd coordinator [FLAGS]\n       fsdpd worker [FLAGS]\n"
-                        "       fsdpd plan JOB [FLAGS]\n");
+                        "       fsdpd plan JOB [FLAGS]\n       fsdpd config check|dump [FILE]\n");
     buf_printf(out, "\n%s\n\nFlags (with their defaults):\n", purposes[role]);
-    for (int i = 0; i < FLAG_COUNT; i++) {
-        const struct flag *flag = &flags[i];
-        if (flag->help == NULL || (flag->roles & (1u << role)) == 0) continue;
-        char *left = mem_printf("%s%s%s", flag->name, flag->argument ? " " : "",
-                                flag->argument ? flag->argument : "");
-        buf_printf(out, "  %-24s", left);
-        free(left);
-        for (const char *line = flag->help; *line != '\0';) {
-            size_t length = strcspn(line, "\n");
-            buf_printf(out, "%*s%.*s\n", line == flag->help ? 0 : 26, "", (int)length, line);
-            line += length + (line[length] == '\n');
-        }
+    for (int i = 0; i < option_row_count; i++) {
+        const struct option_row *row = &option_rows[i];
+        if (row->help == NULL || row->flag == NULL || (row->roles & (1u << role)) == 0) continue;
+        describe_row(row, out);
     }
     if (role == ROLE_BOTH)
         buf_printf(out,
                    "\nThe first SIGTERM or SIGINT ends running jobs at their next step and then "
-                   "fsdpd;\nthe second ends it at once. \"fsdpd coordinator --help\",\n"
-                   "\"fsdpd worker --help\" and \"fsdpd plan --help\" list the flags of these "
-                   "roles. Jobs\nare submitted with fsdpctl.\n");
+                   "fsdpd;\nthe second ends it at once. SIGHUP reads the configuration again. "
+                   "What a flag says\nmay stand in fsdpd.yaml or in the environment as well "
+                   "(fsdpd.yaml(5)).\n\"fsdpd coordinator --help\", \"fsdpd worker --help\", "
+                   "\"fsdpd plan --help\" and\n\"fsdpd config --help\" list the flags of these "
+                   "roles. Jobs are submitted with fsdpctl.\n");
 }

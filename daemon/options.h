@@ -1,4 +1,12 @@
-/* The command line of fsdpd: its roles and their flags, in one table, from which --help is made. */
+/*
+ * What fsdpd can be told: one table of options (option_table.c), from which the command line, the
+ * environment, fsdpd.yaml, `fsdpd config`, --help and the check of the documentation come.
+ *
+ * A value is taken from the command line, else from the environment (FSDPD_LOG_LEVEL for
+ * log_level), else from the configuration file, else it is the default. Lists are taken from one
+ * place as a whole. A file may have keys of any role; those of other roles are checked and left
+ * alone.
+ */
 #ifndef FSDPD_OPTIONS_H
 #define FSDPD_OPTIONS_H
 
@@ -14,28 +22,63 @@ enum role {
     ROLE_COORDINATOR, /* fsdpd coordinator */
     ROLE_WORKER,      /* fsdpd worker */
     ROLE_PLAN,        /* fsdpd plan */
+    ROLE_CONFIG,      /* fsdpd config check|dump */
 };
+
+enum option_source {
+    SOURCE_DEFAULT,
+    SOURCE_FILE,
+    SOURCE_ENVIRONMENT,
+    SOURCE_FLAG,
+};
+
+/* What was written, unchecked: one text, or one per item of a list. */
+struct option_value {
+    enum option_source source;
+    char *where; /* "/etc/fsdpd/fsdpd.yaml:7: log_level", "FSDPD_LOG_LEVEL", "--log-level" */
+    char *place; /* the same without the key */
+    char **texts;
+    int count, capacity;
+};
+
+enum { OPTION_ROWS_MAX = 64 };
 
 struct options {
     enum role role;
     bool help, version;
+    const char *config_file; /* what was read; NULL: none */
+    bool dump, json;         /* of the role config */
     enum log_level log_level;
     const char *log_level_name; /* NULL if not given */
     struct coordinator_options coordinator;
     struct worker_options worker;
     struct plan_role_options plan;
-    char **texts; /* what the strings above point to, where it is not argv */
+    struct option_value values[OPTION_ROWS_MAX]; /* by row of the table */
+    const char *given_config;                    /* --config */
+    char **texts; /* what the strings above point to, where it is not argv or a value */
     int text_count, text_capacity;
 };
 
 /*
- * Reads the arguments and fills in the defaults. INVALID_ARGUMENT names the flag. With help or
- * version set, nothing else has been filled in. Free with options_deinit in every case.
+ * Reads the arguments, the environment and the configuration file and fills in the defaults.
+ * INVALID_ARGUMENT names the flag, the variable, or file, line and key; of a file it names all
+ * mistakes, a line each. With help or version set, nothing else has been filled in. argv must live
+ * as long as the options. Free with options_deinit in every case.
  */
 status_t options_parse(struct options *options, int argc, char **argv) FSDPD_MUST_USE;
 void options_deinit(struct options *options);
 
+/* Makes the directories that are defaults and must be there, for a role that serves. */
+status_t options_prepare(struct options *options) FSDPD_MUST_USE;
+
 /* What --help prints for the role. */
 void options_describe(enum role role, struct buf *out);
+
+/*
+ * The names of keys whose value differs between the two, ", " between them; `reload` selects those
+ * that can change while fsdpd runs, or those that cannot.
+ */
+void options_differences(const struct options *before, const struct options *after, bool reload,
+                         struct buf *out);
 
 #endif

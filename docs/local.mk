@@ -1,7 +1,9 @@
 # Each is written and checked by its room; all are installed.
 dist_doc_DATA = \
   %D%/architecture.md \
+  %D%/configuration.md \
   %D%/fsdpctl.md \
+  %D%/fsdpd.md \
   %D%/job-file.md \
   %D%/model-file.md \
   %D%/performance.md \

@@ -8,3 +8,5 @@ dist_llama_example_DATA = %D%/llama/model.yaml
 bert_exampledir = $(pkgdatadir)/examples/bert
 dist_bert_example_DATA = %D%/bert/model.yaml
 EXTRA_DIST += %D%/mnist/SHA256SUMS
+exampledir = $(pkgdatadir)/examples
+dist_example_DATA = %D%/fsdpd.yaml

@@ -269,6 +269,15 @@ status_t coordinator_new(uv_loop_t *loop, const struct coordinator_options *opti
     return NULL;
 }
 
+void coordinator_reload(struct coordinator *c, const struct coordinator_options *options)
+{
+    const char *level = options->log_level, *old = c->options.log_level;
+    c->options.limits = options->limits;
+    bool same = level == NULL ? old == NULL : old != NULL && strcmp(level, old) == 0;
+    if (!same) c->options.log_level = keep_text(c, level);
+    coordinator_hurry(c);
+}
+
 /* ---- closing ---- */
 
 static void on_tick_closed(uv_handle_t *handle)

@@ -68,6 +68,12 @@ status_t coordinator_new(uv_loop_t *loop, const struct coordinator_options *opti
 const char *coordinator_address(const struct coordinator *coordinator);
 
 /*
+ * Takes over what can change while it runs: the limits (those of a wait that has begun stay as they
+ * were), and the level that workers log with which are started from now on.
+ */
+void coordinator_reload(struct coordinator *coordinator, const struct coordinator_options *options);
+
+/*
  * Takes no more jobs, ends the running ones at their next step boundary (queued ones stay queued
  * for the next start), ends local workers, then closes and frees everything and calls `closed`.
  * Only the first call counts.

@@ -10,6 +10,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/clock.h"
+
 static struct sockaddr_un address;
 static socklen_t address_size; /* 0: nobody listens */
 
@@ -41,4 +43,9 @@ void notify_send(const char *format, ...)
                           (struct sockaddr *)&address, address_size);
     (void)sent; /* nobody to tell */
     close(fd);
+}
+
+void notify_reloading(void)
+{
+    notify_send("RELOADING=1\nMONOTONIC_USEC=%lld", (long long)(clock_monotonic_ns() / 1000));
 }

@@ -11,4 +11,7 @@ void notify_init(void);
  */
 void notify_send(const char *format, ...) FSDPD_PRINTF(1, 2);
 
+/* Says that the configuration is being read again; "READY=1" says that this is over. */
+void notify_reloading(void);
+
 #endif

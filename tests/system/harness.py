@@ -68,7 +68,7 @@ def children(pid):
 class Daemon:
     """`fsdpd` with supervised CPU workers. Close it, or use it as a context."""
 
-    def __init__(self, workers=2, data=None, root=None, arguments=()):
+    def __init__(self, workers=2, data=None, root=None, arguments=(), environment=()):
         self.owns_root = root is None
         self.root = root or tempfile.mkdtemp(prefix="fsdpd-test-")
         self.data = data or os.path.join(self.root, "data")
@@ -76,6 +76,8 @@ class Daemon:
             draw_digits(self.data)
         self.workers = workers
         self.arguments = list(arguments)
+        # No configuration but what the test gives, whatever this machine has.
+        self.environment = dict(os.environ, FSDPD_CONFIG="", **dict(environment))
         self.address = "unix:" + os.path.join(self.root, "run/fsdpd.sock")
         self.process = None
         self.start()
@@ -87,7 +89,7 @@ class Daemon:
              "--runtime-dir", os.path.join(self.root, "run"),
              "--state-dir", os.path.join(self.root, "state"),
              "--data-root", self.data, *self.arguments],
-            stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
+            env=self.environment, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
         self.wait_for(lambda: self.ctl("status").returncode == 0, 20, "fsdpd to serve")
         self.wait_for(lambda: len(self.worker_list()) >= self.workers, 20, "the workers to attach")
 
@@ -145,6 +147,12 @@ class Daemon:
     def wait_step(self, job, step, seconds=60):
         return self.wait_for(lambda: int(self.show(job)["step"]) >= step, seconds,
                              f"{job} to reach step {step}")
+
+    def wait_log(self, words, seconds=20):
+        """The first line of the log with these words."""
+        def found():
+            return [line for line in self.text().splitlines() if words in line][:1]
+        return self.wait_for(found, seconds, f"the log to say {words}")[0]
 
     def text(self):
         with open(os.path.join(self.root, "fsdpd.log"), errors="replace") as log:

@@ -4,7 +4,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/mem.h"
+#include "config_role.h"
+#include "option_table.h"
 #include "options.h"
 
 static char directory[32];
@@ -16,6 +19,7 @@ static void set_up(void)
     ck_assert_ptr_nonnull(mkdtemp(directory));
     setenv("XDG_RUNTIME_DIR", "/run/user/7", 1);
     setenv("XDG_STATE_HOME", "/home/u/state", 1);
+    setenv("FSDPD_CONFIG", "", 1); /* none, whatever this machine has */
 }
 
 static void tear_down(void)
@@ -65,6 +69,8 @@ START_TEST(test_roles_and_flags)
     ok(PARSE("fsdpd", "--state-dir", directory));
     ck_assert_int_eq(options.coordinator.local_workers, 2);
     char *data = mem_printf("%s/data", directory);
+    ck_assert_int_eq(access(data, F_OK), -1); /* parsing makes nothing */
+    ok(options_prepare(&options));
     ck_assert_str_eq(options.coordinator.data_roots[0], data); /* was made */
     ck_assert_int_eq(access(data, W_OK), 0);
     free(data);
@@ -139,14 +145,303 @@ START_TEST(test_help)
 }
 END_TEST
 
+/* ---- fsdpd.yaml ---- */
+
+static char *write_file(const char *text)
+{
+    char *path = mem_printf("%s/fsdpd.yaml", directory);
+    ok(file_write_atomic(path, text, strlen(text), 0600));
+    return path;
+}
+
+START_TEST(test_file)
+{
+    char *text = mem_printf("workers: cpu:5\nthreads: 3\ndata_roots: [/, %s]\nlog_level: error\n"
+                            "listen: unix:/tmp/a\ninsecure_tcp: true\n"
+                            "limits: {watchers: 7, silence_seconds: 2.5}\nlimits.jobs_active: 9\n"
+                            "worker: {id: \"n7/cpu\", device: }\n",
+                            directory);
+    char *path = write_file(text);
+    ok(PARSE("fsdpd", "--config", path));
+    ck_assert_str_eq(options.config_file, path);
+    ck_assert_int_eq(options.coordinator.local_workers, 5);
+    ck_assert_int_eq(options.coordinator.worker_threads, 3);
+    ck_assert_int_eq(options.coordinator.data_root_count, 2);
+    ck_assert_str_eq(options.coordinator.data_roots[1], directory);
+    ck_assert_int_eq(options.log_level, LOG_ERROR);
+    ck_assert_str_eq(options.coordinator.log_level, "error");
+    ck_assert_str_eq(options.coordinator.listen[0], "unix:/tmp/a");
+    ck_assert(options.coordinator.insecure_tcp);
+    ck_assert_int_eq(options.coordinator.limits.watchers, 7);
+    ck_assert_int_eq(options.coordinator.limits.silence_ms, 2500);
+    ck_assert_int_eq(options.coordinator.limits.jobs_active, 9);
+    ck_assert_int_eq(options.coordinator.limits.plan_ms, 60000);
+    ck_assert_ptr_null(options.worker.id); /* of another role */
+    options_deinit(&options);
+
+    setenv("FSDPD_CONFIG", path, 1);
+    ok(PARSE("fsdpd", "worker"));
+    ck_assert_str_eq(options.worker.id, "n7/cpu");
+    ck_assert_str_eq(options.worker.device, "cpu"); /* no value: as if it were not there */
+    ck_assert_int_eq(options.worker.threads, 3);
+    options_deinit(&options);
+    ok(PARSE("fsdpd", "worker", "--supervised")); /* is told everything by its coordinator */
+    ck_assert_ptr_null(options.worker.id);
+    ck_assert_ptr_null(options.config_file);
+    options_deinit(&options);
+    ok(PARSE("fsdpd", "--config="));
+    ck_assert_ptr_null(options.config_file);
+    ck_assert_int_eq(options.coordinator.local_workers, 2);
+    options_deinit(&options);
+
+    /* Flag, then environment, then file; a list as a whole. */
+    setenv("FSDPD_THREADS", "4", 1);
+    setenv("FSDPD_WORKERS", "cpu:6", 1);
+    setenv("FSDPD_DATA_ROOTS", "[/usr, /tmp]", 1);
+    setenv("FSDPD_LIMITS_WATCHERS", "8", 1);
+    ok(PARSE("fsdpd", "--workers", "cpu:7", "--workers", "cpu:8", "--data-root", "/"));
+    ck_assert_int_eq(options.coordinator.local_workers, 8);
+    ck_assert_int_eq(options.coordinator.worker_threads, 4);
+    ck_assert_int_eq(options.coordinator.data_root_count, 1);
+    ck_assert_int_eq(options.coordinator.limits.watchers, 8);
+    options_deinit(&options);
+    ok(PARSE("fsdpd"));
+    ck_assert_int_eq(options.coordinator.data_root_count, 2);
+    ck_assert_str_eq(options.coordinator.data_roots[0], "/usr");
+    options_deinit(&options);
+    setenv("FSDPD_THREADS", "many", 1);
+    refused(PARSE("fsdpd"), "FSDPD_THREADS: expected an integer from 1 to 1024, found 'many'");
+    free(path);
+    free(text);
+}
+END_TEST
+
+static const struct {
+    const char *text, *words;
+} bad_files[] = {
+    {"\nlog_levle: debug\n", ":2: log_levle: unknown key; did you mean log_level?"},
+    {"limits:\n  watcher: 1\n", ":2: limits.watcher: unknown key; did you mean limits.watchers?"},
+    {"watchers: 1\n", "did you mean limits.watchers?"},
+    {"zzzzzz: 1\n", "fsdpd config dump lists all"},
+    {"log_level: loud\n", ":1: log_level: expected debug, info, warning or error, found 'loud'"},
+    {"log_level: inf\n", "did you mean info?"},
+    {"threads: 0\n", ":1: threads: expected an integer from 1 to 1024, found '0'"},
+    {"threads: '2'\n", "expected a value without quotes"},
+    {"threads: [1]\n", "expected one value, found a list"},
+    {"threads: 1.5\n", "found '1.5'"},
+    {"data_roots: data\n", "expected an absolute path"},
+    {"data_roots: [/, {a: b}]\n", "expected a list of texts, found a mapping"},
+    {"data_roots: /nonexistent/data\n", ":1: data_roots: "},
+    {"insecure_tcp: yes\n", "expected true or false"},
+    {"listen: [localhost]\n", "expected unix:/path or host:port"},
+    {"workers: gpu:1\n", "expected cpu:N"},
+    {"limits: 3\n", ":1: limits: expected a mapping of keys"},
+    {"limits.silence_seconds: 1\n", ":1: limits.silence_seconds: expected at least two heartbeats"},
+    {"threads: 1\nthreads: 2\n", ":2: "},
+    {"limits: {watchers: 1}\nlimits.watchers: 2\n", ":2: limits.watchers: stands here twice"},
+    {"- 1\n", ":1: expected a mapping"},
+    {"a: [\n", ":2: "},
+    {"worker: {device: toaster}\n", ":1: worker.device: expected cpu"}, /* of another role */
+};
+
+START_TEST(test_bad_files)
+{
+    char *path = write_file(bad_files[_i].text);
+    refused(PARSE("fsdpd", "--config", path), bad_files[_i].words);
+    refused(PARSE("fsdpd", "config", "check", path), path);
+    free(path);
+}
+END_TEST
+
+START_TEST(test_all_mistakes)
+{
+    char *path = write_file("thread: 1\nlog_level: x\nlimits:\n  watchers: -1\n");
+    status_t status = PARSE("fsdpd", "config", "check", path);
+    const char *message = status_message(status);
+    ck_assert_ptr_nonnull(strstr(message, "fsdpd.yaml:1: thread: "));
+    ck_assert_ptr_nonnull(strstr(message, "fsdpd.yaml:2: log_level: "));
+    ck_assert_ptr_nonnull(strstr(message, "fsdpd.yaml:4: limits.watchers: "));
+    status_free(status);
+    options_deinit(&options);
+    refused(PARSE("fsdpd", "--config", "/nonexistent/fsdpd.yaml"), "/nonexistent/fsdpd.yaml");
+    refused(PARSE("fsdpd", "config"), "check or dump expected");
+    refused(PARSE("fsdpd", "config", "dmup"), "did you mean dump");
+    refused(PARSE("fsdpd", "config", "check", path, "more"), "more");
+    free(path);
+}
+END_TEST
+
+START_TEST(test_empty_files)
+{
+    static const char *const texts[] = {"", "\n\n", "# nothing\n  # at all", "---\n", "limits:\n"};
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        char *path = write_file(texts[i]);
+        ok(PARSE("fsdpd", "config", "check", path));
+        options_deinit(&options);
+        free(path);
+    }
+}
+END_TEST
+
+/* What dump prints can be read again and says the same. */
+START_TEST(test_dump)
+{
+    char *path = write_file("limits.watchers: 7\nlisten: []\nworker.id: \"a b#\"\n");
+    setenv("FSDPD_LOG_LEVEL", "debug", 1);
+    ok(PARSE("fsdpd", "config", "dump", path, "--threads", "2", "--data-root", directory));
+    ck_assert(options.dump);
+    struct buf first = {0}, second = {0}, json = {0};
+    config_describe(&options, false, &first);
+    config_describe(&options, true, &json);
+    char *wanted[] = {
+        mem_printf("  watchers: 7                           # %s:1\n", path),
+        mem_strdup("log_level: debug                        # FSDPD_LOG_LEVEL\n"),
+        mem_strdup("threads: 2                              # --threads\n"),
+        mem_strdup("  jobs_active: 1000                     # default\n"),
+        mem_strdup("  id: \"a b#\" "),
+        mem_printf("data_roots: [%s] ", directory),
+        mem_printf("listen: []                              # %s:2\n", path),
+    };
+    for (size_t i = 0; i < sizeof wanted / sizeof wanted[0]; i++) {
+        ck_assert_msg(strstr(buf_text(&first), wanted[i]) != NULL, "no \"%s\" in\n%s", wanted[i],
+                      buf_text(&first));
+        free(wanted[i]);
+    }
+    ck_assert_ptr_nonnull(strstr(buf_text(&json), "\"key\": \"limits.watchers\""));
+    options_deinit(&options);
+    unsetenv("FSDPD_LOG_LEVEL");
+    free(path);
+    path = write_file(buf_text(&first));
+    ok(PARSE("fsdpd", "config", "dump", path));
+    config_describe(&options, false, &second);
+    const char *a = buf_text(&first), *b = buf_text(&second);
+    while (*a && *b) { /* but for where values come from */
+        ck_assert_msg(strncmp(a, b, strcspn(a, "#")) == 0, "%.80s\n%.80s", a, b);
+        a += strcspn(a, "\n") + 1;
+        b += strcspn(b, "\n") + 1;
+    }
+    ck_assert(*a == *b);
+    buf_deinit(&first);
+    buf_deinit(&second);
+    buf_deinit(&json);
+    free(path);
+}
+END_TEST
+
+START_TEST(test_differences)
+{
+    struct options before, after;
+    char *path = write_file("log_level: info\n");
+    char *arguments[] = {(char *)"fsdpd", (char *)"--config", path, NULL};
+    ok(options_parse(&before, 3, arguments));
+    free(write_file("log_level: debug\nthreads: 3\nlimits.watchers: 9\nlimits.jobs_active: 1000\n"
+                    "worker.id: other\n"));
+    ok(options_parse(&after, 3, arguments));
+    struct buf text = {0};
+    options_differences(&before, &after, true, &text);
+    ck_assert_str_eq(buf_text(&text), "log_level, limits.watchers");
+    buf_clear(&text);
+    options_differences(&before, &after, false, &text);
+    ck_assert_str_eq(buf_text(&text), "threads");
+    buf_deinit(&text);
+    options_deinit(&before);
+    options_deinit(&after);
+    free(path);
+}
+END_TEST
+
+static void read_source(const char *name, struct buf *text)
+{
+    char *path = file_path_join(getenv("source"), name);
+    ok(file_read(path, 1 << 20, text));
+    free(path);
+}
+
+/* Every key with its type and default is in docs/configuration.md, and nothing else is. */
+START_TEST(test_documentation)
+{
+    struct buf text = {0}, manual = {0};
+    read_source("docs/configuration.md", &text);
+    read_source("docs/fsdpd.md", &manual);
+    int keys = 0, rows = 0;
+    ok(PARSE("fsdpd"));
+    for (int i = 0; i < option_row_count; i++) {
+        const struct option_row *row = &option_rows[i];
+        if (row->flag != NULL && row->help != NULL) {
+            char *flag =
+                mem_printf("`%s%s%s", row->flag, row->argument ? " " : "`",
+                           row->argument && !strchr(row->argument, '|') ? row->argument : "");
+            ck_assert_msg(strstr(buf_text(&manual), flag) != NULL, "docs/fsdpd.md lacks %s", flag);
+            free(flag);
+        }
+        if (row->key == NULL || option_is_repeated(row)) continue;
+        keys++;
+        struct buf line = {0}, value = {0};
+        buf_printf(&line, "\n| `%s` | ", row->key);
+        option_describe_type(row, &line);
+        option_describe_value(&options, row, &value);
+        bool found_out = row->fallback == NULL && row->kind != OPTION_SWITCH &&
+                         strncmp(row->key, "limits.", 7) != 0;
+        if (found_out) buf_add_text(&line, " | none | ");
+        else buf_printf(&line, " | `%s` | ", buf_text(&value));
+        buf_printf(&line, "%s | ", row->reload ? "yes" : "no");
+        ck_assert_msg(strstr(buf_text(&text), buf_text(&line)) != NULL,
+                      "docs/configuration.md has no line like this:%s", buf_text(&line));
+        buf_deinit(&line);
+        buf_deinit(&value);
+    }
+    for (const char *at = buf_text(&text); (at = strstr(at, "\n| `")) != NULL; at++) rows++;
+    ck_assert_int_eq(rows, keys);
+    buf_deinit(&text);
+    buf_deinit(&manual);
+}
+END_TEST
+
+/* The example is empty, and right once it is uncommented, and has every key. */
+START_TEST(test_example)
+{
+    struct buf text = {0}, all = {0};
+    read_source("examples/fsdpd.yaml", &text);
+    char *path = write_file(buf_text(&text));
+    ok(PARSE("fsdpd", "config", "check", path));
+    options_deinit(&options);
+    free(path);
+    for (const char *line = buf_text(&text); *line; line += strcspn(line, "\n") + 1)
+        if (line[0] == '#' && (line[1] != ' ' || line[2] == ' ') &&
+            strncmp(line, "#data_roots", 11) != 0)
+            buf_printf(&all, "%.*s\n", (int)strcspn(line, "\n") - 1, line + 1);
+    buf_add_text(&all, "data_roots: [/]\n");
+    path = write_file(buf_text(&all));
+    ok(PARSE("fsdpd", "config", "check", path));
+    for (int i = 0; i < option_row_count; i++)
+        if (option_rows[i].key != NULL && !option_is_repeated(&option_rows[i]))
+            ck_assert_msg(options.values[i].source == SOURCE_FILE, "the example lacks %s",
+                          option_rows[i].key);
+    buf_deinit(&text);
+    buf_deinit(&all);
+    free(path);
+}
+END_TEST
+
 int main(void)
 {
+    char *source = realpath(getenv("srcdir") ? getenv("srcdir") : ".", NULL);
+    setenv("source", source ? source : "/", 1);
+    free(source);
     Suite *suite = suite_create("options");
     TCase *tests = tcase_create("options");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, test_roles_and_flags);
     tcase_add_test(tests, test_mistakes);
     tcase_add_test(tests, test_help);
+    tcase_add_test(tests, test_file);
+    tcase_add_loop_test(tests, test_bad_files, 0, sizeof bad_files / sizeof bad_files[0]);
+    tcase_add_test(tests, test_all_mistakes);
+    tcase_add_test(tests, test_empty_files);
+    tcase_add_test(tests, test_dump);
+    tcase_add_test(tests, test_differences);
+    tcase_add_test(tests, test_documentation);
+    tcase_add_test(tests, test_example);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -1,0 +1,441 @@
+/* The table of options, and what a row knows about its values; see option_table.h. Pure. */
+#include "option_table.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "rpc/rpc.h"
+
+enum { WORKERS_MAX = 256, THREADS_MAX = 1024 };
+
+const char *option_keep(struct options *options, char *text)
+{
+    MEM_GROW(options->texts, options->text_count, options->text_capacity);
+    return options->texts[options->text_count++] = text;
+}
+
+static status_t apply_workers(struct options *options, const struct option_row *row,
+                              const char *text)
+{
+    (void)row;
+    int64_t count = 0;
+    if (text_parse_i64(strchr(text, ':') + 1, &count))
+        options->coordinator.local_workers = (int)count;
+    options->coordinator.local_device = "cpu";
+    return NULL;
+}
+
+static status_t apply_data_root(struct options *options, const struct option_row *row,
+                                const char *text)
+{
+    struct coordinator_options *coordinator = &options->coordinator;
+    (void)row;
+    if (coordinator->data_root_count == COORDINATOR_DATA_ROOTS_MAX)
+        return status_new(STATUS_INVALID_ARGUMENT, "at most %d", COORDINATOR_DATA_ROOTS_MAX);
+    char *path = file_path_expand_home(text);
+    char *here = getcwd(NULL, 0);
+    char *absolute = file_path_join(here != NULL ? here : "/", path);
+    char *real = NULL;
+    status_t status = file_resolve_under("/", absolute, &real);
+    if (status == NULL)
+        coordinator->data_roots[coordinator->data_root_count++] = option_keep(options, real);
+    free(absolute);
+    free(here);
+    free(path);
+    return status;
+}
+
+static status_t apply_listen(struct options *options, const struct option_row *row,
+                             const char *text)
+{
+    struct coordinator_options *coordinator = &options->coordinator;
+    (void)row;
+    if (coordinator->listen_count == COORDINATOR_ADDRESSES_MAX)
+        return status_new(STATUS_INVALID_ARGUMENT, "at most %d", COORDINATOR_ADDRESSES_MAX);
+    coordinator->listen[coordinator->listen_count++] = text;
+    return NULL;
+}
+
+static status_t apply_threads(struct options *options, const struct option_row *row,
+                              const char *text)
+{
+    int64_t count = 0;
+    (void)row;
+    if (!text_parse_i64(text, &count)) return NULL; /* it was checked */
+    options->coordinator.worker_threads = options->worker.threads = (int)count;
+    options->plan.threads = (int)count;
+    return NULL;
+}
+
+static status_t apply_log_level(struct options *options, const struct option_row *row,
+                                const char *text)
+{
+    for (int i = 0; row->choices[i] != NULL; i++) {
+        if (strcmp(text, row->choices[i]) != 0) continue;
+        options->log_level = (enum log_level)i;
+        options->log_level_name = row->choices[i];
+    }
+    return NULL;
+}
+
+static status_t apply_set(struct options *options, const struct option_row *row, const char *text)
+{
+    struct plan_role_options *plan = &options->plan;
+    (void)row;
+    MEM_GROW(plan->overrides, plan->override_count, plan->override_capacity);
+    plan->overrides[plan->override_count++] = (struct spec_override){.text = text};
+    return NULL;
+}
+
+static status_t apply_output(struct options *options, const struct option_row *row,
+                             const char *text)
+{
+    (void)row;
+    options->plan.json = options->json = strcmp(text, "json") == 0;
+    return NULL;
+}
+
+#define SETS(member) .offset = offsetof(struct options, member)
+#define LIMIT(member) SETS(coordinator.limits.member), .reload = true
+#define RANGE(low, high) .min = (low), .max = (high)
+
+/* Keys in the order of the documentation. */
+/* clang-format off */
+const struct option_row option_rows[] = {
+    {NULL, "--profile", "NAME|FILE", FOR_PLAN, OPTION_TEXT, SETS(plan.profile),
+     .help = "the devices to plan for: cpu, t4, a100, h100,\nh200, one of them with a number of "
+             "ranks\n(h200x8), or a file (cpu)"},
+    {NULL, "--world", "N", FOR_PLAN, OPTION_INTEGER, RANGE(1, SPEC_WORKERS_MAX), SETS(plan.world),
+     .help = "ranks (as the profile says, or the job)"},
+    {NULL, "--set", "KEY=VALUE", FOR_PLAN, OPTION_TEXT, .list = true, .apply = apply_set,
+     .help = "override a key of the job file; may be repeated"},
+    {NULL, "--dump", NULL, FOR_PLAN, OPTION_SWITCH, SETS(plan.dump),
+     .help = "every instruction and buffer of the plan, too"},
+    {NULL, "--data-root", "DIR", FOR_PLAN, OPTION_PATH, .list = true, .apply = apply_data_root,
+     .help = "where to look for the job's data, to count its\nsteps (.)"},
+    {NULL, "--threads", "N", FOR_PLAN, OPTION_INTEGER, RANGE(1, THREADS_MAX),
+     .apply = apply_threads, .help = "threads of each rank, on a cpu (1)"},
+    {NULL, "--output", "FORMAT", FOR_PLAN | FOR_CONFIG, OPTION_CHOICE, .choices = {"table", "json"},
+     .apply = apply_output, .help = "also -o: table or json (table)"},
+
+    {"workers", "--workers", "cpu:N", FOR_BOTH, OPTION_WORKERS, RANGE(1, WORKERS_MAX),
+     .fallback = "cpu:2", .apply = apply_workers, .help = "how many local workers to run (cpu:2)"},
+    {"threads", "--threads", "N", FOR_DAEMONS, OPTION_INTEGER, RANGE(1, THREADS_MAX),
+     .apply = apply_threads,
+     .help = "threads of each worker (its share of the processors)"},
+    {"runtime_dir", "--runtime-dir", "DIR", FOR_SERVERS, OPTION_PATH,
+     SETS(coordinator.runtime_dir),
+     .help = "for the socket fsdpd.sock (root: /run/fsdpd,\nothers: $XDG_RUNTIME_DIR/fsdpd)"},
+    {"state_dir", "--state-dir", "DIR", FOR_SERVERS, OPTION_PATH, SETS(coordinator.state_dir),
+     .help = "for jobs and weights (root: /var/lib/fsdpd,\nothers: $XDG_STATE_HOME/fsdpd or\n"
+             "~/.local/state/fsdpd)"},
+    {"data_roots", "--data-root", "DIR", FOR_SERVERS, OPTION_PATH, .list = true,
+     .apply = apply_data_root,
+     .help = "where jobs may read data; may be repeated\n(STATE-DIR/data, which is made)"},
+    {"data_roots", "--data-root", "DIR", FOR_WORKER, OPTION_PATH, .list = true,
+     .apply = apply_data_root, .help = "where jobs may read data; may be repeated (none)"},
+    {"listen", "--listen", "ADDRESS", FOR_SERVERS, OPTION_ADDRESS, .list = true,
+     .fallback = "[]", .apply = apply_listen,
+     .help = "also listen there: unix:PATH or HOST:PORT;\nmay be repeated"},
+    {"insecure_tcp", "--insecure-tcp", NULL, FOR_SERVERS, OPTION_SWITCH,
+     SETS(coordinator.insecure_tcp),
+     .help = "allow --listen HOST:PORT, which is neither\nencrypted nor authenticated"},
+    {"log_level", "--log-level", "LEVEL", FOR_DAEMONS, OPTION_CHOICE, .reload = true,
+     .choices = {"debug", "info", "warning", "error"}, .fallback = "info",
+     .apply = apply_log_level, .help = "debug, info, warning or error (info)"},
+
+    {"worker.device", "--device", "DEVICE", FOR_WORKER, OPTION_CHOICE, .choices = {"cpu"},
+     .fallback = "cpu", SETS(worker.device), .help = "the worker's device (cpu)"},
+    {"worker.coordinator", "--coordinator", "ADDRESS", FOR_WORKER, OPTION_ADDRESS,
+     SETS(worker.coordinator), .help = "the coordinator to attach to (the local socket)"},
+    {"worker.address", "--address", "ADDRESS", FOR_WORKER, OPTION_TEXT, SETS(worker.address),
+     .help = "where other workers reach this host (found out)"},
+    {"worker.id", "--id", "ID", FOR_WORKER, OPTION_TEXT, SETS(worker.id),
+     .help = "the worker's name (HOST/DEVICE)"},
+
+    {"limits.jobs_active", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 1e6),
+     LIMIT(jobs_active)},
+    {"limits.pulls_per_job", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 1024),
+     LIMIT(pulls_per_job)},
+    {"limits.watchers", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 1e6), LIMIT(watchers)},
+    {"limits.watch_lag", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 1e6), LIMIT(watch_lag)},
+    {"limits.metrics_kept", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(16, 1e8),
+     LIMIT(metrics_kept)},
+    {"limits.heartbeat_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0.01, 3600),
+     LIMIT(heartbeat_ms)},
+    {"limits.silence_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0.1, 86400),
+     LIMIT(silence_ms)},
+    {"limits.peer_timeout_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0.1, 86400),
+     LIMIT(peer_timeout_ms)},
+    {"limits.plan_wait_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0.1, 86400),
+     LIMIT(plan_wait_ms)},
+    {"limits.plan_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0.1, 86400),
+     LIMIT(plan_ms)},
+    {"limits.pull_start_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0.1, 86400),
+     LIMIT(pull_start_ms)},
+    {"limits.pull_idle_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0.1, 86400),
+     LIMIT(pull_idle_ms)},
+    {"limits.cancel_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0.1, 86400),
+     LIMIT(cancel_ms)},
+    {"limits.kill_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0.1, 86400),
+     LIMIT(kill_ms)},
+    {"limits.stop_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0.1, 86400),
+     LIMIT(stop_ms)},
+    {"limits.settle_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0.1, 3600),
+     LIMIT(settle_ms)},
+    {"limits.exit_wait_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0.01, 3600),
+     LIMIT(exit_wait_ms)},
+
+    {NULL, "--config", "FILE", FOR_DAEMONS | FOR_CONFIG, OPTION_PATH, SETS(given_config),
+     .help = "the configuration file (root:\n/etc/fsdpd/fsdpd.yaml, others:\n"
+             "$XDG_CONFIG_HOME/fsdpd/fsdpd.yaml or\n~/.config/fsdpd/fsdpd.yaml, if it is there)"},
+    {NULL, "--supervised", NULL, FOR_WORKER, OPTION_SWITCH, SETS(worker.supervised)},
+    {NULL, "--version", NULL, FOR_ALL, OPTION_SWITCH, SETS(version),
+     .help = "print the version and exit"},
+    {NULL, "--help", NULL, FOR_ALL, OPTION_SWITCH, SETS(help), .help = "print this and exit"},
+};
+/* clang-format on */
+const int option_row_count = sizeof option_rows / sizeof option_rows[0];
+_Static_assert(sizeof option_rows / sizeof option_rows[0] <= OPTION_ROWS_MAX, "too many rows");
+
+bool option_belongs(const struct option_row *row, enum role role)
+{
+    return (row->roles & (1u << role)) != 0 || (role == ROLE_CONFIG && row->key != NULL);
+}
+
+bool option_is_repeated(const struct option_row *row)
+{
+    for (const struct option_row *other = option_rows; other < row; other++)
+        if (row->key != NULL && other->key != NULL && strcmp(other->key, row->key) == 0)
+            return true;
+    return false;
+}
+
+const struct option_row *option_find_flag(const char *name, size_t length, enum role role)
+{
+    if (length == 2 && strncmp(name, "-h", 2) == 0) return option_find_flag("--help", 6, role);
+    if (length == 2 && strncmp(name, "-o", 2) == 0) return option_find_flag("--output", 8, role);
+    const struct option_row *found = NULL;
+    for (int i = 0; i < option_row_count; i++) {
+        const struct option_row *row = &option_rows[i];
+        if (row->flag == NULL || strlen(row->flag) != length ||
+            strncmp(row->flag, name, length) != 0)
+            continue;
+        if (found == NULL) found = row;
+        if (option_belongs(row, role)) return row;
+    }
+    return found;
+}
+
+const struct option_row *option_find_key(const char *key, enum role role)
+{
+    const struct option_row *found = NULL;
+    for (int i = 0; i < option_row_count; i++) {
+        const struct option_row *row = &option_rows[i];
+        if (row->key == NULL || strcmp(row->key, key) != 0) continue;
+        if (found == NULL) found = row;
+        if (option_belongs(row, role)) return row;
+    }
+    return found;
+}
+
+/* ---- values ---- */
+
+static void expected(const struct option_row *row, struct buf *out)
+{
+    switch (row->kind) {
+    case OPTION_SWITCH: buf_add_text(out, "true or false"); break;
+    case OPTION_TEXT: buf_add_text(out, "a text"); break;
+    case OPTION_PATH: buf_add_text(out, "a path"); break;
+    case OPTION_ADDRESS: buf_add_text(out, "unix:PATH or HOST:PORT"); break;
+    case OPTION_INTEGER: buf_printf(out, "an integer from %.0f to %.0f", row->min, row->max); break;
+    case OPTION_SECONDS: buf_printf(out, "seconds from %g to %g", row->min, row->max); break;
+    case OPTION_WORKERS:
+        buf_printf(out, "cpu:N with N from %.0f to %.0f", row->min, row->max);
+        break;
+    case OPTION_CHOICE:
+        for (int i = 0; i < OPTION_CHOICES_MAX && row->choices[i] != NULL; i++) {
+            bool last = i + 1 == OPTION_CHOICES_MAX || row->choices[i + 1] == NULL;
+            buf_printf(out, "%s%s", i == 0 ? "" : last ? " or " : ", ", row->choices[i]);
+        }
+        break;
+    }
+}
+
+static bool is_integer(const struct option_row *row, const char *text)
+{
+    int64_t number;
+    return text_parse_i64(text, &number) && (double)number >= row->min &&
+           (double)number <= row->max;
+}
+
+static bool is_choice(const struct option_row *row, const char *text)
+{
+    for (int i = 0; i < OPTION_CHOICES_MAX && row->choices[i] != NULL; i++)
+        if (strcmp(row->choices[i], text) == 0) return true;
+    return false;
+}
+
+static bool is_value(const struct option_row *row, const char *text)
+{
+    double number;
+    switch (row->kind) {
+    case OPTION_SWITCH: return strcmp(text, "true") == 0 || strcmp(text, "false") == 0;
+    case OPTION_INTEGER: return is_integer(row, text);
+    case OPTION_SECONDS:
+        return text_parse_f64(text, &number) && number >= row->min && number <= row->max;
+    case OPTION_CHOICE: return is_choice(row, text);
+    case OPTION_WORKERS: return strncmp(text, "cpu:", 4) == 0 && is_integer(row, text + 4);
+    default: return text[0] != '\0';
+    }
+}
+
+status_t option_check(const struct option_row *row, const char *text)
+{
+    if (row->kind == OPTION_ADDRESS && text[0] != '\0') {
+        char *normal = NULL;
+        TRY(rpc_address_parse(text, &normal));
+        free(normal);
+        return NULL;
+    }
+    if (is_value(row, text)) return NULL;
+    struct buf what = {0};
+    expected(row, &what);
+    const char *near = NULL;
+    int count = 0;
+    while (count < OPTION_CHOICES_MAX && row->choices[count] != NULL) count++;
+    if (count > 0) near = text_nearest(text, row->choices, (size_t)count);
+    status_t status = status_new(STATUS_INVALID_ARGUMENT, "expected %s, found '%.80s'%s%s%s",
+                                 buf_text(&what), text, near != NULL ? "; did you mean " : "",
+                                 near != NULL ? near : "", near != NULL ? "?" : "");
+    buf_deinit(&what);
+    return status;
+}
+
+status_t option_apply(struct options *options, const struct option_row *row, const char *text)
+{
+    if (row->apply != NULL) return row->apply(options, row, text);
+    void *member = (char *)options + row->offset;
+    int64_t integer = 0;
+    double seconds = 0;
+    switch (row->kind) {
+    case OPTION_SWITCH: *(bool *)member = strcmp(text, "true") == 0; break;
+    case OPTION_INTEGER:
+        if (text_parse_i64(text, &integer)) *(int *)member = (int)integer;
+        break;
+    case OPTION_SECONDS:
+        if (text_parse_f64(text, &seconds)) *(int *)member = (int)lround(seconds * 1000);
+        break;
+    case OPTION_PATH:
+        *(const char **)member = option_keep(options, file_path_expand_home(text));
+        break;
+    default: *(const char **)member = text; break;
+    }
+    return NULL;
+}
+
+void option_value_add(struct option_value *value, enum option_source source, const char *where,
+                      const char *place, const char *text)
+{
+    if (value->source == SOURCE_DEFAULT) {
+        value->source = source;
+        value->where = mem_strdup(where);
+        value->place = mem_strdup(place);
+    }
+    if (text == NULL) return;
+    MEM_GROW(value->texts, value->count, value->capacity);
+    value->texts[value->count++] = mem_strdup(text);
+}
+
+/* ---- descriptions ---- */
+
+void option_describe_type(const struct option_row *row, struct buf *out)
+{
+    static const char *const names[] = {
+        [OPTION_SWITCH] = "boolean",  [OPTION_TEXT] = "text",       [OPTION_PATH] = "path",
+        [OPTION_ADDRESS] = "address", [OPTION_INTEGER] = "integer", [OPTION_SECONDS] = "seconds",
+        [OPTION_WORKERS] = "`cpu:`N",
+    };
+    if (row->list) {
+        buf_printf(out, "list of %s%s", names[row->kind], row->kind == OPTION_ADDRESS ? "es" : "s");
+        return;
+    }
+    if (row->kind == OPTION_CHOICE) {
+        for (int i = 0; i < OPTION_CHOICES_MAX && row->choices[i] != NULL; i++)
+            buf_printf(out, "%s`%s`", i ? ", " : "", row->choices[i]);
+        return;
+    }
+    buf_add_text(out, names[row->kind]);
+    if (row->kind == OPTION_INTEGER || row->kind == OPTION_WORKERS)
+        buf_printf(out, ", %.0f to %.0f", row->min, row->max);
+    if (row->kind == OPTION_SECONDS) buf_printf(out, ", %g to %g", row->min, row->max);
+}
+
+/* Quoted where YAML would read it otherwise. */
+static void add_scalar(const struct option_row *row, const char *text, struct buf *out)
+{
+    bool plain = row->kind != OPTION_TEXT && text[0] != '\0' && strstr(text, ": ") == NULL &&
+                 strpbrk(text, "\"'\\#,[]{}&*!|>%@`\n\t ") == NULL;
+    if (plain) {
+        buf_add_text(out, text);
+        return;
+    }
+    buf_add_char(out, '"');
+    for (const char *c = text; *c; c++) {
+        if (*c == '"' || *c == '\\') buf_add_char(out, '\\');
+        if ((unsigned char)*c < ' ') buf_printf(out, "\\x%02x", (unsigned char)*c);
+        else buf_add_char(out, *c);
+    }
+    buf_add_char(out, '"');
+}
+
+void option_describe_value(const struct options *options, const struct option_row *row,
+                           struct buf *out)
+{
+    const struct option_value *value = &options->values[row - option_rows];
+    const void *member = (const char *)options + row->offset;
+    if (row->list && value->source != SOURCE_DEFAULT) {
+        buf_add_char(out, '[');
+        for (int i = 0; i < value->count; i++) {
+            if (i > 0) buf_add_text(out, ", ");
+            add_scalar(row, value->texts[i], out);
+        }
+        buf_add_char(out, ']');
+    } else if (value->count > 0) {
+        add_scalar(row, value->texts[value->count - 1], out);
+    } else if (row->fallback != NULL) {
+        buf_add_text(out, row->fallback);
+    } else if (row->list) { /* data_roots: made in the state directory */
+        const struct coordinator_options *coordinator = &options->coordinator;
+        char *data =
+            file_path_join(coordinator->state_dir != NULL ? coordinator->state_dir : "STATE_DIR",
+                           "data");
+        buf_add_char(out, '[');
+        add_scalar(row, data, out);
+        buf_add_char(out, ']');
+        free(data);
+    } else if (row->offset != 0 && row->kind == OPTION_SWITCH) {
+        buf_add_text(out, *(const bool *)member ? "true" : "false");
+    } else if (row->offset != 0 && row->kind == OPTION_INTEGER) {
+        buf_printf(out, "%d", *(const int *)member);
+    } else if (row->offset != 0 && row->kind == OPTION_SECONDS) {
+        buf_printf(out, "%g", *(const int *)member / 1000.0);
+    } else if (row->offset != 0 && *(const char *const *)member != NULL) {
+        add_scalar(row, *(const char *const *)member, out);
+    } else {
+        buf_add_text(out, "null");
+    }
+}
+
+char *option_variable(const struct option_row *row)
+{
+    char *name = mem_printf("FSDPD_%s", row->key);
+    for (char *c = name; *c; c++) *c = *c == '.' ? '_' : (char)toupper((unsigned char)*c);
+    return name;
+}

@@ -1,0 +1,130 @@
+#!/usr/bin/env python3
+"""fsdpd.yaml: checked, dumped, and read again by a daemon that runs."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import tempfile
+import unittest
+
+import harness
+from harness import Daemon, FSDPD
+
+
+def fsdpd(*arguments, **environment):
+    return subprocess.run([FSDPD, *arguments], text=True, timeout=20, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          env=dict(os.environ, FSDPD_CONFIG="", **environment))
+
+
+class Config(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.TemporaryDirectory(prefix="fsdpd-test-")
+        self.addCleanup(self.directory.cleanup)
+        self.path = os.path.join(self.directory.name, "fsdpd.yaml")
+
+    def write(self, text):
+        with open(self.path, "w") as file:
+            file.write(text)
+
+    def test_check(self):
+        self.write("log_level: debug\n")
+        result = fsdpd("config", "check", self.path)
+        self.assertEqual((result.returncode, result.stdout), (0, f"{self.path}: ok\n"))
+        self.write("log_levle: debug\nlimits: {watchers: 0}\n")
+        result = fsdpd("config", "check", self.path)
+        self.assertEqual(result.returncode, 2)
+        lines = result.stderr.splitlines()
+        self.assertEqual(len(lines), 2, result.stderr)
+        self.assertTrue(lines[0].startswith(f"fsdpd: {self.path}:1: log_levle: "), lines)
+        self.assertIn("did you mean log_level?", lines[0])
+        self.assertTrue(lines[1].startswith(f"fsdpd: {self.path}:2: limits.watchers: "), lines)
+        result = fsdpd("--config", self.path)
+        self.assertEqual(result.returncode, 2, "a daemon does not start with it either")
+
+    def test_dump(self):
+        self.write("limits: {watchers: 7}\n")
+        result = fsdpd("config", "dump", self.path, "-o", "json", "--threads", "3",
+                       FSDPD_LOG_LEVEL="error")
+        entries = {entry["key"]: entry for entry in json.loads(result.stdout)}
+        self.assertEqual(entries["limits.watchers"]["value"], "7")
+        self.assertEqual(entries["limits.watchers"]["source"], f"{self.path}:1")
+        self.assertEqual(entries["log_level"]["source"], "FSDPD_LOG_LEVEL")
+        self.assertEqual(entries["threads"]["source"], "--threads")
+        self.assertEqual(entries["workers"], {"key": "workers", "value": "cpu:2",
+                                              "source": "default", "reload": False})
+
+    def test_reload(self):
+        self.write("limits: {watchers: 5}\n")
+        with Daemon(workers=1, arguments=["--config", self.path]) as daemon:
+            self.write("limits: {watchers: 6, jobs_active: 1}\nlog_level: debug\nthreads: 1\n")
+            daemon.process.send_signal(signal.SIGHUP)
+            line = daemon.wait_log("reloaded")
+            self.assertIn('changed="log_level, limits.jobs_active, limits.watchers"', line)
+            self.assertIn("needs_restart=threads", line)
+            self.assertIn(self.path, line)
+            # The limit holds from now on.
+            first = daemon.submit("workers=2")  # waits for a second worker
+            refused = daemon.ctl("submit", harness.JOB, "--set", f"data.dir={daemon.data}")
+            self.assertNotEqual(refused.returncode, 0)
+            self.assertIn("1 jobs are queued or running already", refused.stderr)
+            # What is wrong changes nothing.
+            self.write("limits: {jobs_active: 5}\nlog_level: loud\n")
+            daemon.process.send_signal(signal.SIGHUP)
+            line = daemon.wait_log("reload_refused")
+            self.assertIn("fsdpd.yaml:2: log_level", line)
+            refused = daemon.ctl("submit", harness.JOB, "--set", f"data.dir={daemon.data}")
+            self.assertNotEqual(refused.returncode, 0)
+            self.assertEqual(daemon.ctl("cancel", first).returncode, 0)
+
+    def test_terminal_goes_away(self):
+        """SIGHUP from a terminal that has gone ends fsdpd; its workers go with it."""
+        root = self.directory.name
+        pid, terminal = pty.fork()
+        if pid == 0:
+            log = os.open(os.path.join(root, "log"), os.O_WRONLY | os.O_CREAT, 0o600)
+            for fd in (0, 1, 2):
+                os.dup2(log, fd)
+            os.execve(FSDPD, [FSDPD, "--config=", "--workers", "cpu:1",
+                              "--runtime-dir", os.path.join(root, "run"),
+                              "--state-dir", os.path.join(root, "state")], os.environ)
+        try:
+            harness_wait(lambda: "serving" in read(os.path.join(root, "log")))
+            os.kill(pid, signal.SIGHUP)  # the terminal is still there
+            harness_wait(lambda: "reloaded" in read(os.path.join(root, "log")))
+            os.close(terminal)
+            ended = {}
+
+            def over():
+                done, status = os.waitpid(pid, os.WNOHANG)
+                if done:
+                    ended["code"] = os.waitstatus_to_exitcode(status)
+                return done
+            harness_wait(over)
+            self.assertEqual(ended["code"], 0, read(os.path.join(root, "log")))
+        except BaseException:
+            os.kill(pid, signal.SIGKILL)
+            raise
+
+
+def read(path):
+    try:
+        with open(path) as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+
+
+def harness_wait(condition, seconds=20):
+    import time
+    until = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > until:
+            raise AssertionError("waited too long")
+        time.sleep(0.05)
+
+
+if __name__ == "__main__":
+    harness.main()
