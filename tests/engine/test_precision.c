@@ -16,9 +16,11 @@
  */
 #include <check.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/mem.h"
 #include "engine.h"
 
@@ -168,6 +170,101 @@ START_TEST(test_reduce_alone)
 }
 END_TEST
 
+/* In groups of two out of four, and out of eight: what a group has summed up in f32 is rounded once
+ * more on its way to the other groups, which is one rounding of at most 2^-9 more. */
+START_TEST(test_reduce_in_groups)
+{
+    struct engine_job job = job_of(_i % NET_COUNT);
+    int world = _i < NET_COUNT ? 4 : 8;
+    struct engine_outcome *full = engine_train(&job, GROUP_LOCAL, world);
+    struct engine_job none = job;
+    none.optimizer.lr = 0;
+    struct engine_outcome *start = engine_train(&none, GROUP_LOCAL, world);
+    job.strategy = STRATEGY_HYBRID_SHARD;
+    job.shard_size = 2;
+    struct engine_outcome *hybrid = engine_train(&job, GROUP_LOCAL, world);
+    job.reduce_dtype = DTYPE_BF16;
+    struct engine_outcome *low = engine_train(&job, GROUP_LOCAL, world);
+    check_close(start, full, low, 2 * REDUCE_BOUND, nets[_i % NET_COUNT].name);
+    ck_assert_uint_lt(low->planned_bytes[0], hybrid->planned_bytes[0]);
+    ck_assert_str_eq(low->collectives, hybrid->collectives);
+    struct engine_outcome *again = engine_train(&job, GROUP_LOCAL, world);
+    check_same_bits(low, again, "two runs");
+    engine_outcome_free(again);
+    engine_outcome_free(low);
+    engine_outcome_free(hybrid);
+    engine_outcome_free(start);
+    engine_outcome_free(full);
+}
+END_TEST
+
+/* In which type the linear ops of forward compute: "a:bf16 b:f32 c:bf16", from the plan's graph. */
+static char op_dtypes[128];
+
+static void note_dtypes(struct plan *plan)
+{
+    const struct graph *graph = plan->train.graph;
+    struct buf text = {0};
+    for (int o = 0; o < graph->forward_op_count; o++)
+        if (graph->ops[o].kind == OP_LINEAR)
+            buf_printf(&text, "%s:%s ", graph->ops[o].name,
+                       dtype_name(graph->values[graph->ops[o].outputs[0]].type.dtype));
+    if (plan->options.rank == 0) snprintf(op_dtypes, sizeof op_dtypes, "%s", buf_text(&text));
+    buf_deinit(&text);
+}
+
+/* One unit computes, and is gathered and reduced, in a type of its own: sharded or not, its ops do
+ * so, and what is gathered takes as many bytes. */
+START_TEST(test_units_of_their_own)
+{
+    static const char *const b[] = {"b"}, *const rest[] = {"a", "c"};
+    int world = worlds[_i % WORLD_COUNT];
+    bool low = _i / WORLD_COUNT == 0; /* the job in bf16, b in f32; or the other way around */
+    struct wrap_unit_spec specs[] = {{.modules = b, .module_count = 1},
+                                     {.modules = rest, .module_count = 2}};
+    struct engine_job job = job_of(0);
+    job.policy = (struct wrap_policy){.kind = WRAP_UNITS, .units = specs, .unit_count = 2};
+    struct engine_outcome *full = engine_train(&job, GROUP_LOCAL, world);
+    struct engine_job none = job;
+    none.optimizer.lr = 0;
+    struct engine_outcome *start = engine_train(&none, GROUP_LOCAL, world);
+
+    job.tamper = note_dtypes;
+    if (low) job.param_dtype = job.reduce_dtype = DTYPE_BF16;
+    struct engine_outcome *alike = engine_train(&job, GROUP_LOCAL, world);
+    ck_assert_str_eq(op_dtypes, low ? "a:bf16 b:bf16 c:bf16 " : "a:f32 b:f32 c:f32 ");
+    specs[0].param_dtype = specs[0].reduce_dtype = low ? UNIT_DTYPE_F32 : UNIT_DTYPE_BF16;
+    struct engine_outcome *mixed = engine_train(&job, GROUP_LOCAL, world);
+    ck_assert_str_eq(op_dtypes, low ? "a:bf16 b:f32 c:bf16 " : "a:f32 b:bf16 c:f32 ");
+    check_close(start, full, mixed, BOUND, "one unit apart");
+    ck_assert(memcmp(alike->parameters, mixed->parameters,
+                     (size_t)full->parameter_elements * sizeof(float)) != 0);
+    for (int r = 0; r < world; r++) {
+        ck_assert_uint_eq(mixed->sent_bytes[r], mixed->planned_bytes[r]);
+        if (world == 1) continue;
+        if (low) ck_assert_uint_gt(mixed->sent_bytes[r], alike->sent_bytes[r]);
+        else ck_assert_uint_lt(mixed->sent_bytes[r], alike->sent_bytes[r]);
+    }
+    ck_assert(alike->hash[0] != mixed->hash[0]);
+
+    /* what is not gathered computes in the same types, and comes to the same bits */
+    job.strategy = STRATEGY_NO_SHARD;
+    struct engine_outcome *replicated = engine_train(&job, GROUP_LOCAL, world);
+    check_same_bits(mixed, replicated, "no_shard");
+    job.strategy = STRATEGY_FULL_SHARD;
+    job.reshard = RESHARD_GROUP;
+    job.reshard_ranks = world % 2 == 0 ? 2 : world;
+    struct engine_outcome *resharded = engine_train(&job, GROUP_LOCAL, world);
+    check_same_bits(mixed, resharded, "resharded");
+    engine_outcome_free(resharded);
+    engine_outcome_free(replicated);
+    engine_outcome_free(mixed);
+    engine_outcome_free(alike);
+    engine_outcome_free(start);
+    engine_outcome_free(full);
+}
+END_TEST
+
 /* Processes over TCP: the same bits, run after run, with checkpointing as without. */
 START_TEST(test_gloo_is_local)
 {
@@ -234,6 +331,8 @@ int main(void)
     tcase_set_timeout(tests, 300);
     tcase_add_loop_test(tests, test_close_to_f32, 0, NET_COUNT * WORLD_COUNT);
     tcase_add_loop_test(tests, test_reduce_alone, 0, 2 * NET_COUNT);
+    tcase_add_loop_test(tests, test_reduce_in_groups, 0, 2 * NET_COUNT);
+    tcase_add_loop_test(tests, test_units_of_their_own, 0, 2 * WORLD_COUNT);
     tcase_add_loop_test(tests, test_gloo_is_local, 0, 4);
     tcase_add_test(tests, test_less_memory_and_traffic);
     suite_add_tcase(suite, tests);

@@ -218,6 +218,60 @@ START_TEST(test_refused_and_goes_on)
 }
 END_TEST
 
+/* Ops are prepared for one type of each parameter: a policy that changes it is refused, one that
+ * does not is carried out, whatever else it changes. */
+START_TEST(test_types_stay)
+{
+    static const struct wrap_unit_spec
+        replicated[] = {{.modules = hidden, .module_count = 1, .shard_world = 1}},
+        full[] = {{.modules = hidden, .module_count = 1, .param_dtype = UNIT_DTYPE_F32}},
+        resharded[] = {{.modules = hidden,
+                        .module_count = 1,
+                        .reshard = RESHARD_GROUP,
+                        .reshard_ranks = 2,
+                        .cpu_offload = true}};
+    static const struct wrap_policy policies[] = {
+        {.kind = WRAP_UNITS, .units = replicated, .unit_count = 1},
+        {.kind = WRAP_UNITS, .units = full, .unit_count = 1},
+        {.kind = WRAP_UNITS, .units = resharded, .unit_count = 1}};
+    struct group plain, group;
+    group_init(&plain, group_sum_model, group_data, 4);
+    plain.job.param_dtype = DTYPE_BF16;
+    plain.order_count = 3;
+    for (int i = 0; i < 3; i++) plain.order_at[i] = 2 + 3 * (uint64_t)i;
+    group = plain;
+    for (int i = 0; i < 3; i++) group.wraps[i] = &policies[i];
+    group_run(&plain);
+    group_run(&group);
+    group_expect_success(&group);
+    expect_same_run(&group, &plain);
+    for (int rank = 0; rank < 4; rank++) {
+        expect_refused(&group, rank, 0, STATUS_INVALID_ARGUMENT,
+                       "ops are prepared for hidden.weight as bf16, but unit hidden would have it "
+                       "as f32");
+        expect_refused(&group, rank, 1, STATUS_INVALID_ARGUMENT,
+                       "ops are prepared for hidden.weight as bf16");
+        ck_assert_ptr_null(group.members[rank].changes[2].refused);
+    }
+    struct buf a = group_pull_file(&group, -1), b = group_pull_file(&plain, -1);
+    expect_same_file(&a, &b);
+    group_reset(&plain);
+    group_reset(&group);
+
+    /* where nothing is gathered parameters are f32 either way, and the arithmetic is what stays */
+    group_init(&group, group_sum_model, group_data, 1);
+    group.job.param_dtype = DTYPE_BF16;
+    group.order_count = 1;
+    group.order_at[0] = 2;
+    group.wraps[0] = &policies[1];
+    group_run(&group);
+    group_expect_success(&group);
+    expect_refused(&group, 0, 0, STATUS_INVALID_ARGUMENT,
+                   "hidden computes in bf16, but unit hidden would have it compute in f32");
+    group_reset(&group);
+}
+END_TEST
+
 /* What one rank cannot, none does. */
 START_TEST(test_one_rank_refuses)
 {
@@ -334,6 +388,7 @@ int main(void)
     tcase_add_loop_test(tests, test_three_changes, 0, 3 * GROUP_WORLDS);
     tcase_add_test(tests, test_many_pieces);
     tcase_add_loop_test(tests, test_refused_and_goes_on, 0, GROUP_WORLDS);
+    tcase_add_test(tests, test_types_stay);
     tcase_add_test(tests, test_one_rank_refuses);
     tcase_add_test(tests, test_does_not_fit);
     tcase_add_loop_test(tests, test_breaks_off, 0, 2);

@@ -330,7 +330,10 @@ START_TEST(refusals)
     struct plan_options wrong[] = {options_for(STRATEGY_FULL_SHARD, 3),
                                    options_for(STRATEGY_FULL_SHARD, 2),
                                    options_for(STRATEGY_FULL_SHARD, 2),
+                                   options_for(STRATEGY_FULL_SHARD, 2),
                                    options_for(STRATEGY_FULL_SHARD, 2)};
+    wrong[4].reshard = RESHARD_GROUP;
+    wrong[4].reshard_ranks = 3;
     wrong[1].rank = 2;
     wrong[2].gathered_limit = -1;
     wrong[3].optimizer_slots = 9;
@@ -340,6 +343,10 @@ START_TEST(refusals)
                             &planned.train_lowering.lowering, NULL, NULL, &wrong[i], &plan);
         ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
         ck_assert_ptr_null(plan);
+        if (i == 4)
+            ck_assert_str_eq(status_message(status),
+                             "unit fc1 is sharded over 2 ranks, which cannot be resharded after "
+                             "forward in groups of 3; expected a divisor");
         status_free(status);
     }
     /* A trainable parameter without a gradient, here because the graph does not train. */

@@ -57,6 +57,13 @@ static Fsdpd__V1__Plan *good_plan(const char *profile, const char *first, const 
     return plan;
 }
 
+static bool has(char *const *texts, size_t count, const char *words)
+{
+    for (size_t i = 0; i < count; i++)
+        if (strstr(texts[i], words) != NULL) return true;
+    return false;
+}
+
 /* A unit that is sharded in its own way: fc1 whole on both ranks, the rest on half of it. */
 START_TEST(units_of_their_own)
 {
@@ -76,6 +83,38 @@ START_TEST(units_of_their_own)
     }
     ck_assert(gathered);
     ck_assert(reduced);
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+}
+END_TEST
+
+/* Of a step and its units: bytes and memory that follow, offload that has no effect, or is refused.
+ */
+START_TEST(settings_of_units)
+{
+    Fsdpd__V1__Plan *plan =
+        good_plan("cpux8", "fsdp.wrap.policy=units",
+                  "fsdp.wrap.units=[{modules: conv2, reshard_after_forward: 2, cpu_offload: true}, "
+                  "fc1]");
+    ck_assert(has(plan->notes, plan->n_notes, "cpu_offload of a unit has no effect on a CPU"));
+    ck_assert_ptr_nonnull(strstr(plan->module_tree, ", resharded to 2 ranks after forward, "
+                                                    "offloaded to the CPU\n"));
+    Fsdpd__V1__Plan *whole =
+        good_plan("cpux8", "fsdp.wrap.policy=units", "fsdp.wrap.units=[conv2, fc1]");
+    /* seven eighths again, or half */
+    ck_assert_uint_eq(whole->communicated_bytes - plan->communicated_bytes,
+                      7 * plan->units[0]->shard_bytes - 4 * plan->units[0]->shard_bytes);
+    fsdpd__v1__plan__free_unpacked(whole, NULL);
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+    status_t status = make_plan("h200x8", "fsdp.wrap.policy=units",
+                                "fsdp.wrap.units=[{modules: fc1, cpu_offload: true}]", &plan);
+    ck_assert_int_eq(status_code(status), STATUS_UNIMPLEMENTED);
+    ck_assert_ptr_nonnull(
+        strstr(status_message(status), "cpu_offload of a unit: only CPU workers"));
+    status_free(status);
+    status =
+        make_plan("h200x8", "fsdp.wrap.policy=units",
+                  "fsdp.wrap.units=[{modules: fc1, strategy: hybrid_shard, shard_size: 4}]", &plan);
+    ck_assert_ptr_null(status);
     fsdpd__v1__plan__free_unpacked(plan, NULL);
 }
 END_TEST
@@ -106,13 +145,6 @@ START_TEST(golden)
     fsdpd__v1__plan__free_unpacked(plan, NULL);
 }
 END_TEST
-
-static bool has(char *const *texts, size_t count, const char *words)
-{
-    for (size_t i = 0; i < count; i++)
-        if (strstr(texts[i], words) != NULL) return true;
-    return false;
-}
 
 START_TEST(advice)
 {
@@ -224,6 +256,7 @@ int main(void)
     TCase *tests = tcase_create("planning");
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, units_of_their_own);
+    tcase_add_test(tests, settings_of_units);
     tcase_add_test(tests, golden);
     tcase_add_loop_test(tests, advice, 0, 10);
     tcase_add_test(tests, notes);

@@ -456,6 +456,45 @@ START_TEST(listed_units)
 }
 END_TEST
 
+/* What a unit has for itself stands behind it. */
+START_TEST(printed_settings)
+{
+    static const char *const paths[] = {"conv1", "conv2", "fc1", "fc2"};
+    struct model *model = fixture_mnist();
+    struct wrap_unit_spec specs[] = {
+        {.modules = &paths[0], .module_count = 1, .shard_world = 1, .reshard = RESHARD_NO},
+        {.modules = &paths[1],
+         .module_count = 1,
+         .shard_world = 2,
+         .reshard = RESHARD_NO,
+         .param_dtype = UNIT_DTYPE_BF16},
+        {.modules = &paths[2],
+         .module_count = 1,
+         .reshard = RESHARD_GROUP,
+         .reshard_ranks = 2,
+         .reduce_dtype = UNIT_DTYPE_F32},
+        {.modules = &paths[3], .module_count = 1, .reshard = RESHARD_YES, .cpu_offload = true},
+    };
+    struct wrap_policy policy = {.kind = WRAP_UNITS, .units = specs, .unit_count = 4};
+    struct unit_set *units = NULL;
+    ck_assert_ptr_null(units_build(model, &policy, 8, &units));
+    char *text = units_print_tree(units, model);
+    static const char *const lines[] = {
+        "(conv1): FullyShardedDataParallel(  # 320 parameters, not sharded\n",
+        "(conv2): FullyShardedDataParallel(  # 18,496 parameters, sharded over 2 ranks, kept until "
+        "backward, in bf16\n",
+        "(fc1): FullyShardedDataParallel(  # 1,179,776 parameters, resharded to 2 ranks after "
+        "forward, reduced in f32\n",
+        "(fc2): FullyShardedDataParallel(  # 1,290 parameters, resharded after forward, offloaded "
+        "to the CPU\n"};
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++)
+        ck_assert_msg(strstr(text, lines[i]) != NULL, "no %s in\n%s", lines[i], text);
+    free(text);
+    units_free(units);
+    fixture_model_free(model);
+}
+END_TEST
+
 START_TEST(listed_units_refused)
 {
     struct model *model = fixture_gpt2();
@@ -605,6 +644,7 @@ int main(void)
     tcase_add_test(tests, units_by_pattern);
     tcase_add_test(tests, padding);
     tcase_add_test(tests, listed_units);
+    tcase_add_test(tests, printed_settings);
     tcase_add_test(tests, listed_units_refused);
     tcase_add_test(tests, ties_stay_in_one_unit);
     tcase_add_test(tests, frozen_parameters_keep_apart);
