@@ -93,6 +93,15 @@ status_t download_add(struct download *download, const Fsdpd__V1__StateDictChunk
     return NULL;
 }
 
+status_t download_put(struct download *download, const void *bytes, size_t size)
+{
+    TRY(write_all(download, bytes, size));
+    download->told = true;
+    download->written += size;
+    download->total = download->written;
+    return NULL;
+}
+
 static status_t sync_directory(const char *path)
 {
     char *directory = file_path_directory(path);

@@ -28,6 +28,9 @@ status_t download_begin(struct download *download, const char *path) FSDPD_MUST_
 status_t download_add(struct download *download,
                       const Fsdpd__V1__StateDictChunk *chunk) FSDPD_MUST_USE;
 
+/* Bytes of a file whose size is not known before. */
+status_t download_put(struct download *download, const void *bytes, size_t size) FSDPD_MUST_USE;
+
 /* Checks the size, syncs, renames. On failure nothing is left. */
 status_t download_finish(struct download *download) FSDPD_MUST_USE;
 

@@ -3,6 +3,7 @@ noinst_LIBRARIES += libclient.a
 libclient_a_SOURCES = \
   %D%/cancel.c \
   %D%/client.c %D%/client.h \
+  %D%/directory.c %D%/directory.h \
   %D%/download.c %D%/download.h \
   %D%/exit.c %D%/exit.h \
   %D%/follow.c %D%/follow.h \
@@ -15,6 +16,7 @@ libclient_a_SOURCES = \
   %D%/progress.c %D%/progress.h \
   %D%/pull.c \
   %D%/report.c %D%/report.h \
+  %D%/rewrite.c %D%/rewrite.h \
   %D%/session.c %D%/session.h \
   %D%/show.c \
   %D%/status.c \
@@ -26,7 +28,7 @@ libclient_a_SOURCES = \
   %D%/wrap_set.c
 $(libclient_a_OBJECTS): $(PROTO_H)
 
-CLIENT_LDADD = libclient.a libprint.a librpc.a libspec.a libyamldoc.a libproto.a libbase.a \
+CLIENT_LDADD = libclient.a libprint.a librpc.a libspec.a libyamldoc.a libproto.a $(HF_LIBS) \
   $(GRPC_LIBS) $(UV_LIBS) $(YAML_LIBS) $(PROTOBUF_C_LIBS) -lm
 
 bin_PROGRAMS += fsdpctl

@@ -36,8 +36,10 @@ struct options {
     bool help, version;
     bool wait, dump, verbose;
     const char *id;
-    const char *file; /* pull's and trace's --output */
-    uint32_t steps;   /* trace's; 0: not given */
+    const char *file;         /* pull's and trace's --output */
+    uint32_t steps;           /* trace's; 0: not given */
+    bool hf, bf16;            /* pull's --format and --dtype */
+    uint64_t max_shard_bytes; /* pull's; 0: not given */
     struct spec_override *sets;
     int set_count, set_capacity;
     const char *wrap[OPTIONS_WRAP_COUNT]; /* values; NULL: not given */

@@ -1,21 +1,31 @@
 /*
- * pull: a job's full state_dict into a file. Signals are caught before the temporary file is made,
- * so there is no moment in which one could leave it behind.
+ * pull: a job's full state_dict into a file, or into a directory as Hugging Face's transformers
+ * have it. Signals are caught before anything temporary is made, so there is no moment in which one
+ * could leave it behind.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/mem.h"
 #include "base/text.h"
 #include "client.h"
+#include "directory.h"
 #include "download.h"
 #include "exit.h"
+#include "hf/index.h"
 #include "print/json.h"
 #include "progress.h"
+#include "rewrite.h"
 
 struct pull {
     struct client *client;
-    struct download download;
+    struct download download;   /* a file */
+    struct directory directory; /* or a directory */
+    struct rewrite *rewrite;    /* NULL: the bytes are written as they come */
+    struct rewrite_options rewriting;
+    struct rewrite_sink sink;
+    char *config; /* the job's config.json; NULL unless it goes into a directory */
     struct live live;
     int64_t started_ns;
     bool local_error; /* of this machine's disk, not of the daemon */
@@ -28,8 +38,59 @@ static status_t set_file(struct options *options, const char *value)
     return NULL;
 }
 
+static status_t set_format(struct options *options, const char *value)
+{
+    if (strcmp(value, "hf") == 0) options->hf = true;
+    else if (strcmp(value, "safetensors") == 0) options->hf = false;
+    else if (strcmp(value, "json") == 0) options->format = FORMAT_JSON;
+    else if (strcmp(value, "table") == 0) options->format = FORMAT_TABLE;
+    else
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "expected safetensors or hf (and json or table for the result), found "
+                          "'%s'",
+                          value);
+    return NULL;
+}
+
+static status_t set_dtype(struct options *options, const char *value)
+{
+    options->bf16 = strcmp(value, "bf16") == 0;
+    if (options->bf16 || strcmp(value, "f32") == 0) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT, "expected f32 or bf16, found '%s'", value);
+}
+
+static status_t set_max_shard_size(struct options *options, const char *value)
+{
+    static const struct {
+        const char *name;
+        int64_t bytes;
+    } units[] = {{"", 1},          {"KB", 1000},     {"MB", 1000000}, {"GB", 1000000000},
+                 {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}};
+    int64_t number;
+    size_t digits = strspn(value, "0123456789");
+    char text[20];
+    if (digits > 0 && digits < sizeof text) {
+        memcpy(text, value, digits);
+        text[digits] = '\0';
+        for (size_t i = 0; i < sizeof units / sizeof units[0]; i++)
+            if (strcmp(units[i].name, value + digits) == 0 && text_parse_i64(text, &number) &&
+                number > 0 && number <= INT64_MAX / units[i].bytes) {
+                options->max_shard_bytes = (uint64_t)(number * units[i].bytes);
+                return NULL;
+            }
+    }
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "expected bytes, such as 5000000000 or 5GB, found '%s'", value);
+}
+
 const struct option_row pull_options[] = {
-    {"output", 'o', "FILE", "the file to write (required; \"-\": standard output)", set_file},
+    {"output", 'o', "FILE", "the file, or directory, to write (required; \"-\": standard output)",
+     set_file},
+    {"format", 0, "FORMAT",
+     "safetensors (default), or hf: a directory for transformers; json: a result in JSON",
+     set_format},
+    {"dtype", 0, "DTYPE", "f32 (default) or bf16, rounded to nearest", set_dtype},
+    {"max-shard-size", 0, "BYTES", "with hf: of one file (default 5GB)", set_max_shard_size},
     {0},
 };
 
@@ -42,9 +103,11 @@ static void draw(struct pull *pull)
 {
     if (!pull->client->terminal.err || !live_due(&pull->live)) return;
     struct buf line = {0};
+    uint64_t done = pull->rewrite ? rewrite_received(pull->rewrite) : pull->download.written;
+    uint64_t total = pull->rewrite ? rewrite_total(pull->rewrite) : pull->download.total;
     terminal_measure(&pull->client->terminal);
-    progress_bytes(pull->download.written, pull->download.total, seconds_since(pull->started_ns),
-                   pull->client->terminal.width, pull->client->terminal.colour, &line);
+    progress_bytes(done, total, seconds_since(pull->started_ns), pull->client->terminal.width,
+                   pull->client->terminal.colour, &line);
     live_draw(&pull->live, &line);
     buf_deinit(&line);
 }
@@ -54,17 +117,94 @@ static status_t take_chunk(const ProtobufCMessage *message, void *user)
     struct pull *pull = user;
     const Fsdpd__V1__StateDictChunk *chunk =
         (const Fsdpd__V1__StateDictChunk *)(const void *)message;
-    status_t status = download_add(&pull->download, chunk);
+    status_t status = pull->rewrite ? rewrite_add(pull->rewrite, chunk->data.data, chunk->data.len,
+                                                  chunk->total_size, chunk->step)
+                                    : download_add(&pull->download, chunk);
     pull->local_error = status != NULL && status_code(status) != STATUS_DATA_LOSS;
     draw(pull);
     return status;
 }
 
+/* Where rewritten bytes go. */
+
+static status_t begin_in_file(void *user, int number, int count)
+{
+    (void)user;
+    (void)number;
+    (void)count;
+    return NULL;
+}
+
+static status_t write_to_file(void *user, const void *bytes, size_t size)
+{
+    struct pull *pull = user;
+    return download_put(&pull->download, bytes, size);
+}
+
+static status_t end_in_file(void *user)
+{
+    (void)user;
+    return NULL;
+}
+
+static status_t begin_in_directory(void *user, int number, int count)
+{
+    struct pull *pull = user;
+    char *name = hf_shard_name(number, count);
+    status_t status = directory_open(&pull->directory, name);
+    free(name);
+    return status;
+}
+
+static status_t write_to_directory(void *user, const void *bytes, size_t size)
+{
+    struct pull *pull = user;
+    return directory_write(&pull->directory, bytes, size);
+}
+
+static status_t end_in_directory(void *user)
+{
+    struct pull *pull = user;
+    return directory_close(&pull->directory);
+}
+
+static status_t put_file(struct directory *directory, const char *name, const struct buf *text)
+{
+    TRY(directory_open(directory, name));
+    TRY(directory_write(directory, text->data, text->length));
+    return directory_close(directory);
+}
+
+/* What belongs to the weights, then the directory's name. */
+static status_t finish_directory(struct pull *pull)
+{
+    struct buf text = {0};
+    status_t status = NULL;
+    if (rewrite_file_count(pull->rewrite) > 1) {
+        rewrite_index(pull->rewrite, &text);
+        status = put_file(&pull->directory, "model.safetensors.index.json", &text);
+        buf_clear(&text);
+    }
+    const char *dtype = pull->rewriting.bf16 ? "bfloat16" : "float32";
+    if (status == NULL) status = hf_config_export(pull->config, strlen(pull->config), dtype, &text);
+    if (status == NULL) status = put_file(&pull->directory, "config.json", &text);
+    buf_deinit(&text);
+    if (status == NULL) status = directory_finish(&pull->directory);
+    return status;
+}
+
+static status_t finish(struct pull *pull)
+{
+    if (pull->rewrite != NULL) TRY(rewrite_finish(pull->rewrite));
+    return pull->config != NULL ? finish_directory(pull) : download_finish(&pull->download);
+}
+
 static void report(struct pull *pull, const char *id, double seconds)
 {
     const struct options *options = &pull->client->options;
-    const struct download *download = &pull->download;
     bool to_stdout = strcmp(options->file, "-") == 0;
+    uint64_t size = pull->config ? pull->directory.bytes : pull->download.total;
+    uint64_t step = pull->rewrite ? rewrite_step(pull->rewrite) : pull->download.step;
     struct buf text = {0};
     char bytes[32];
     if (options->format == FORMAT_JSON) {
@@ -73,13 +213,14 @@ static void report(struct pull *pull, const char *id, double seconds)
         buf_add_text(&text, ",\n  \"file\": ");
         json_add_string(&text, options->file);
         buf_printf(&text, ",\n  \"bytes\": %llu,\n  \"step\": %llu,\n  \"seconds\": ",
-                   (unsigned long long)download->total, (unsigned long long)download->step);
+                   (unsigned long long)size, (unsigned long long)step);
         json_add_number(&text, seconds);
         buf_add_text(&text, "\n}\n");
     } else {
-        buf_printf(&text, "%s: %s, the weights of %s after step %llu\n", options->file,
-                   text_format_bytes(download->total, bytes), id,
-                   (unsigned long long)download->step);
+        buf_printf(&text, "%s: %s", options->file, text_format_bytes(size, bytes));
+        if (pull->config != NULL) buf_printf(&text, " in %d files", pull->directory.file_count);
+        buf_printf(&text, ", the weights of %s after step %llu%s\n", id, (unsigned long long)step,
+                   options->bf16 ? ", as bf16" : "");
     }
     if (!to_stdout) {
         output_print(&text);
@@ -91,47 +232,123 @@ static void report(struct pull *pull, const char *id, double seconds)
     buf_deinit(&text);
 }
 
-static int run(struct pull *pull, struct session *session)
+/* The job's own configuration, which says what its weights are called. */
+static status_t read_config(struct pull *pull, const Fsdpd__V1__Job *job)
+{
+    const char *config = job->spec && job->spec->model ? job->spec->model->hf_config : "";
+    struct hf_model model;
+    if (config[0] == '\0')
+        return status_new(STATUS_FAILED_PRECONDITION,
+                          "job %s does not have a model of Hugging Face's transformers (model.hf), "
+                          "so it cannot be written as one; without --format hf its weights can be "
+                          "pulled as a file",
+                          job->id);
+    TRY(hf_config_to_model(config, strlen(config), "the job's config.json", &model));
+    pull->rewriting.type = model.type;
+    pull->rewriting.tied = model.tied;
+    pull->config = mem_strdup(config);
+    hf_model_deinit(&model);
+    return NULL;
+}
+
+static status_t find_config(struct pull *pull, struct session *session)
+{
+    Fsdpd__V1__GetJobRequest request = FSDPD__V1__GET_JOB_REQUEST__INIT;
+    ProtobufCMessage *response;
+    request.id = (char *)pull->client->options.arguments[0];
+    TRY(session_call(session, &control_get_job, &request.base, false, &response));
+    status_t status = read_config(pull, (const Fsdpd__V1__Job *)(const void *)response);
+    protobuf_c_message_free_unpacked(response, NULL);
+    return status;
+}
+
+/* Makes what is temporary. */
+static status_t begin(struct pull *pull)
+{
+    const struct options *options = &pull->client->options;
+    pull->rewriting.bf16 = options->bf16;
+    pull->rewriting.hf = options->hf;
+    pull->rewriting.job = options->arguments[0];
+    pull->sink = (struct rewrite_sink){begin_in_file, write_to_file, end_in_file, pull};
+    if (options->hf) {
+        pull->rewriting.max_shard_bytes =
+            options->max_shard_bytes > 0 ? options->max_shard_bytes : HF_SHARD_BYTES;
+        pull->sink =
+            (struct rewrite_sink){begin_in_directory, write_to_directory, end_in_directory, pull};
+        TRY(directory_begin(&pull->directory, options->file));
+    } else {
+        TRY(download_begin(&pull->download, options->file));
+    }
+    if (options->hf || options->bf16) pull->rewrite = rewrite_new(&pull->rewriting, &pull->sink);
+    return NULL;
+}
+
+static int stream(struct pull *pull, struct session *session)
 {
     const struct options *options = &pull->client->options;
     Fsdpd__V1__PullStateDictRequest request = FSDPD__V1__PULL_STATE_DICT_REQUEST__INIT;
     request.id = (char *)options->arguments[0];
-    session_catch_signals(session);
-    status_t status = download_begin(&pull->download, options->file);
-    if (status != NULL) {
-        bool usage = status_code(status) == STATUS_INVALID_ARGUMENT;
-        output_error(status);
-        return usage ? EXIT_USAGE : EXIT_FAILED;
-    }
     pull->started_ns = clock_monotonic_ns();
-    status = session_stream(session, &control_pull_state_dict, &request.base, options->timeout_ms,
-                            take_chunk, pull);
+    status_t status = session_stream(session, &control_pull_state_dict, &request.base,
+                                     options->timeout_ms, take_chunk, pull);
     live_clear(&pull->live);
     if (status == NULL) {
-        status = download_finish(&pull->download);
+        status = finish(pull);
         pull->local_error = status != NULL;
     }
-    double seconds = seconds_since(pull->started_ns);
-    if (status == NULL) report(pull, request.id, seconds);
-    download_deinit(&pull->download);
-    if (status == NULL) return EXIT_DONE;
+    if (status == NULL) {
+        report(pull, request.id, seconds_since(pull->started_ns));
+        return EXIT_DONE;
+    }
     int code = output_error(status);
     if (session_signal(session) != 0) return EXIT_SIGNAL + session_signal(session);
     return pull->local_error ? EXIT_FAILED : code;
 }
 
+static int run(struct pull *pull, struct session *session)
+{
+    session_catch_signals(session);
+    if (pull->client->options.hf) {
+        status_t status = find_config(pull, session);
+        if (status != NULL) return output_error(status);
+    }
+    status_t status = begin(pull);
+    if (status == NULL) return stream(pull, session);
+    bool usage = status_code(status) == STATUS_INVALID_ARGUMENT;
+    output_error(status);
+    return usage ? EXIT_USAGE : EXIT_FAILED;
+}
+
+static status_t check_options(const struct options *options)
+{
+    if (options->file == NULL && options->hf)
+        return status_new(STATUS_INVALID_ARGUMENT, "pull: expected -o DIR, for example -o %s",
+                          options->arguments[0]);
+    if (options->file == NULL)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "pull: expected -o FILE, for example -o %s.safetensors",
+                          options->arguments[0]);
+    if (options->max_shard_bytes > 0 && !options->hf)
+        return status_new(STATUS_INVALID_ARGUMENT, "pull: --max-shard-size belongs to --format hf");
+    return NULL;
+}
+
 int verb_pull(struct client *client)
 {
-    if (client->options.file == NULL)
-        return output_usage_error(
-            status_new(STATUS_INVALID_ARGUMENT,
-                       "pull: expected -o FILE, for example -o %s.safetensors",
-                       client->options.arguments[0]));
-    struct session *session;
-    status_t status = session_new(client->options.address, client->options.timeout_ms, &session);
+    status_t status = check_options(&client->options);
     if (status != NULL) return output_usage_error(status);
-    struct pull pull = {.client = client, .live = {.terminal = &client->terminal}};
+    struct session *session;
+    status = session_new(client->options.address, client->options.timeout_ms, &session);
+    if (status != NULL) return output_usage_error(status);
+    struct pull pull = {.client = client,
+                        .download = {.fd = -1},
+                        .directory = {.fd = -1},
+                        .live = {.terminal = &client->terminal}};
     int code = run(&pull, session);
+    rewrite_free(pull.rewrite);
+    download_deinit(&pull.download);
+    directory_deinit(&pull.directory);
+    free(pull.config);
     session_free(session);
     return code;
 }

@@ -26,10 +26,12 @@ const struct verb verbs[] = {
      "not run (6) is refused, and the job goes on as it was.\n",
      wrap_options, verb_wrap},
     {"cancel", "JOB", 1, "End a job at its next step boundary", NULL, NULL, verb_cancel},
-    {"pull", "JOB", 1, "Write a job's full state_dict to a safetensors file",
+    {"pull", "JOB", 1, "Write a job's full state_dict to a file, or as transformers has it",
      "Also from a running job: the weights of one step, the same on all ranks. FILE is written\n"
      "under a temporary name beside it and renamed when it is complete; interrupted, nothing is\n"
      "left. \"-\" is standard output. --timeout is how long to wait for the next bytes.\n"
+     "With --format hf, for a job whose model is a directory of Hugging Face's transformers,\n"
+     "FILE is a new directory with config.json and the weights.\n"
      "Because -o names the file here, --format json asks for a result in JSON.\n",
      pull_options, verb_pull},
     {"trace", "JOB", 1, "Write a timeline of a running job's next steps, for Perfetto",

@@ -33,7 +33,7 @@ allow daemon/train base ops hf model fsdp kernels runtime checkpoint train
 allow daemon/planning base ops yaml model fsdp runtime train fsdpd planning
 allow daemon/worker base ops hf model fsdp runtime checkpoint train planning rpc spec fsdpd worker
 allow daemon/coordinator base rpc spec fsdpd proto coordinator
-allow client base rpc spec print fsdpd proto client
+allow client base hf rpc spec print fsdpd proto client
 
 grep -rlE '#include <grpc' --include='*.[ch]' common daemon client kernels | grep -v '^common/rpc/' &&
   fail "gRPC's C core belongs to common/rpc alone"

@@ -10,6 +10,9 @@
 
 enum { HF_FILES_MAX = 99999 }; /* that is how many digits a shard's number has */
 
+#define HF_SHARD_BYTES UINT64_C(5000000000) /* of one file's tensors at most, if nobody says more  \
+                                             */
+
 struct hf_index {
     char **files; /* sorted, each once */
     int file_count;

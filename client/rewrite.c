@@ -1,0 +1,280 @@
+/* A state_dict on its way into files; see rewrite.h. */
+#include "rewrite.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "hf/index.h"
+#include "hf/safetensors.h"
+
+enum { HEADER_MAX = 100000008 };
+
+/* A tensor of the stream. */
+struct item {
+    const char *name; /* in the files; NULL: left out */
+    uint64_t bytes;   /* in the stream */
+    int file;         /* from 0 */
+    int entry;        /* of the header */
+};
+
+struct rewrite {
+    const struct rewrite_options *options;
+    const struct rewrite_sink *sink;
+    uint64_t total, received, step;
+    struct buf start; /* of the stream, until the header is whole */
+    uint64_t needed;  /* bytes of it that are needed next */
+    struct safetensors_header header;
+    struct item *items; /* in the order of the stream; NULL before the header is read */
+    int item_count, file_count;
+    int open_file;                     /* from 0; -1: none */
+    int item;                          /* that comes now */
+    uint64_t done;                     /* bytes of it that came */
+    unsigned char rest[sizeof(float)]; /* of an element that came in two pieces */
+    size_t rest_size;
+    struct buf out;
+};
+
+struct rewrite *rewrite_new(const struct rewrite_options *options, const struct rewrite_sink *sink)
+{
+    struct rewrite *rewrite = mem_alloc(sizeof *rewrite);
+    rewrite->options = options;
+    rewrite->sink = sink;
+    rewrite->open_file = -1;
+    return rewrite;
+}
+
+void rewrite_free(struct rewrite *rewrite)
+{
+    if (rewrite == NULL) return;
+    safetensors_header_deinit(&rewrite->header);
+    buf_deinit(&rewrite->start);
+    buf_deinit(&rewrite->out);
+    free(rewrite->items);
+    free(rewrite);
+}
+
+static uint64_t bytes_in_file(const struct rewrite *rewrite, const struct item *item)
+{
+    return rewrite->options->bf16 ? item->bytes / 2 : item->bytes;
+}
+
+/* Files are filled in the order of the stream; a tensor is never cut. */
+static void assign_files(struct rewrite *rewrite)
+{
+    uint64_t limit = rewrite->options->max_shard_bytes, filled = 0;
+    int file = 0;
+    for (int i = 0; i < rewrite->item_count; i++) {
+        struct item *item = &rewrite->items[i];
+        uint64_t bytes = bytes_in_file(rewrite, item);
+        if (item->name == NULL) continue;
+        if (limit > 0 && filled > 0 && bytes > limit - (filled < limit ? filled : limit)) {
+            file++;
+            filled = 0;
+        }
+        item->file = file;
+        filled += bytes;
+    }
+    rewrite->file_count = file + 1;
+}
+
+static status_t plan_files(struct rewrite *rewrite)
+{
+    const struct rewrite_options *options = rewrite->options;
+    const struct safetensors_header *header = &rewrite->header;
+    rewrite->items = mem_alloc_array((size_t)header->count + 1, sizeof *rewrite->items);
+    for (int i = 0; i < header->count; i++) {
+        const struct safetensors_entry *entry = &header->entries[i];
+        if (strcmp(entry->dtype, "F32") != 0)
+            return status_new(STATUS_DATA_LOSS, "expected tensors of the type F32, found %s",
+                              entry->dtype);
+        rewrite->items[rewrite->item_count++] =
+            (struct item){.name = options->hf
+                                      ? hf_export_name(options->type, options->tied, entry->name)
+                                      : entry->name,
+                          .bytes = entry->end - entry->begin,
+                          .entry = i};
+    }
+    assign_files(rewrite);
+    return NULL;
+}
+
+static status_t write_header(struct rewrite *rewrite, int file)
+{
+    struct safetensors_entry *entries =
+        mem_alloc_array((size_t)rewrite->item_count + 1, sizeof *entries);
+    char dtype[] = "BF16", step[24];
+    if (!rewrite->options->bf16) strcpy(dtype, "F32");
+    int count = 0;
+    for (int i = 0; i < rewrite->item_count; i++) {
+        const struct item *item = &rewrite->items[i];
+        if (item->name == NULL || item->file != file) continue;
+        entries[count] = rewrite->header.entries[item->entry];
+        entries[count].name = (char *)item->name;
+        entries[count++].dtype = dtype;
+    }
+    snprintf(step, sizeof step, "%llu", (unsigned long long)rewrite->step);
+    const struct safetensors_metadata metadata[] = {{"format", "pt"},
+                                                    {"step", step},
+                                                    {"job", rewrite->options->job}};
+    buf_clear(&rewrite->out);
+    safetensors_write_header(&rewrite->out, entries, count, metadata, rewrite->options->hf ? 1 : 3);
+    free(entries);
+    return rewrite->sink->write(rewrite->sink->user, rewrite->out.data, rewrite->out.length);
+}
+
+static status_t need_file(struct rewrite *rewrite, int file)
+{
+    if (rewrite->open_file == file) return NULL;
+    if (rewrite->open_file >= 0) TRY(rewrite->sink->end(rewrite->sink->user));
+    rewrite->open_file = file;
+    TRY(rewrite->sink->begin(rewrite->sink->user, file + 1, rewrite->file_count));
+    return write_header(rewrite, file);
+}
+
+static void add_bf16(struct buf *out, const unsigned char *bytes)
+{
+    uint32_t bits;
+    memcpy(&bits, bytes, sizeof bits);
+    uint16_t half;
+    if ((bits & 0x7fffffff) > 0x7f800000) half = (uint16_t)(bits >> 16 | 0x40); /* a quiet NaN */
+    else half = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+    buf_add(out, &half, sizeof half);
+}
+
+/* Bytes of one tensor. */
+static status_t write_values(struct rewrite *rewrite, const unsigned char *bytes, size_t size)
+{
+    const struct rewrite_sink *sink = rewrite->sink;
+    if (!rewrite->options->bf16) return sink->write(sink->user, bytes, size);
+    buf_clear(&rewrite->out);
+    while (size > 0 && (rewrite->rest_size > 0 || size < sizeof rewrite->rest)) {
+        rewrite->rest[rewrite->rest_size++] = *bytes++;
+        size--;
+        if (rewrite->rest_size < sizeof rewrite->rest) continue;
+        add_bf16(&rewrite->out, rewrite->rest);
+        rewrite->rest_size = 0;
+        break;
+    }
+    for (; size >= sizeof(float); bytes += sizeof(float), size -= sizeof(float))
+        add_bf16(&rewrite->out, bytes);
+    while (size > 0) {
+        rewrite->rest[rewrite->rest_size++] = *bytes++;
+        size--;
+    }
+    if (rewrite->out.length == 0) return NULL;
+    return sink->write(sink->user, rewrite->out.data, rewrite->out.length);
+}
+
+static status_t add_data(struct rewrite *rewrite, const unsigned char *bytes, size_t size)
+{
+    while (rewrite->item < rewrite->item_count) {
+        const struct item *item = &rewrite->items[rewrite->item];
+        if (item->name != NULL) TRY(need_file(rewrite, item->file));
+        uint64_t left = item->bytes - rewrite->done;
+        size_t part = size < left ? size : (size_t)left;
+        if (item->name != NULL && part > 0) TRY(write_values(rewrite, bytes, part));
+        rewrite->done += part;
+        bytes += part;
+        size -= part;
+        if (rewrite->done < item->bytes) return NULL;
+        rewrite->item++;
+        rewrite->done = 0;
+    }
+    return NULL;
+}
+
+/* The header, as soon as it is whole; what came after it is data. */
+static status_t add_start(struct rewrite *rewrite, const void *bytes, size_t size)
+{
+    buf_add(&rewrite->start, bytes, size);
+    if (rewrite->start.length < rewrite->needed && rewrite->start.length < HEADER_MAX) return NULL;
+    status_t status = safetensors_read_header(rewrite->start.data, rewrite->start.length,
+                                              rewrite->total, &rewrite->header, &rewrite->needed);
+    if (status_code(status) == STATUS_OUT_OF_RANGE) {
+        status_free(status);
+        return NULL;
+    }
+    if (status == NULL) status = plan_files(rewrite);
+    if (status != NULL) {
+        status_t lost = status_new(STATUS_DATA_LOSS, "the state_dict that fsdpd sent: %s",
+                                   status_message(status));
+        status_free(status);
+        return lost;
+    }
+    uint64_t data = rewrite->header.data_offset;
+    status = add_data(rewrite, (const unsigned char *)rewrite->start.data + data,
+                      rewrite->start.length - (size_t)data);
+    buf_deinit(&rewrite->start);
+    return status;
+}
+
+status_t rewrite_add(struct rewrite *rewrite, const void *bytes, size_t size, uint64_t total,
+                     uint64_t step)
+{
+    if (rewrite->total == 0) {
+        if (total == 0)
+            return status_new(STATUS_DATA_LOSS,
+                              "the first chunk: expected the size of the file in it, found none");
+        rewrite->total = total;
+        rewrite->step = step;
+    }
+    if (size > rewrite->total - rewrite->received)
+        return status_new(STATUS_DATA_LOSS, "expected a file of %llu bytes, found more",
+                          (unsigned long long)rewrite->total);
+    rewrite->received += size;
+    if (rewrite->items == NULL) return add_start(rewrite, bytes, size);
+    return add_data(rewrite, bytes, size);
+}
+
+status_t rewrite_finish(struct rewrite *rewrite)
+{
+    if (rewrite->total == 0 || rewrite->received != rewrite->total || rewrite->items == NULL)
+        return status_new(STATUS_DATA_LOSS,
+                          "expected a file of %llu bytes, found the end after %llu",
+                          (unsigned long long)rewrite->total,
+                          (unsigned long long)rewrite->received);
+    if (rewrite->open_file < 0) TRY(need_file(rewrite, 0)); /* without any tensor */
+    rewrite->open_file = -1;
+    return rewrite->sink->end(rewrite->sink->user);
+}
+
+uint64_t rewrite_received(const struct rewrite *rewrite)
+{
+    return rewrite->received;
+}
+
+uint64_t rewrite_total(const struct rewrite *rewrite)
+{
+    return rewrite->total;
+}
+
+uint64_t rewrite_step(const struct rewrite *rewrite)
+{
+    return rewrite->step;
+}
+
+int rewrite_file_count(const struct rewrite *rewrite)
+{
+    return rewrite->file_count;
+}
+
+void rewrite_index(const struct rewrite *rewrite, struct buf *out)
+{
+    struct hf_index index = {.file_count = rewrite->file_count};
+    index.files = mem_alloc_array((size_t)rewrite->file_count, sizeof *index.files);
+    index.entries = mem_alloc_array((size_t)rewrite->item_count + 1, sizeof *index.entries);
+    uint64_t total = 0;
+    for (int i = 0; i < rewrite->file_count; i++)
+        index.files[i] = hf_shard_name(i + 1, rewrite->file_count);
+    for (int i = 0; i < rewrite->item_count; i++) {
+        const struct item *item = &rewrite->items[i];
+        if (item->name == NULL) continue;
+        index.entries[index.entry_count++] =
+            (struct hf_index_entry){mem_strdup(item->name), item->file};
+        total += bytes_in_file(rewrite, item);
+    }
+    hf_index_write(&index, total, out);
+    hf_index_deinit(&index);
+}
