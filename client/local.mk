@@ -53,6 +53,12 @@ tests_unit_test_client_verbs_SOURCES = tests/unit/test_client_verbs.c \
 tests_unit_test_client_verbs_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_client_verbs_LDADD = $(CLIENT_LDADD) $(CHECK_LIBS)
 
+check_PROGRAMS += tests/unit/test_rewrite
+TESTS += tests/unit/test_rewrite
+tests_unit_test_rewrite_SOURCES = tests/unit/test_rewrite.c
+tests_unit_test_rewrite_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_rewrite_LDADD = $(CLIENT_LDADD) $(CHECK_LIBS)
+
 check_PROGRAMS += tests/unit/test_timeline
 TESTS += tests/unit/test_timeline
 tests_unit_test_timeline_SOURCES = tests/unit/test_timeline.c

@@ -13,6 +13,8 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "hf/hf.h"
+#include "model/graph.h"
+#include "model/model.h"
 
 static const char gpt2_tiny[] =
     "{\"architectures\": [\"GPT2LMHeadModel\"], \"model_type\": \"gpt2\", \"n_embd\": 24,"
@@ -139,6 +141,148 @@ START_TEST(test_option)
         ck_assert_msg(strstr(text, options[_i].not_there) == NULL, "%s:\n%s", options[_i].changes,
                       text);
     free(text);
+}
+END_TEST
+
+/* The text is a model, and its graph can be made: forward, loss, gradients. */
+static struct model *parse(const char *config, const char *changes)
+{
+    char *text = model_text(config, changes);
+    struct model *model;
+    struct graph *graph;
+    status_t status = model_parse(text, strlen(text), "model.hf", &model);
+    ck_assert_msg(status == NULL, "%s: %s\n%s", changes, status_message(status), text);
+    const struct graph_options how = {.batch_size = 2, .time = 10, .train = true, .dropout = true};
+    status = graph_build(model, &how, &graph);
+    ck_assert_msg(status == NULL, "%s: %s\n%s", changes, status_message(status), text);
+    ck_assert_int_eq(model->class_count, 97);
+    ck_assert(model->tokens);
+    graph_free(graph);
+    free(text);
+    return model;
+}
+
+START_TEST(test_option_is_a_model)
+{
+    model_free(parse(options[_i].config, options[_i].changes));
+}
+END_TEST
+
+static const struct parameter *parameter_of(const struct model *model, const char *name)
+{
+    int index = model_find_parameter(model, name);
+    ck_assert_msg(index >= 0, "%s", name);
+    return &model->parameters[index];
+}
+
+static void expect_init(const struct model *model, const char *name, enum init_kind init,
+                        double bound)
+{
+    const struct parameter *parameter = parameter_of(model, name);
+    ck_assert_msg(parameter->init == init, "%s", name);
+    if (init == INIT_NORMAL) ck_assert_msg(parameter->bound == bound, "%s", name);
+}
+
+/* state_dict of the same configurations in transformers 4.x: its size, and a name of each kind. */
+START_TEST(test_parameters)
+{
+    struct model *gpt2 = parse(gpt2_tiny, "{}");
+    static const char *const of_gpt2[] = {
+        "transformer.wte.weight",
+        "transformer.wpe.weight",
+        "transformer.h.0.ln_1.weight",
+        "transformer.h.0.ln_1.bias",
+        "transformer.h.0.attn.c_attn.weight",
+        "transformer.h.0.attn.c_attn.bias",
+        "transformer.h.0.attn.c_proj.weight",
+        "transformer.h.0.attn.c_proj.bias",
+        "transformer.h.0.ln_2.weight",
+        "transformer.h.0.ln_2.bias",
+        "transformer.h.0.mlp.c_fc.weight",
+        "transformer.h.0.mlp.c_fc.bias",
+        "transformer.h.0.mlp.c_proj.weight",
+        "transformer.h.0.mlp.c_proj.bias",
+        "transformer.h.1.ln_1.weight",
+    };
+    for (int i = 0; i < 15; i++) ck_assert_str_eq(gpt2->parameters[i].name, of_gpt2[i]);
+    ck_assert_int_eq(gpt2->parameter_count, 2 + 2 * 12 + 2 + 1);
+    ck_assert_str_eq(gpt2->parameters[28].name, "lm_head.weight");
+    ck_assert_int_eq(gpt2->parameters[28].tied_to, 0);
+    ck_assert_int_eq(model_parameter_elements(gpt2), 17592);
+    expect_init(gpt2, "transformer.wte.weight", INIT_NORMAL, 0.02);
+    expect_init(gpt2, "transformer.h.1.attn.c_attn.weight", INIT_NORMAL, 0.02);
+    expect_init(gpt2, "transformer.h.1.attn.c_attn.bias", INIT_ZEROS, 0);
+    expect_init(gpt2, "transformer.h.1.mlp.c_proj.weight", INIT_NORMAL, 0.01);
+    expect_init(gpt2, "transformer.h.1.ln_2.weight", INIT_ONES, 0);
+    expect_init(gpt2, "transformer.ln_f.bias", INIT_ZEROS, 0);
+    expect_init(gpt2, "transformer.ln_f.weight", INIT_ONES, 0);
+    model_free(gpt2);
+
+    struct model *llama = parse(llama_tiny, "{\"pad_token_id\": 5}");
+    static const char *const of_llama[] = {
+        "model.embed_tokens.weight",
+        "model.layers.0.self_attn.q_proj.weight",
+        "model.layers.0.self_attn.k_proj.weight",
+        "model.layers.0.self_attn.v_proj.weight",
+        "model.layers.0.self_attn.o_proj.weight",
+        "model.layers.0.mlp.gate_proj.weight",
+        "model.layers.0.mlp.up_proj.weight",
+        "model.layers.0.mlp.down_proj.weight",
+        "model.layers.0.input_layernorm.weight",
+        "model.layers.0.post_attention_layernorm.weight",
+    };
+    for (int i = 0; i < 10; i++) ck_assert_str_eq(llama->parameters[i].name, of_llama[i]);
+    ck_assert_int_eq(llama->parameter_count, 1 + 2 * 9 + 1 + 1);
+    ck_assert_str_eq(llama->parameters[19].name, "model.norm.weight");
+    ck_assert_str_eq(llama->parameters[20].name, "lm_head.weight");
+    ck_assert_int_eq(llama->parameters[20].tied_to, -1);
+    expect_init(llama, "model.embed_tokens.weight", INIT_NORMAL, 0.02);
+    expect_init(llama, "model.layers.0.input_layernorm.weight", INIT_ONES, 0);
+    ck_assert(parameter_of(llama, "model.embed_tokens.weight")->has_zero_row);
+    ck_assert_int_eq(parameter_of(llama, "model.embed_tokens.weight")->zero_row, 5);
+    model_free(llama);
+
+    struct model *bert = parse(bert_tiny, "{}");
+    static const char *const of_bert[] = {
+        "bert.embeddings.word_embeddings.weight",
+        "bert.embeddings.position_embeddings.weight",
+        "bert.embeddings.token_type_embeddings.weight",
+        "bert.embeddings.LayerNorm.weight",
+        "bert.embeddings.LayerNorm.bias",
+        "bert.encoder.layer.0.attention.self.query.weight",
+        "bert.encoder.layer.0.attention.self.query.bias",
+        "bert.encoder.layer.0.attention.self.key.weight",
+        "bert.encoder.layer.0.attention.self.key.bias",
+        "bert.encoder.layer.0.attention.self.value.weight",
+        "bert.encoder.layer.0.attention.self.value.bias",
+        "bert.encoder.layer.0.attention.output.dense.weight",
+        "bert.encoder.layer.0.attention.output.dense.bias",
+        "bert.encoder.layer.0.attention.output.LayerNorm.weight",
+        "bert.encoder.layer.0.attention.output.LayerNorm.bias",
+        "bert.encoder.layer.0.intermediate.dense.weight",
+        "bert.encoder.layer.0.intermediate.dense.bias",
+        "bert.encoder.layer.0.output.dense.weight",
+        "bert.encoder.layer.0.output.dense.bias",
+        "bert.encoder.layer.0.output.LayerNorm.weight",
+        "bert.encoder.layer.0.output.LayerNorm.bias",
+    };
+    static const char *const ends_of_bert[] = {
+        "cls.predictions.transform.dense.weight",
+        "cls.predictions.transform.dense.bias",
+        "cls.predictions.transform.LayerNorm.weight",
+        "cls.predictions.transform.LayerNorm.bias",
+        "cls.predictions.decoder.weight",
+        "cls.predictions.decoder.bias",
+    };
+    for (int i = 0; i < 21; i++) ck_assert_str_eq(bert->parameters[i].name, of_bert[i]);
+    ck_assert_int_eq(bert->parameter_count, 5 + 2 * 16 + 6);
+    for (int i = 0; i < 6; i++) ck_assert_str_eq(bert->parameters[37 + i].name, ends_of_bert[i]);
+    ck_assert_int_eq(parameter_of(bert, "cls.predictions.decoder.weight")->tied_to, 0);
+    expect_init(bert, "cls.predictions.decoder.bias", INIT_ZEROS, 0);
+    expect_init(bert, "bert.encoder.layer.1.output.LayerNorm.weight", INIT_ONES, 0);
+    expect_init(bert, "bert.encoder.layer.1.output.dense.weight", INIT_NORMAL, 0.02);
+    ck_assert(parameter_of(bert, of_bert[0])->has_zero_row);
+    model_free(bert);
 }
 END_TEST
 
@@ -348,6 +492,8 @@ int main(void)
     TCase *tcase = tcase_create("hf_config");
     tcase_add_test(tcase, test_golden);
     tcase_add_loop_test(tcase, test_option, 0, sizeof options / sizeof options[0]);
+    tcase_add_loop_test(tcase, test_option_is_a_model, 0, sizeof options / sizeof options[0]);
+    tcase_add_test(tcase, test_parameters);
     tcase_add_loop_test(tcase, test_mistake, 0, sizeof mistakes / sizeof mistakes[0]);
     tcase_add_test(tcase, test_not_json);
     tcase_add_test(tcase, test_export);
