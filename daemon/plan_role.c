@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "base/mem.h"
 #include "planning/planning.h"
 #include "print/json.h"
 #include "print/plan_report.h"
@@ -93,16 +94,30 @@ static void print_plan(const Fsdpd__V1__Plan *plan, bool json)
     buf_deinit(&text);
 }
 
+/* The job over `world` workers, if that is not 0, before anything is checked against their number.
+ */
+static status_t read_job(const struct plan_role_options *options, int world,
+                         Fsdpd__V1__JobSpec **spec)
+{
+    int count = options->override_count;
+    struct spec_override *overrides = mem_alloc_array((size_t)count + 1, sizeof *overrides);
+    for (int i = 0; i < count; i++) overrides[i] = options->overrides[i];
+    char *workers = mem_printf("workers=%d", world);
+    if (world > 0) overrides[count++].text = workers;
+    status_t status = spec_read_file(options->job_file, overrides, count, spec);
+    free(workers);
+    free(overrides);
+    return status;
+}
+
 int plan_role_main(const struct plan_role_options *options)
 {
     struct profile profile;
     status_t status = profile_find(options->profile != NULL ? options->profile : "cpu", &profile);
     if (status != NULL) return fail(status_wrap(status, "--profile"), false);
     Fsdpd__V1__JobSpec *spec = NULL;
-    status = spec_read_file(options->job_file, options->overrides, options->override_count, &spec);
+    status = read_job(options, options->world > 0 ? options->world : profile.world, &spec);
     if (status != NULL) return fail(status, false);
-    if (options->world > 0) spec->workers = (uint32_t)options->world;
-    else if (profile.world > 0) spec->workers = (uint32_t)profile.world;
     Fsdpd__V1__Plan *plan = NULL;
     status = make_plan(options, spec, &profile, &plan);
     spec_free(spec);

@@ -135,7 +135,7 @@ static void dump_units(struct buf *out, const struct plan *plan)
                        unit->shard_world == 1 ? "" : "s");
         if (plan_gathers(plan, u) && plan_keeps(plan, u))
             buf_add_text(out, ", kept until backward");
-        if (plan_reshards(plan, u))
+        if (plan_reshards(plan, u) && unit->modules[0] != 0)
             buf_printf(out, ", resharded to %d ranks", plan_ranks_between(plan, u));
         if (plan_gathers(plan, u) && plan_param_dtype(plan, u) != plan->options.gathered_dtype)
             buf_printf(out, ", gathers %s", dtype_name(plan_param_dtype(plan, u)));

@@ -74,6 +74,14 @@ class Offline(unittest.TestCase):
         self.assertEqual(self.json("--profile", "h200")["world"], 2)
         self.assertEqual(self.json("--profile", "h200x8")["world"], 8)
         self.assertEqual(self.json("--profile=h200x8", "--world=3")["world"], 3)
+        # what must divide the workers divides the profile's, not the file's two
+        dump = plan("--profile", "h200x8", "--set", "fsdp.strategy=hybrid_shard",
+                    "--set", "fsdp.shard_size=4", "--set", "fsdp.reshard_after_forward=2",
+                    "--set", "fsdp.wrap.min_num_params=100", "--dump").stdout
+        self.assertIn("hybrid_shard over 8 ranks, in groups of 4", dump)
+        self.assertRegex(dump, r"(?m)^ +2  fc1 .*, resharded to 2 ranks$")
+        self.assertRegex(dump, r"(?m)^ +[0-9]+  compute  reshard +conv2 ")
+        self.assertRegex(dump, r"(?m)^ +[0-9]+  comm +all_gather +conv2 .*, 2 ranks, sends 36,992")
         self.assertEqual(self.json("--set", "workers=5")["world"], 5)
 
     def test_a_large_world_takes_less_than_a_second(self):

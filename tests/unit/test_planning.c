@@ -111,11 +111,6 @@ START_TEST(settings_of_units)
     ck_assert_ptr_nonnull(
         strstr(status_message(status), "cpu_offload of a unit: only CPU workers"));
     status_free(status);
-    status =
-        make_plan("h200x8", "fsdp.wrap.policy=units",
-                  "fsdp.wrap.units=[{modules: fc1, strategy: hybrid_shard, shard_size: 4}]", &plan);
-    ck_assert_ptr_null(status);
-    fsdpd__v1__plan__free_unpacked(plan, NULL);
 }
 END_TEST
 
