@@ -28,6 +28,7 @@ libkernels_a_SOURCES = \
   %D%/cpu/dropout.c \
   %D%/cpu/element.c \
   %D%/cpu/embedding.c \
+  %D%/cpu/head.c \
   %D%/cpu/linear.c \
   %D%/cpu/loops.c %D%/cpu/loops.h \
   %D%/cpu/loops_activation.h \
@@ -51,6 +52,7 @@ libkernels_a_SOURCES = \
   %D%/cpu/pool.c \
   %D%/cpu/program.c %D%/cpu/program.h \
   %D%/cpu/reshape.c \
+  %D%/cpu/rope.c \
   %D%/cpu/softmax.c
 # Loops with square roots and comparisons only become vector code without errno and traps; neither
 # changes a result.

@@ -40,7 +40,8 @@ bool kernel_has_bf16(const struct op_desc *desc)
 static bool goes_by_sample(enum op_kind kind)
 {
     return kind == OP_RELU || kind == OP_RELU_BACKWARD || kind == OP_ADD || kind == OP_MAX_POOL2D ||
-           kind == OP_MAX_POOL2D_BACKWARD || kind == OP_RESHAPE;
+           kind == OP_MAX_POOL2D_BACKWARD || kind == OP_RESHAPE || kind == OP_ROPE ||
+           kind == OP_ROPE_BACKWARD;
 }
 
 /* An operand of ADD may be without the batch dimension. */

@@ -26,6 +26,8 @@ static cpu_prepare_function *const functions[OP_KIND_COUNT] = {
     [OP_CROSS_ENTROPY_BACKWARD] = cpu_prepare_loss,
     [OP_COUNT_CORRECT] = cpu_prepare_loss,
     [OP_CAST] = cpu_prepare_cast,
+    [OP_ROPE] = cpu_prepare_rope,
+    [OP_ROPE_BACKWARD] = cpu_prepare_rope,
     [OP_ATTENTION] = cpu_prepare_attention,
     [OP_ATTENTION_BACKWARD] = cpu_prepare_attention,
     [OP_SUM_LEADING] = cpu_prepare_sum_leading,
@@ -44,6 +46,8 @@ static cpu_prepare_function *const functions[OP_KIND_COUNT] = {
     [OP_LAYER_NORM_BACKWARD] = cpu_prepare_norm,
     [OP_RMS_NORM] = cpu_prepare_norm,
     [OP_RMS_NORM_BACKWARD] = cpu_prepare_norm,
+    [OP_LINEAR_CROSS_ENTROPY] = cpu_prepare_head,
+    [OP_LINEAR_CROSS_ENTROPY_BACKWARD] = cpu_prepare_head,
 };
 
 status_t cpu_prepare(struct kernel *kernel)
@@ -74,7 +78,9 @@ bool cpu_runs_bf16(const struct op_desc *desc)
     case OP_CONV2D_BACKWARD_WEIGHTS: return has_bf16() && cpu_is_plain(&desc->outputs[0]);
     case OP_LINEAR:
     case OP_LINEAR_BACKWARD_DATA:
-    case OP_LINEAR_BACKWARD_WEIGHTS: return has_bf16();
+    case OP_LINEAR_BACKWARD_WEIGHTS:
+    case OP_LINEAR_CROSS_ENTROPY:
+    case OP_LINEAR_CROSS_ENTROPY_BACKWARD: return has_bf16();
     case OP_ADD:
     case OP_SUM_LEADING:
     case OP_MUL:

@@ -95,8 +95,15 @@ struct cpu_loops {
     /* Rows of n scores: y = log(softmax(x)) (y may be x), and its gradient from y. */
     void (*log_softmax)(size_t n, float *y, const float *x, bool add);
     void (*log_softmax_backward)(size_t n, float *dx, const float *dy, const float *y, bool add);
+    /* x = softmax(x) * scale, or stays as it is; returns the log of the sum of exponentials. */
+    double (*softmax_scaled)(size_t n, float *x, float scale, bool write);
     /* dx = exp(y) * scale */
     void (*exp_scaled)(size_t n, float *dx, const float *y, float scale, bool add);
+
+    /* Heads of 2 * half columns: y = (a cos - b sin, b cos + a sin) of their halves a and b. y may
+     * be x. */
+    void (*rotate)(size_t heads, size_t half, float *y, const float *x, const float *cosines,
+                   const float *sines, bool add);
 
     void (*product)(const struct cpu_product *product);
 

@@ -168,3 +168,25 @@ LOOP loop_dot_rows(size_t rows, size_t columns, float *sums, const float *a, con
         sums[row] = add_lanes(lanes);
     }
 }
+
+LOOP loop_rotate(size_t heads, size_t half, float *y, const float *x, const float *cosines,
+                 const float *sines, bool add)
+{
+    for (size_t head = 0; head < heads; head++, x += 2 * half, y += 2 * half) {
+        if (add) {
+            SIMD for (size_t i = 0; i < half; i++)
+            {
+                float a = x[i], b = x[i + half];
+                y[i] += __builtin_fmaf(a, cosines[i], -(b * sines[i]));
+                y[i + half] += __builtin_fmaf(b, cosines[i], a * sines[i]);
+            }
+        } else {
+            SIMD for (size_t i = 0; i < half; i++)
+            {
+                float a = x[i], b = x[i + half];
+                y[i] = __builtin_fmaf(a, cosines[i], -(b * sines[i]));
+                y[i + half] = __builtin_fmaf(b, cosines[i], a * sines[i]);
+            }
+        }
+    }
+}

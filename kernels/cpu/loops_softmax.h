@@ -103,3 +103,33 @@ LOOP loop_exp_scaled(size_t n, float *dx, const float *y, float scale, bool add)
         SIMD for (size_t i = 0; i < n; i++) dx[i] = loop_exp(y[i]) * scale;
     }
 }
+
+/* x = exp(x - max), and their sum, as sum_of_exp has it. */
+LOOP_INLINE float exp_in_place(size_t n, float *x, float max)
+{
+    float lanes[LANES] = {0};
+    SIMD for (size_t i = 0; i < n; i++) x[i] = loop_exp(x[i] - max);
+    size_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        SIMD for (size_t j = 0; j < LANES; j++) lanes[j] += x[i + j];
+    }
+    for (size_t j = 0; i + j < n; j++) lanes[j] += x[i + j];
+    return add_lanes(lanes);
+}
+
+/* Sums of long rows are added up in double, every few thousand elements. */
+LOOPS_TARGET static double loop_softmax_scaled(size_t n, float *x, float scale, bool write)
+{
+    enum { STRETCH = 4096 };
+    float max = max_of_row(n, x);
+    double sum = 0;
+    for (size_t i = 0; i < n; i += STRETCH) {
+        size_t count = n - i < STRETCH ? n - i : STRETCH;
+        sum += write ? exp_in_place(count, x + i, max) : sum_of_exp(count, x + i, max);
+    }
+    if (write) {
+        float factor = (float)(scale / sum);
+        SIMD for (size_t i = 0; i < n; i++) x[i] *= factor;
+    }
+    return max + log(sum);
+}

@@ -1,0 +1,376 @@
+/*
+ * A linear layer and the cross-entropy of its output in one, forward, or forward and backward. Rows
+ * go by in chunks: their scores by oneDNN into the workspace, which holds no more than
+ * MOST_SCORE_BYTES of them; then row by row the loss, and the scores' gradient in their place; then
+ * the chunk's part of the gradients. On bf16 the scores are f32, and their gradient is rounded
+ * once.
+ *
+ * Losses are summed in double from the first row to the last, and chunks come one after the other.
+ */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/program.h"
+
+#define MOST_SCORE_BYTES ((int64_t)32 << 20)
+enum { MOST_ROWS = 1024, FEWEST_ROWS = 32, ALIGNMENT = 64 };
+
+/* c = a * b, of the matrices that one chunk has. */
+struct product {
+    dnnl_primitive_t primitive;
+    dnnl_memory_t a, b, bias, c;
+};
+
+/* The products of one size of chunk: all are of the same size but the last. */
+struct chunk {
+    int64_t rows; /* 0: there is none of this size */
+    struct product scores, dx;
+    struct product first_dweight, dweight; /* the first may overwrite what is there */
+};
+
+struct head {
+    dnnl_stream_t stream;
+    struct chunk whole, last;
+    int64_t rows, columns, classes, chunk_rows;
+    bool bf16;
+    dnnl_memory_t scratchpad; /* NULL if none is needed */
+    uint64_t scratchpad_bytes;
+    /* In the workspace: */
+    uint64_t scores_at, gradients_at, losses_at, correct_at, scratchpad_at;
+};
+
+static void product_deinit(struct product *product)
+{
+    if (product->primitive != NULL) dnnl_primitive_destroy(product->primitive);
+    dnnl_memory_t memories[] = {product->a, product->b, product->bias, product->c};
+    for (int i = 0; i < 4; i++)
+        if (memories[i] != NULL) dnnl_memory_destroy(memories[i]);
+}
+
+static void head_free(void *state)
+{
+    struct head *head = state;
+    for (int i = 0; i < 2; i++) {
+        struct chunk *chunk = i == 0 ? &head->whole : &head->last;
+        product_deinit(&chunk->scores);
+        product_deinit(&chunk->dx);
+        product_deinit(&chunk->first_dweight);
+        product_deinit(&chunk->dweight);
+    }
+    if (head->scratchpad != NULL) dnnl_memory_destroy(head->scratchpad);
+    if (head->stream != NULL) dnnl_stream_destroy(head->stream);
+    free(head);
+}
+
+static dnnl_data_type_t data_type(bool bf16)
+{
+    return bf16 ? dnnl_bf16 : dnnl_f32;
+}
+
+/* A dense matrix, or one whose transpose is. */
+struct matrix {
+    int64_t rows, columns;
+    bool bf16, transposed;
+};
+
+static status_t make_memory(const struct kernel *kernel, const struct matrix *matrix,
+                            dnnl_memory_desc_t *format, dnnl_memory_t *memory)
+{
+    dnnl_dims_t dims = {matrix->rows, matrix->columns};
+    dnnl_dims_t strides = {matrix->transposed ? 1 : matrix->columns,
+                           matrix->transposed ? matrix->rows : 1};
+    dnnl_engine_t engine = NULL;
+    TRY(program_engine(kernel, &engine));
+    TRY_DNNL(kernel, "describe memory",
+             dnnl_memory_desc_init_by_strides(format, 2, dims, data_type(matrix->bf16), strides));
+    TRY_DNNL(kernel, "describe memory",
+             dnnl_memory_create(memory, format, engine, DNNL_MEMORY_NONE));
+    return STATUS_OKAY;
+}
+
+static status_t make_primitive(struct kernel *kernel, const dnnl_matmul_desc_t *desc, bool sum,
+                               dnnl_primitive_t *primitive)
+{
+    struct head *head = kernel->state;
+    dnnl_engine_t engine = NULL;
+    TRY(program_engine(kernel, &engine));
+    dnnl_primitive_attr_t attributes = NULL;
+    TRY(program_attributes(kernel, sum, &attributes));
+    dnnl_primitive_desc_t primitive_desc = NULL;
+    dnnl_status_t error =
+        dnnl_primitive_desc_create(&primitive_desc, desc, attributes, engine, NULL);
+    dnnl_primitive_attr_destroy(attributes);
+    TRY_DNNL(kernel, "prepare the product", error);
+    const dnnl_memory_desc_t *scratchpad =
+        dnnl_primitive_desc_query_md(primitive_desc, dnnl_query_scratchpad_md, 0);
+    uint64_t bytes = scratchpad == NULL ? 0 : dnnl_memory_desc_get_size(scratchpad);
+    if (bytes > head->scratchpad_bytes) head->scratchpad_bytes = bytes;
+    error = dnnl_primitive_create(primitive, primitive_desc);
+    dnnl_primitive_desc_destroy(primitive_desc);
+    TRY_DNNL(kernel, "make a primitive", error);
+    return STATUS_OKAY;
+}
+
+static status_t make_product(struct kernel *kernel, struct product *product, struct matrix a,
+                             struct matrix b, const struct matrix *bias, struct matrix c, bool sum)
+{
+    dnnl_memory_desc_t a_format, b_format, bias_format, c_format;
+    TRY(make_memory(kernel, &a, &a_format, &product->a));
+    TRY(make_memory(kernel, &b, &b_format, &product->b));
+    if (bias != NULL) TRY(make_memory(kernel, bias, &bias_format, &product->bias));
+    TRY(make_memory(kernel, &c, &c_format, &product->c));
+    dnnl_matmul_desc_t desc;
+    TRY_DNNL(kernel, "describe the product",
+             dnnl_matmul_desc_init(&desc, &a_format, &b_format, bias != NULL ? &bias_format : NULL,
+                                   &c_format));
+    return make_primitive(kernel, &desc, sum, &product->primitive);
+}
+
+static status_t make_chunk(struct kernel *kernel, struct chunk *chunk, int64_t rows)
+{
+    const struct head *head = kernel->state;
+    const struct op_desc *desc = &kernel->desc;
+    int64_t columns = head->columns, classes = head->classes;
+    bool bf16 = head->bf16, backward = desc->kind == OP_LINEAR_CROSS_ENTROPY_BACKWARD;
+    chunk->rows = rows;
+    struct matrix x = {rows, columns, bf16, false}, scores = {rows, classes, false, false};
+    struct matrix bias = {1, classes, bf16, false};
+    struct matrix weight = {classes, columns, bf16, false};
+    struct matrix weight_transposed = {columns, classes, bf16, true};
+    TRY(make_product(kernel, &chunk->scores, x, weight_transposed,
+                     desc->input_present[2] ? &bias : NULL, scores, false));
+    struct matrix gradients = {rows, classes, bf16, false};
+    struct matrix gradients_transposed = {classes, rows, bf16, true};
+    if (backward && desc->output_present[1])
+        TRY(make_product(kernel, &chunk->dx, gradients, weight, NULL, x, desc->accumulate[1]));
+    if (!backward || !desc->output_present[2]) return STATUS_OKAY;
+    struct matrix dweight = {classes, columns, false, false};
+    TRY(make_product(kernel, &chunk->dweight, gradients_transposed, x, NULL, dweight, true));
+    if (desc->accumulate[2]) return STATUS_OKAY;
+    return make_product(kernel, &chunk->first_dweight, gradients_transposed, x, NULL, dweight,
+                        false);
+}
+
+/* Which rows a chunk has, and where. */
+struct head_job {
+    const struct kernel *kernel;
+    const struct head *head;
+    const struct kernel_call *call;
+    int64_t first, rows;
+    double scale; /* of a row's loss */
+    bool backward;
+};
+
+static void *in_workspace(const struct head_job *job, uint64_t offset)
+{
+    return (char *)job->call->workspace + offset;
+}
+
+/* Right if nothing before the target is as large and nothing after is larger; what is not a number
+ * is larger than any number. */
+static bool is_correct(const float *scores, int64_t classes, int64_t target)
+{
+    float score = scores[target];
+    for (int64_t i = 0; i < target; i++)
+        if (isnan(scores[i]) || scores[i] >= score) return false;
+    for (int64_t i = target + 1; i < classes; i++)
+        if (!isnan(score) && (isnan(scores[i]) || scores[i] > score)) return false;
+    return true;
+}
+
+static void do_row(const struct head_job *job, int64_t row, bool count_correct)
+{
+    const struct head *head = job->head;
+    const struct cpu_loops *loops = cpu_loops_get();
+    size_t classes = (size_t)head->classes;
+    float *scores = (float *)in_workspace(job, head->scores_at) + (size_t)row * classes;
+    int32_t target = ((const int32_t *)job->call->inputs[3])[job->first + row];
+    double *loss = (double *)in_workspace(job, head->losses_at) + row;
+    uint8_t *correct = (uint8_t *)in_workspace(job, head->correct_at) + row;
+    *loss = *correct = 0;
+    if (target >= 0) {
+        float score = scores[target];
+        if (count_correct) *correct = is_correct(scores, head->classes, target);
+        *loss = loops->softmax_scaled(classes, scores, (float)job->scale, job->backward) - score;
+        if (job->backward) scores[target] -= (float)job->scale;
+    } else if (job->backward) {
+        for (size_t i = 0; i < classes; i++) scores[i] = 0;
+    }
+    if (job->backward && head->bf16)
+        loops->f32_to_bf16(classes,
+                           (uint16_t *)in_workspace(job, head->gradients_at) +
+                               (size_t)row * classes,
+                           scores);
+}
+
+static void rows_part(const void *argument, size_t begin, size_t end)
+{
+    const struct head_job *job = argument;
+    bool count_correct = !job->backward && job->kernel->desc.output_present[1];
+    for (size_t row = begin; row < end; row++) do_row(job, (int64_t)row, count_correct);
+}
+
+static status_t run_product(const struct head_job *job, const struct product *product,
+                            const void *a, const void *b, const void *bias, void *c)
+{
+    const struct kernel *kernel = job->kernel;
+    const struct head *head = job->head;
+    TRY_DNNL(kernel, "set an address", dnnl_memory_set_data_handle(product->a, (void *)a));
+    TRY_DNNL(kernel, "set an address", dnnl_memory_set_data_handle(product->b, (void *)b));
+    TRY_DNNL(kernel, "set an address", dnnl_memory_set_data_handle(product->c, c));
+    dnnl_exec_arg_t arguments[5] = {{DNNL_ARG_SRC, product->a},
+                                    {DNNL_ARG_WEIGHTS, product->b},
+                                    {DNNL_ARG_DST, product->c}};
+    int count = 3;
+    if (product->bias != NULL) {
+        TRY_DNNL(kernel, "set an address",
+                 dnnl_memory_set_data_handle(product->bias, (void *)bias));
+        arguments[count++] = (dnnl_exec_arg_t){DNNL_ARG_BIAS, product->bias};
+    }
+    if (head->scratchpad != NULL)
+        arguments[count++] = (dnnl_exec_arg_t){DNNL_ARG_SCRATCHPAD, head->scratchpad};
+    TRY_DNNL(kernel, "run",
+             dnnl_primitive_execute(product->primitive, head->stream, count, arguments));
+    TRY_DNNL(kernel, "finish", dnnl_stream_wait(head->stream));
+    return STATUS_OKAY;
+}
+
+static status_t run_gradients(const struct head_job *job, const struct chunk *chunk, const void *x)
+{
+    const struct head *head = job->head;
+    const struct op_desc *desc = &job->kernel->desc;
+    void *const *out = job->call->outputs;
+    const void *gradients = in_workspace(job, head->bf16 ? head->gradients_at : head->scores_at);
+    if (desc->output_present[1]) {
+        size_t at = (size_t)(job->first * head->columns) * dtype_size(desc->outputs[1].dtype);
+        TRY(run_product(job, &chunk->dx, gradients, job->call->inputs[1], NULL,
+                        (char *)out[1] + at));
+    }
+    bool begins = job->first == 0;
+    if (desc->output_present[2])
+        TRY(run_product(job,
+                        begins && !desc->accumulate[2] ? &chunk->first_dweight : &chunk->dweight,
+                        gradients, x, NULL, out[2]));
+    if (desc->output_present[3])
+        cpu_loops_get()->sum_rows((size_t)job->rows, (size_t)head->classes, out[3],
+                                  in_workspace(job, head->scores_at),
+                                  desc->accumulate[3] || !begins);
+    return STATUS_OKAY;
+}
+
+static double loss_scale(const struct kernel *kernel, const int32_t *target, int64_t rows)
+{
+    if (kernel->desc.attrs.loss.reduction == REDUCTION_SUM) return 1;
+    int64_t counted = 0;
+    for (int64_t r = 0; r < rows; r++) counted += target[r] >= 0;
+    return counted > 0 ? 1.0 / (double)counted : 0;
+}
+
+static void put(const struct head_job *job, int output, double value)
+{
+    float *to = job->call->outputs[output];
+    *to = (float)(job->kernel->desc.accumulate[output] ? *to + value : value);
+}
+
+static status_t run_head(const struct kernel *kernel, const struct kernel_call *call)
+{
+    const struct head *head = kernel->state;
+    struct head_job job = {.kernel = kernel,
+                           .head = head,
+                           .call = call,
+                           .scale = loss_scale(kernel, call->inputs[3], head->rows),
+                           .backward = kernel->desc.kind == OP_LINEAR_CROSS_ENTROPY_BACKWARD};
+    if (head->scratchpad != NULL)
+        TRY_DNNL(kernel, "set an address",
+                 dnnl_memory_set_data_handle(head->scratchpad,
+                                             in_workspace(&job, head->scratchpad_at)));
+    size_t row_bytes = (size_t)head->columns * dtype_size(kernel->desc.inputs[0].dtype);
+    double loss = 0, correct = 0;
+    for (job.first = 0; job.first < head->rows; job.first += head->chunk_rows) {
+        int64_t left = head->rows - job.first;
+        const struct chunk *chunk = left < head->chunk_rows ? &head->last : &head->whole;
+        const char *x = (const char *)call->inputs[0] + (size_t)job.first * row_bytes;
+        job.rows = chunk->rows;
+        TRY(run_product(&job, &chunk->scores, x, call->inputs[1], call->inputs[2],
+                        in_workspace(&job, head->scores_at)));
+        size_t grain = head->classes < CPU_GRAIN ? (size_t)(CPU_GRAIN / head->classes) : 1;
+        cpu_parallel(kernel->threads, (size_t)job.rows, grain, rows_part, &job);
+        for (int64_t r = 0; r < job.rows; r++) {
+            loss += ((const double *)in_workspace(&job, head->losses_at))[r];
+            correct += ((const uint8_t *)in_workspace(&job, head->correct_at))[r];
+        }
+        if (job.backward) TRY(run_gradients(&job, chunk, x));
+    }
+    put(&job, 0, loss * job.scale);
+    if (!job.backward && kernel->desc.output_present[1]) put(&job, 1, correct);
+    return STATUS_OKAY;
+}
+
+/* Chunks of like size, and more than one unless there are few rows. */
+static int64_t rows_of_chunk(const struct head *head, bool backward)
+{
+    int64_t row_bytes = head->classes * (head->bf16 && backward ? 6 : 4);
+    int64_t most = MOST_SCORE_BYTES / row_bytes;
+    if (most > MOST_ROWS) most = MOST_ROWS;
+    if (most < 1) most = 1;
+    int64_t chunks = (head->rows + most - 1) / most;
+    if (chunks == 1 && head->rows > FEWEST_ROWS) chunks = 2;
+    return (head->rows + chunks - 1) / chunks;
+}
+
+static uint64_t take(uint64_t *end, uint64_t bytes)
+{
+    uint64_t offset = *end;
+    *end += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return offset;
+}
+
+static status_t make_scratchpad(struct kernel *kernel)
+{
+    struct head *head = kernel->state;
+    if (head->scratchpad_bytes == 0) return STATUS_OKAY;
+    dnnl_engine_t engine = NULL;
+    TRY(program_engine(kernel, &engine));
+    dnnl_memory_desc_t format;
+    dnnl_dims_t dims = {(dnnl_dim_t)head->scratchpad_bytes};
+    TRY_DNNL(kernel, "describe memory",
+             dnnl_memory_desc_init_by_tag(&format, 1, dims, dnnl_u8, dnnl_a));
+    TRY_DNNL(kernel, "describe memory",
+             dnnl_memory_create(&head->scratchpad, &format, engine, DNNL_MEMORY_NONE));
+    return STATUS_OKAY;
+}
+
+status_t cpu_prepare_head(struct kernel *kernel)
+{
+    const struct op_desc *desc = &kernel->desc;
+    bool backward = desc->kind == OP_LINEAR_CROSS_ENTROPY_BACKWARD;
+    struct head *head = mem_alloc(sizeof *head);
+    kernel->state = head;
+    kernel->release = head_free;
+    head->rows = tensor_element_count(&desc->inputs[3]);
+    head->classes = desc->inputs[1].dims[0];
+    head->columns = desc->inputs[1].dims[1];
+    head->bf16 = desc->inputs[0].dtype == DTYPE_BF16;
+    head->chunk_rows = rows_of_chunk(head, backward);
+    dnnl_engine_t engine = NULL;
+    TRY(program_engine(kernel, &engine));
+    TRY_DNNL(kernel, "make a stream",
+             dnnl_stream_create(&head->stream, engine, dnnl_stream_default_flags));
+    TRY(make_chunk(kernel, &head->whole, head->chunk_rows));
+    if (head->rows % head->chunk_rows != 0)
+        TRY(make_chunk(kernel, &head->last, head->rows % head->chunk_rows));
+    TRY(make_scratchpad(kernel));
+    uint64_t scores = (uint64_t)(head->chunk_rows * head->classes), end = 0;
+    head->scores_at = take(&end, scores * sizeof(float));
+    if (head->bf16 && backward) head->gradients_at = take(&end, scores * sizeof(uint16_t));
+    head->losses_at = take(&end, (uint64_t)head->chunk_rows * sizeof(double));
+    head->correct_at = take(&end, (uint64_t)head->chunk_rows);
+    head->scratchpad_at = take(&end, head->scratchpad_bytes);
+    kernel->workspace_bytes = end;
+    kernel->held_bytes = sizeof *head;
+    kernel->run = run_head;
+    return STATUS_OKAY;
+}
