@@ -11,6 +11,7 @@ SYSTEM_TESTS = \
   %D%/system/test_config.py \
   %D%/system/test_failures.py \
   %D%/system/test_grpc_client.py \
+  %D%/system/test_hf.py \
   %D%/system/test_jobs.py \
   %D%/system/test_mnist.py \
   %D%/system/test_plan.py \
