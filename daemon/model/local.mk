@@ -40,7 +40,8 @@ tests_unit_test_graph_LDADD = $(tests_unit_test_model_LDADD)
 
 check_PROGRAMS += tests/unit/test_gradients
 TESTS += tests/unit/test_gradients
-tests_unit_test_gradients_SOURCES = tests/unit/test_gradients.c
+tests_unit_test_gradients_SOURCES = tests/unit/test_gradients.c tests/unit/machine.c \
+  tests/unit/machine.h tests/unit/tiny_models.c tests/unit/tiny_models.h
 tests_unit_test_gradients_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_gradients_LDADD = libmodel.a libkernels.a libops.a libyamldoc.a libbase.a \
   $(YAML_LIBS) $(DNNL_LIBS) $(OPENMP_CFLAGS) $(CHECK_LIBS) -lm
