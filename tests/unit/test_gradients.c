@@ -177,6 +177,7 @@ END_TEST
 START_TEST(gradients_of_transformers_are_slopes)
 {
     struct model *model = tiny_model(_i % TINY_COUNT);
+    random_state = 22; /* attention is not saturated then */
     struct graph *graph = NULL;
     struct graph_options options = {.batch_size = 2,
                                     .time = TINY_CONTEXT - 2,
