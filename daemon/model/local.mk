@@ -46,6 +46,13 @@ tests_unit_test_gradients_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_gradients_LDADD = libmodel.a libkernels.a libops.a libyamldoc.a libbase.a \
   $(YAML_LIBS) $(DNNL_LIBS) $(OPENMP_CFLAGS) $(CHECK_LIBS) -lm
 endif
+
+# Logits, gradients and losses of transformers against PyTorch's; skips itself where it is missing.
+check_PROGRAMS += tests/parity/dump_transformer
+tests_parity_dump_transformer_SOURCES = tests/parity/dump_transformer.c tests/parity/parameters.c \
+  tests/parity/parameters.h tests/unit/machine.c tests/unit/machine.h
+tests_parity_dump_transformer_LDADD = libhf.a libmodel.a libkernels.a libops.a libyamldoc.a \
+  libbase.a $(JANSSON_LIBS) $(YAML_LIBS) $(DNNL_LIBS) $(OPENMP_CFLAGS) -lm
 EXTRA_DIST += \
   docs/model-file.md \
   tests/golden/graph-mnist-evaluate.txt \

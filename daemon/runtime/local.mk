@@ -49,6 +49,13 @@ if !SANITIZERS
 tests_engine_test_engine_failures_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=kernel_run
 endif
 tests_engine_test_engine_failures_LDADD = $(RUNTIME_LIBS) $(CHECK_LIBS)
+check_PROGRAMS += tests/parity/train_transformer
+tests_parity_train_transformer_SOURCES = tests/parity/train_transformer.c \
+  tests/parity/parameters.c tests/parity/parameters.h $(ENGINE_TEST_SOURCES)
+tests_parity_train_transformer_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_parity_train_transformer_LDADD = libhf.a $(RUNTIME_LIBS) $(JANSSON_LIBS) $(CHECK_LIBS)
+TESTS += tests/parity/test_transformers.py
+EXTRA_DIST += tests/parity/test_transformers.py tests/parity/transformer_reference.py
 tests_engine_test_transformers_SOURCES = tests/engine/test_transformers.c \
   tests/unit/tiny_models.c tests/unit/tiny_models.h $(ENGINE_TEST_SOURCES)
 tests_engine_test_transformers_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)

@@ -140,6 +140,10 @@ static status_t set_parameters(struct rank *rank)
     for (int p = 0; p < rank->model->parameter_count; p++) {
         const struct parameter *parameter = &rank->model->parameters[p];
         if (parameter->tied_to >= 0) continue;
+        if (rank->job->parameters != NULL) {
+            TRY(executor_set_parameter(rank->executor, p, rank->job->parameters[p]));
+            continue;
+        }
         int64_t count = tensor_element_count(&parameter->type);
         float *values = mem_alloc_array((size_t)count, sizeof *values);
         /* about the size that PyTorch would choose */
@@ -174,11 +178,22 @@ static void make_windows(struct rank *rank, int step, int ignored_rows)
     }
 }
 
+/* The job's own. */
+static void copy_windows(struct rank *rank, int step)
+{
+    size_t row = (size_t)rank->model->context, mine = (size_t)rank->batch * row;
+    size_t all = (size_t)rank->job->global_batch * row;
+    const int32_t *input = rank->job->windows + (size_t)step * 2 * all;
+    memcpy(rank->input, input + (size_t)rank->index * mine, mine * sizeof *input);
+    memcpy(rank->target, input + all + (size_t)rank->index * mine, mine * sizeof *input);
+}
+
 /* This rank's rows of a global batch. */
 static void make_batch(struct rank *rank, int step, int ignored_rows)
 {
     if (rank->model->tokens) {
         make_windows(rank, step, ignored_rows);
+        if (rank->job->windows != NULL && step < rank->job->steps) copy_windows(rank, step);
         return;
     }
     int64_t sample = tensor_element_count(&rank->model->input);

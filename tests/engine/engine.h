@@ -9,7 +9,7 @@
 #include "group.h"
 #include "runtime/executor.h"
 
-enum { ENGINE_MAX_STEPS = 20, ENGINE_LOG = 16384 };
+enum { ENGINE_MAX_STEPS = 64, ENGINE_LOG = 16384 };
 
 struct engine_job {
     const char *model; /* the model file's text */
@@ -33,6 +33,10 @@ struct engine_job {
     const char *const *checkpoint; /* patterns of modules: activation checkpointing */
     int checkpoint_count;
     enum dtype param_dtype, reduce_dtype;
+    float *const *parameters; /* initial values, by parameter; NULL: made up */
+    /* Of a model of tokens: for every step the global batch's tokens, then its targets; NULL: made
+     * up. */
+    const int32_t *windows;
     int ignored_rows; /* of the global batch, at its end, in the evaluation */
     /* Called before the steps, on every rank; may be NULL. */
     void (*tamper)(struct plan *plan);
