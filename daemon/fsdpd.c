@@ -148,8 +148,12 @@ static int run_coordinator(const struct options *options, int argc, char **argv)
     process.had_terminal =
         sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN && has_terminal();
     notify_init();
+    struct coordinator_options coordinator = options->coordinator;
+    int first = 0, count = notify_take_sockets(&first);
+    for (int i = 0; i < count && i < COORDINATOR_ADDRESSES_MAX; i++)
+        coordinator.sockets[coordinator.socket_count++] = first + i;
     uv_loop_init(&loop);
-    status_t status = coordinator_new(&loop, &options->coordinator, &process.coordinator);
+    status_t status = coordinator_new(&loop, &coordinator, &process.coordinator);
     if (status == NULL) {
         for (int i = 0; i < SIGNAL_COUNT; i++) {
             uv_signal_init(&loop, &process.signals[i]);

@@ -93,8 +93,9 @@ struct rpc_server {
     int slot_count;
     struct rpc_health *health;
     struct rpc_reflection *reflection;
-    struct rpc_call *calls; /* every call that has arrived and is not over */
-    int armed;              /* requests for calls that have not come back */
+    struct rpc_acceptor *acceptors; /* sockets that others have bound */
+    struct rpc_call *calls;         /* every call that has arrived and is not over */
+    int armed;                      /* requests for calls that have not come back */
     bool started, closing, shut_down, timer_closing;
     struct rpc_tag shutdown_tag;
     uv_timer_t grace; /* first for the calls to end, then for the last status to leave; lives from
@@ -112,6 +113,12 @@ void rpc_call_finish_all(struct rpc_server *server, bool own_only);
 
 /* A request came back or a call ended: the server may be gone after this. */
 void rpc_server_settle(struct rpc_server *server);
+
+/* ---- acceptor.c ---- */
+
+/* rpc_acceptors_close ends with rpc_server_settle, once they are gone. */
+void rpc_acceptors_start(struct rpc_server *server);
+void rpc_acceptors_close(struct rpc_server *server);
 
 /* ---- health.c ---- */
 

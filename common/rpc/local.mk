@@ -3,6 +3,7 @@
 noinst_LIBRARIES += librpc.a
 librpc_a_CPPFLAGS = $(AM_CPPFLAGS) $(GRPC_CFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS)
 librpc_a_SOURCES = \
+  %D%/acceptor.c \
   %D%/address.c \
   %D%/client.c %D%/client.h \
   %D%/descriptors.c %D%/descriptors.h \

@@ -32,6 +32,13 @@ status_t rpc_runtime_new(uv_loop_t *loop, struct rpc_runtime **runtime) FSDPD_MU
  */
 void rpc_runtime_close(struct rpc_runtime *runtime, void (*closed)(void *user), void *user);
 
+/*
+ * Whether gRPC makes progress: asks its queue for an event that comes back through the poller and
+ * the loop, and tells whether the one that was asked for before has come. To be called now and
+ * then.
+ */
+bool rpc_runtime_is_alive(struct rpc_runtime *runtime);
+
 /* One method of a service. Tables of these are constant and outlive everything. */
 enum rpc_kind { RPC_UNARY, RPC_SERVER_STREAM, RPC_CLIENT_STREAM, RPC_BIDIRECTIONAL };
 struct rpc_method {

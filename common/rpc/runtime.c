@@ -3,7 +3,9 @@
  * there) and hands finished tags to the loop through a locked list and a uv_async. The loop's
  * thread owns everything else. The runtime's memory goes when the wake-up handle has closed.
  */
+#include <grpc/grpc_security.h>
 #include <grpc/support/log.h>
+#include <grpc/support/time.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -21,7 +23,10 @@ struct rpc_runtime {
     pthread_t poller;
     pthread_mutex_t lock; /* guards the list and `drained` */
     struct rpc_tag *first, *last;
-    bool drained; /* the poller has seen the queue's end */
+    bool drained;                /* the poller has seen the queue's end */
+    grpc_channel *probe_channel; /* never connects; its watches are the probes */
+    struct rpc_tag probe;
+    bool probing;
     void (*closed)(void *user);
     void *closed_user;
 };
@@ -141,7 +146,31 @@ void rpc_runtime_close(struct rpc_runtime *runtime, void (*closed)(void *user), 
 {
     runtime->closed = closed;
     runtime->closed_user = user;
+    if (runtime->probe_channel != NULL) grpc_channel_destroy(runtime->probe_channel);
     grpc_completion_queue_shutdown(runtime->queue);
+}
+
+static void on_probe(struct rpc_tag *tag, bool ok)
+{
+    struct rpc_runtime *runtime = tag->owner;
+    (void)ok; /* it has come back, which is all that it was to do */
+    runtime->probing = false;
+}
+
+bool rpc_runtime_is_alive(struct rpc_runtime *runtime)
+{
+    if (runtime->probing) return false;
+    if (runtime->probe_channel == NULL) {
+        grpc_channel_credentials *credentials = grpc_insecure_credentials_create();
+        runtime->probe_channel = grpc_channel_create("unix:/nonexistent", credentials, NULL);
+        grpc_channel_credentials_release(credentials);
+    }
+    runtime->probing = true;
+    runtime->probe = (struct rpc_tag){.done = on_probe, .owner = runtime};
+    grpc_channel_watch_connectivity_state(runtime->probe_channel, GRPC_CHANNEL_IDLE,
+                                          gpr_now(GPR_CLOCK_MONOTONIC), runtime->queue,
+                                          &runtime->probe);
+    return true;
 }
 
 uv_loop_t *rpc_runtime_loop(struct rpc_runtime *runtime)

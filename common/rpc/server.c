@@ -178,6 +178,7 @@ status_t rpc_server_start(struct rpc_server *server)
         return status_new(STATUS_FAILED_PRECONDITION, "the server was started or closed before");
     server->started = true;
     grpc_server_start(server->server);
+    rpc_acceptors_start(server);
     for (int i = 0; i < server->slot_count; i++) rpc_call_arm(server, &server->slots[i]);
     rpc_call_arm(server, NULL);
     rpc_health_set(server->health, NULL, true);
@@ -202,6 +203,7 @@ static void on_grace_closed(uv_handle_t *handle)
 void rpc_server_settle(struct rpc_server *server)
 {
     if (!server->shut_down || server->armed > 0 || server->calls || server->timer_closing) return;
+    if (server->acceptors != NULL) return;
     server->timer_closing = true;
     uv_close((uv_handle_t *)&server->grace, on_grace_closed);
 }
@@ -237,6 +239,7 @@ void rpc_server_close(struct rpc_server *server, int grace_ms, void (*closed)(vo
     server->closed_user = user;
     rpc_health_end(server->health);
     rpc_call_finish_all(server, true);
+    rpc_acceptors_close(server);
     server->shutdown_tag = (struct rpc_tag){.done = on_shut_down, .owner = server};
     /* gRPC removes the files of Unix sockets itself. */
     grpc_server_shutdown_and_notify(server->server, rpc_runtime_queue(server->runtime),

@@ -63,6 +63,13 @@ status_t rpc_server_new(struct rpc_runtime *runtime, const struct rpc_service *s
 status_t rpc_server_listen(struct rpc_server *server, const char *address, int mode,
                            int *port) FSDPD_MUST_USE;
 
+/*
+ * The same for a stream socket that is bound and listens already, of a service manager for
+ * instance. The server closes it in the end, but leaves the file of a Unix socket where it is. On
+ * failure the descriptor stays the caller's.
+ */
+status_t rpc_server_listen_fd(struct rpc_server *server, int fd) FSDPD_MUST_USE;
+
 status_t rpc_server_start(struct rpc_server *server) FSDPD_MUST_USE;
 
 /* Health of one service, or of all and the overall "" with NULL. Serving from rpc_server_start on.

@@ -24,7 +24,7 @@
 #include "coordinator/watch.h"
 #include "proto/descriptors.h"
 
-enum { TICK_FAST_MS = 100, TICK_SLOW_MS = 1000, CLOSE_GRACE_MS = 500 };
+enum { TICK_FAST_MS = 100, TICK_SLOW_MS = 1000, CLOSE_GRACE_MS = 500, RPC_STUCK_MS = 5000 };
 
 struct coordinator_limits coordinator_limits_default(void)
 {
@@ -68,15 +68,51 @@ char *coordinator_state_dict_path(const struct coordinator *c, const char *job)
 
 static void step_drain(struct coordinator *c);
 
+/*
+ * The watchdog is fed by the tick that does the coordinator's work, and only while gRPC's side
+ * answers too: a probe goes through its queue, the poller and the loop.
+ */
+static void feed_watchdog(struct coordinator *c, int64_t now)
+{
+    int period = notify_watchdog_ms();
+    bool due =
+        now - c->told_watchdog >= (period < 2 * TICK_SLOW_MS ? period / 4 : TICK_SLOW_MS / 2);
+    if (c->runtime == NULL || c->closing || !due) return;
+    if (rpc_runtime_is_alive(c->runtime)) {
+        if (c->rpc_stuck) log_event(LOG_INFO, "rpc_moves_again", "%s", "");
+        c->rpc_stuck = false;
+        c->heard_rpc = c->told_watchdog = now;
+        if (period > 0) notify_send("WATCHDOG=1");
+    } else if (!c->rpc_stuck && now - c->heard_rpc > RPC_STUCK_MS) {
+        c->rpc_stuck = true;
+        log_event(LOG_ERROR, "rpc_stuck", "seconds=%d", RPC_STUCK_MS / 1000);
+    }
+}
+
 static void tell_systemd(struct coordinator *c, int64_t now)
 {
-    if (now - c->told_systemd < TICK_SLOW_MS / 2) return;
-    c->told_systemd = now;
-    int queued = 0;
-    for (int i = 0; i < c->job_count; i++)
+    feed_watchdog(c, now);
+    int queued = 0, running = 0;
+    for (int i = 0; i < c->job_count; i++) {
         queued += c->jobs[i]->message->state == FSDPD__V1__JOB_STATE__QUEUED;
-    notify_send("WATCHDOG=1\nSTATUS=%s%d workers, %d jobs running, %d queued",
-                c->draining ? "stopping: " : "", c->worker_count, c->job_count - queued, queued);
+        running += c->jobs[i]->ranks != NULL;
+    }
+    char *status =
+        mem_printf("%s%d worker%s, %d job%s running, %d queued", c->draining ? "stopping: " : "",
+                   c->worker_count, c->worker_count == 1 ? "" : "s", running,
+                   running == 1 ? "" : "s", queued);
+    if (c->told_status == NULL || strcmp(status, c->told_status) != 0) {
+        notify_send("STATUS=%s", status);
+        free(c->told_status);
+        c->told_status = status;
+    } else {
+        free(status);
+    }
+    /* Jobs end at a step boundary, which may be far: as long as we are at it, we may. */
+    if (c->draining && now - c->told_extend >= TICK_SLOW_MS) {
+        c->told_extend = now;
+        notify_send("EXTEND_TIMEOUT_USEC=%d", 10 * 1000000);
+    }
 }
 
 /* Whether something has a deadline that the slow tick would miss by much. */
@@ -88,6 +124,13 @@ static bool is_waiting(const struct coordinator *c)
     for (int i = 0; i < c->worker_count; i++)
         if (c->workers[i]->stop_at != 0) return true;
     return c->store_count > 0; /* an attempt: its ranks may wait for each other */
+}
+
+static int slow_tick_ms(void)
+{
+    int period = notify_watchdog_ms() / 4;
+    if (period == 0 || period > TICK_SLOW_MS) return TICK_SLOW_MS;
+    return period > TICK_FAST_MS ? period : TICK_FAST_MS;
 }
 
 static void on_tick(uv_timer_t *timer)
@@ -110,7 +153,8 @@ static void on_tick(uv_timer_t *timer)
     tell_systemd(c, now);
     if (c->draining) step_drain(c);
     if (is_waiting(c)) coordinator_hurry(c);
-    else if (c->tick_open && !c->ticking) uv_timer_start(&c->tick, on_tick, TICK_SLOW_MS, 0);
+    else if (c->tick_open && !c->ticking)
+        uv_timer_start(&c->tick, on_tick, (uint64_t)slow_tick_ms(), 0);
 }
 
 void coordinator_hurry(struct coordinator *c)
@@ -166,7 +210,35 @@ static void share_socket(const char *path)
         log_event(LOG_WARNING, "socket_group_failed", "path=%s group=fsdpd", path);
 }
 
-static status_t listen_everywhere(struct coordinator *c)
+/* What systemd has bound. The first Unix socket is the one that local workers use. */
+static status_t listen_activated(struct coordinator *c)
+{
+    for (int i = 0; i < c->options.socket_count; i++) {
+        int fd = c->options.sockets[i];
+        union {
+            struct sockaddr any;
+            struct sockaddr_un local;
+        } address = {0};
+        socklen_t size = sizeof address;
+        if (getsockname(fd, &address.any, &size) != 0)
+            return status_new(STATUS_INVALID_ARGUMENT, "LISTEN_FDS: descriptor %d is no socket",
+                              fd);
+        bool local = address.any.sa_family == AF_UNIX;
+        if (!local && !c->options.insecure_tcp)
+            return status_new(STATUS_PERMISSION_DENIED,
+                              "LISTEN_FDS: descriptor %d is a TCP socket, which is neither "
+                              "encrypted nor authenticated; say --insecure-tcp if that is what "
+                              "you want",
+                              fd);
+        TRY(status_wrap(rpc_server_listen_fd(c->server, fd), "LISTEN_FDS"));
+        c->options.sockets[i] = -1; /* the server's */
+        if (local && c->address == NULL && address.local.sun_path[0] == '/')
+            c->address = mem_printf("unix:%s", address.local.sun_path);
+    }
+    return NULL;
+}
+
+static status_t listen_local(struct coordinator *c)
 {
     char *path = mem_printf("%s/fsdpd.sock", c->options.runtime_dir);
     size_t limit = sizeof((struct sockaddr_un *)0)->sun_path - 1;
@@ -180,6 +252,14 @@ static status_t listen_everywhere(struct coordinator *c)
     if (status == NULL) status = rpc_server_listen(c->server, c->address, 0660, NULL);
     if (status == NULL) share_socket(path);
     free(path);
+    return status;
+}
+
+static status_t listen_everywhere(struct coordinator *c)
+{
+    TRY(listen_activated(c));
+    if (c->address == NULL) TRY(listen_local(c));
+    status_t status = NULL;
     for (int i = 0; status == NULL && i < c->options.listen_count; i++) {
         char *normal = NULL;
         status = rpc_address_parse(c->options.listen[i], &normal);
@@ -238,6 +318,7 @@ static void free_all(struct coordinator *c)
     free(c->uploads);
     free(c->watchers);
     free(c->address);
+    free(c->told_status);
     free(c);
 }
 
@@ -370,7 +451,7 @@ void coordinator_drain(struct coordinator *c, void (*closed)(void *user), void *
     c->closed_user = user;
     if (c->tick_open) {
         log_event(LOG_INFO, "draining", "jobs=%d workers=%d", c->job_count, c->worker_count);
-        notify_send("STOPPING=1");
+        notify_send("STOPPING=1\nSTATUS=stopping");
         rpc_server_set_serving(c->server, NULL, false);
     }
     for (int i = 0; i < c->job_count; i++)

@@ -21,7 +21,11 @@ struct coordinator {
     struct store *store;
     uv_timer_t tick; /* fast while something waits, slow otherwise */
     bool ticking, tick_open;
-    int64_t last_tick, told_systemd;
+    int64_t last_tick;
+    int64_t told_watchdog, heard_rpc; /* the last times that the watchdog was fed, and gRPC alive */
+    char *told_status;                /* what systemd shows */
+    int64_t told_extend;              /* when systemd was last asked for patience */
+    bool rpc_stuck;
     int64_t started_ms; /* wall clock */
 
     struct job **jobs; /* not over, oldest first */

@@ -1,6 +1,7 @@
 /* systemd's notifications; see notify.h. */
 #include "coordinator/notify.h"
 
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -11,9 +12,37 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/text.h"
 
 static struct sockaddr_un address;
 static socklen_t address_size; /* 0: nobody listens */
+static int watchdog_ms;
+
+/* A variable as a number, which it then no longer is; 0 if it is none. */
+static int64_t take_number(const char *name)
+{
+    const char *text = getenv(name);
+    int64_t value = 0;
+    if (text == NULL || !text_parse_i64(text, &value) || value < 0) value = 0;
+    unsetenv(name);
+    return value;
+}
+
+int notify_take_sockets(int *first)
+{
+    enum { FIRST = 3, MOST = 64 };
+    int64_t pid = take_number("LISTEN_PID"), count = take_number("LISTEN_FDS");
+    unsetenv("LISTEN_FDNAMES");
+    *first = FIRST;
+    if (pid != getpid() || count > MOST) return 0;
+    for (int i = 0; i < count; i++) fcntl(FIRST + i, F_SETFD, FD_CLOEXEC);
+    return (int)count;
+}
+
+int notify_watchdog_ms(void)
+{
+    return watchdog_ms;
+}
 
 void notify_init(void)
 {
@@ -27,6 +56,10 @@ void notify_init(void)
         address_size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + length);
     }
     unsetenv("NOTIFY_SOCKET");
+    int64_t pid = take_number("WATCHDOG_PID"), period = take_number("WATCHDOG_USEC");
+    watchdog_ms = 0;
+    if (address_size > 0 && (pid == 0 || pid == getpid()) && period > 0)
+        watchdog_ms = period / 1000 > 3600000 ? 3600000 : (int)(period / 1000) + 1;
 }
 
 void notify_send(const char *format, ...)

@@ -2,6 +2,7 @@
 # as many at a time as there are processors; elsewhere `make check` replays their corpora.
 FUZZ_TARGETS = \
   %D%/fuzz_address \
+  %D%/fuzz_config \
   %D%/fuzz_descriptors \
   %D%/fuzz_idx \
   %D%/fuzz_job \
@@ -28,6 +29,10 @@ endif
   $(FUZZ_LIBS) -lm
 %C%_fuzz_descriptors_SOURCES = %D%/fuzz_descriptors.c $(FUZZ_MAIN)
 %C%_fuzz_descriptors_LDADD = $(%C%_fuzz_address_LDADD)
+%C%_fuzz_config_SOURCES = %D%/fuzz_config.c daemon/config_file.c daemon/option_table.c $(FUZZ_MAIN)
+%C%_fuzz_config_CPPFLAGS = $(AM_CPPFLAGS) $(UV_CFLAGS)
+%C%_fuzz_config_LDADD = librpc.a libproto.a libyamldoc.a libbase.a $(GRPC_LIBS) \
+  $(PROTOBUF_C_LIBS) $(UV_LIBS) $(YAML_LIBS) $(FUZZ_LIBS) -lm
 %C%_fuzz_idx_SOURCES = %D%/fuzz_idx.c $(FUZZ_MAIN)
 %C%_fuzz_idx_LDADD = libtrain.a libbase.a $(ZLIB_LIBS) $(FUZZ_LIBS) -lm
 %C%_fuzz_model_SOURCES = %D%/fuzz_model.c $(FUZZ_MAIN)

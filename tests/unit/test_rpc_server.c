@@ -11,6 +11,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -491,6 +492,86 @@ START_TEST(silent_connection_does_not_hold_the_server)
 }
 END_TEST
 
+static int bound_socket(const char *path, bool listens)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    snprintf(address.sun_path, sizeof address.sun_path, "%s", path);
+    int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    ck_assert_int_eq(bind(fd, (struct sockaddr *)&address, sizeof address), 0);
+    if (listens) ck_assert_int_eq(listen(fd, 16), 0);
+    return fd;
+}
+
+/* A socket of a service manager: served, closed in the end, and its file left alone. */
+START_TEST(descriptor_that_listens_already)
+{
+    char *path = file_path_join(world.directory, "given");
+    int fd = bound_socket(path, true), silent = socket(AF_UNIX, SOCK_STREAM, 0);
+    struct rpc_server *server = another_server();
+    ck_assert_ptr_null(rpc_server_listen_fd(server, fd));
+    ck_assert(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    ck_assert_ptr_null(rpc_server_start(server));
+
+    char *address = mem_printf("unix:%s", path);
+    struct rpc_channel *before = world.channel;
+    ck_assert_ptr_null(rpc_channel_new(world.runtime, address, &world.channel));
+    ck_assert_int_eq(check_health(""), STATE(SERVING));
+    struct sockaddr_un name = {.sun_family = AF_UNIX};
+    snprintf(name.sun_path, sizeof name.sun_path, "%s", path);
+    ck_assert_int_eq(connect(silent, (struct sockaddr *)&name, sizeof name), 0);
+    world_idle(&world, 50);
+    ck_assert_int_eq(check_health(""), STATE(SERVING));
+    world_close_channel(&world);
+    world.channel = before;
+    world.channel_closed = false;
+
+    int64_t start = clock_monotonic_ns();
+    close_another(server);
+    ck_assert_int_lt((clock_monotonic_ns() - start) / 1000000, 5000);
+    close(silent);
+    struct stat info;
+    ck_assert_int_eq(lstat(path, &info), 0);
+    ck_assert_int_eq(fcntl(fd, F_GETFD), -1);
+    unlink(path);
+    free(address);
+    free(path);
+}
+END_TEST
+
+START_TEST(descriptors_that_cannot_be)
+{
+    char *path = file_path_join(world.directory, "given");
+    struct rpc_server *server = another_server();
+    int deaf = bound_socket(path, false), file = open("/dev/null", O_RDONLY);
+    int datagrams = socket(AF_UNIX, SOCK_DGRAM, 0);
+    expect_code(rpc_server_listen_fd(server, deaf), STATUS_INVALID_ARGUMENT, "listens");
+    expect_code(rpc_server_listen_fd(server, datagrams), STATUS_INVALID_ARGUMENT, "stream");
+    status_t status = rpc_server_listen_fd(server, file);
+    ck_assert_ptr_nonnull(status);
+    status_free(status);
+    ck_assert_int_eq(close(deaf), 0); /* still ours */
+    ck_assert_int_eq(close(file), 0);
+    ck_assert_int_eq(close(datagrams), 0);
+    close_another(server);
+    unlink(path);
+    free(path);
+}
+END_TEST
+
+/* A probe counts only once it has been through gRPC's queue and the loop. */
+START_TEST(runtime_that_makes_progress)
+{
+    ck_assert(rpc_runtime_is_alive(world.runtime));
+    ck_assert(!rpc_runtime_is_alive(world.runtime)); /* the loop has not run */
+    usleep(100000);
+    ck_assert(!rpc_runtime_is_alive(world.runtime));
+    for (int i = 0; i < 5; i++) {
+        world_idle(&world, 50);
+        ck_assert(rpc_runtime_is_alive(world.runtime));
+    }
+}
+END_TEST
+
 START_TEST(descriptors_are_not_inherited)
 {
     /* A child that fsdpd starts must not hold sockets open. */
@@ -538,6 +619,9 @@ int main(void)
     tcase_add_test(listening, unix_socket_that_cannot_be);
     tcase_add_loop_test(listening, tcp_port_is_picked_and_exclusive, 0, 3);
     tcase_add_test(listening, silent_connection_does_not_hold_the_server);
+    tcase_add_test(listening, descriptor_that_listens_already);
+    tcase_add_test(listening, descriptors_that_cannot_be);
+    tcase_add_test(listening, runtime_that_makes_progress);
     tcase_add_test(listening, descriptors_are_not_inherited);
     tcase_add_test(listening, new_server_checks_what_it_is_given);
     SRunner *runner = srunner_create(suite);

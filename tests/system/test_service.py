@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+"""What systemd sees of fsdpd: notifications, the watchdog, sockets that it hands over."""
+
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+
+import harness
+from harness import Daemon, FSDPCTL, FSDPD
+
+
+class Manager:
+    """The other end of NOTIFY_SOCKET."""
+
+    def __init__(self, directory):
+        self.path = os.path.join(directory, "notify")
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(self.path)
+        self.heard = []  # (time, line)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *ignored):
+        self.socket.close()
+
+    def listen(self, seconds, until=None):
+        """Listens for a while, or until a line begins so; the lines, with their times."""
+        end = time.monotonic() + seconds
+        start = len(self.heard)
+        while time.monotonic() < end:
+            self.socket.settimeout(max(0.01, end - time.monotonic()))
+            try:
+                datagram = self.socket.recv(4096).decode()
+            except socket.timeout:
+                break
+            now = time.monotonic()
+            self.heard += [(now, line) for line in datagram.splitlines()]
+            if until and any(line.startswith(until) for _, line in self.heard[start:]):
+                break
+        return self.heard[start:]
+
+    def wait(self, words, seconds=20):
+        lines = [line for _, line in self.listen(seconds, words)]
+        assert any(line.startswith(words) for line in lines), f"no {words} in {lines[-20:]}"
+        return lines
+
+
+class Service(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.TemporaryDirectory(prefix="fsdpd-test-")
+        self.addCleanup(self.directory.cleanup)
+        self.root = self.directory.name
+
+    def test_notifications(self):
+        manager = self.enterContext(Manager(self.root))
+        environment = {"NOTIFY_SOCKET": manager.path, "WATCHDOG_USEC": "400000"}
+        with Daemon(workers=1, environment=environment) as daemon:
+            lines = [line for _, line in manager.listen(1.5)]
+            self.assertIn("READY=1", lines)
+            self.assertIn("STATUS=1 worker, 0 jobs running, 0 queued", lines)
+            # The watchdog is fed at least twice per period, and no line is sent for nothing.
+            fed = [at for at, line in manager.listen(2) if line == "WATCHDOG=1"]
+            self.assertGreater(len(fed), 6)
+            self.assertLess(max(b - a for a, b in zip(fed, fed[1:])), 0.35)
+            job = daemon.submit("train.epochs=1000", "workers=1")
+            manager.wait("STATUS=1 worker, 1 job running, 0 queued", 30)
+            # A process that does not run feeds nothing.
+            daemon.process.send_signal(signal.SIGSTOP)
+            manager.listen(0.2)
+            self.assertEqual(manager.listen(0.6), [])
+            daemon.process.send_signal(signal.SIGCONT)
+            manager.wait("WATCHDOG=1")
+            daemon.process.send_signal(signal.SIGHUP)
+            lines = manager.wait("READY=1")
+            self.assertIn("RELOADING=1", lines)
+            usec = [line for line in lines if line.startswith("MONOTONIC_USEC=")]
+            self.assertAlmostEqual(int(usec[0].split("=")[1]) / 1e6, time.monotonic(), delta=10)
+            self.assertEqual(daemon.ctl("cancel", job).returncode, 0)
+            # Workers do not inherit what is not meant for them.
+            worker = harness.children(daemon.process.pid)[0]
+            with open(f"/proc/{worker}/environ", "rb") as environ:
+                names = [entry.split(b"=")[0] for entry in environ.read().split(b"\0")]
+            self.assertFalse({b"NOTIFY_SOCKET", b"WATCHDOG_USEC", b"LISTEN_FDS"} & set(names))
+            daemon.process.terminate()
+            lines = manager.wait("STOPPING=1")
+            self.assertIn("STATUS=stopping", lines)
+            daemon.process.wait(20)
+            self.assertEqual(daemon.process.returncode, 0)
+
+    def test_no_watchdog_without_one(self):
+        manager = self.enterContext(Manager(self.root))
+        with Daemon(workers=1, environment={"NOTIFY_SOCKET": manager.path}):
+            lines = [line for _, line in manager.listen(1.5)]
+        self.assertIn("READY=1", lines)
+        self.assertNotIn("WATCHDOG=1", lines)
+
+    def activated(self, family, address, *arguments):
+        """fsdpd with a socket as systemd hands it over."""
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        self.addCleanup(listener.close)
+        listener.bind(address)
+        listener.listen(16)
+        log = open(os.path.join(self.root, "log"), "ab")
+        self.addCleanup(log.close)
+        command = f'exec 3<&{listener.fileno()}; LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"'
+        return subprocess.Popen(
+            ["sh", "-c", command, "sh", FSDPD, "--workers", "cpu:1", "--runtime-dir",
+             os.path.join(self.root, "run"), "--state-dir", os.path.join(self.root, "state"),
+             *arguments], env=dict(os.environ, FSDPD_CONFIG=""), stdin=subprocess.DEVNULL,
+            stdout=log, stderr=log, pass_fds=[listener.fileno()])
+
+    def log(self):
+        with open(os.path.join(self.root, "log")) as file:
+            return file.read()
+
+    def test_socket_activation(self):
+        """Twice on one socket, which outlives fsdpd; clients that come in between wait."""
+        path = os.path.join(self.root, "given.sock")
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.addCleanup(listener.close)
+        listener.bind(path)
+        listener.listen(16)
+        for _ in range(2):
+            client = subprocess.Popen([FSDPCTL, "status", "-o", "json", "--address",
+                                       "unix:" + path], stdout=subprocess.PIPE, text=True)
+            command = f'exec 3<&{listener.fileno()}; LISTEN_PID=$$ LISTEN_FDS=1 exec "$@"'
+            with open(os.path.join(self.root, "log"), "ab") as log:
+                daemon = subprocess.Popen(
+                    ["sh", "-c", command, "sh", FSDPD, "--workers", "cpu:1", "--runtime-dir",
+                     os.path.join(self.root, "run"), "--state-dir",
+                     os.path.join(self.root, "state")], env=dict(os.environ, FSDPD_CONFIG=""),
+                    stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                    pass_fds=[listener.fileno()])
+            try:
+                client.communicate(timeout=20)
+                self.assertEqual(client.returncode, 0, self.log())
+                self.assertFalse(os.path.exists(os.path.join(self.root, "run/fsdpd.sock")))
+                # Its own workers use the socket too.
+                until = time.monotonic() + 20
+                attached = ""
+                while "cpu:0" not in attached and time.monotonic() < until:
+                    attached = subprocess.run([FSDPCTL, "workers", "--address", "unix:" + path],
+                                              stdout=subprocess.PIPE, text=True).stdout
+                self.assertIn("cpu:0", attached, self.log())
+                daemon.terminate()
+                self.assertEqual(daemon.wait(20), 0, self.log())
+            finally:
+                daemon.kill()
+                daemon.wait()
+            self.assertTrue(os.path.exists(path))
+
+    def test_tcp_socket_is_refused(self):
+        daemon = self.activated(socket.AF_INET, ("127.0.0.1", 0))
+        self.assertEqual(daemon.wait(20), 4, self.log())
+        self.assertIn("neither encrypted nor authenticated", self.log())
+
+
+if __name__ == "__main__":
+    harness.main()
