@@ -67,6 +67,7 @@ tests_unit_test_kernels_SOURCES = tests/unit/test_kernels.c tests/unit/kernel_fi
 tests_unit_test_kernels_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_kernels_LDADD = $(kernel_test_libs)
 
+EXTRA_DIST += tests/parity/attention.txt tests/parity/make_attention_numbers.py
 check_PROGRAMS += tests/unit/test_kernels_attention
 TESTS += tests/unit/test_kernels_attention
 tests_unit_test_kernels_attention_SOURCES = tests/unit/test_kernels_attention.c \

@@ -1,0 +1,129 @@
+#!/usr/bin/python3
+"""Prints what PyTorch makes of attention, rotary positions and the head with its cross-entropy, for
+tests/unit/test_kernels_attention.c.
+
+    tests/parity/make_attention_numbers.py > tests/parity/attention.txt
+
+A case is a line of its sizes, and then a line per result: its name, how many elements it has, how
+far apart the shown ones are, and these. Operands come from the generator of the kernel tests, one
+after the other, so that they need not be shown. Arithmetic is in double, but for the angles of
+rotary positions, which are f32 in Hugging Face's models.
+"""
+import math
+
+import torch
+import torch.nn.functional as F
+
+MASK = 2**64 - 1
+
+
+class Random:
+    """splitmix64, as tests/unit/kernel_fixture.h has it."""
+
+    def __init__(self, seed):
+        self.state = seed
+
+    def bits(self):
+        self.state = (self.state + 0x9E3779B97F4A7C15) & MASK
+        z = self.state
+        z = ((z ^ z >> 30) * 0xBF58476D1CE4E5B9) & MASK
+        z = ((z ^ z >> 27) * 0x94D049BB133111EB) & MASK
+        return z ^ z >> 31
+
+    def tensor(self, *shape):
+        values = [(self.bits() >> 40) * 2.0**-23 - 1 for _ in range(math.prod(shape))]
+        return torch.tensor(values, dtype=torch.float64).view(shape).requires_grad_()
+
+
+def show(name, tensor):
+    values = tensor.detach().double().reshape(-1)
+    step = max(1, len(values) // 40) | 1  # odd: all columns have their turn
+    print(name, len(values), step, *("%.9g" % v for v in values[::step]))
+
+
+def attention(batch, time, kv_heads, group, head_dim, packed, causal, padding):
+    print("attention", batch, time, kv_heads, group, head_dim, packed, causal, padding)
+    random = Random(time)
+    heads = kv_heads * group
+    if packed:
+        whole = random.tensor(batch, time, (heads + 2 * kv_heads) * head_dim)
+        parts = whole.split([heads * head_dim, kv_heads * head_dim, kv_heads * head_dim], dim=2)
+        leaves = [whole]
+    else:
+        leaves = [random.tensor(batch, time, n * head_dim) for n in (heads, kv_heads, kv_heads)]
+        parts = leaves
+    dy = random.tensor(batch, time, heads * head_dim)
+    q, k, v = (x.view(batch, time, -1, head_dim).transpose(1, 2) for x in parts)
+    k, v = (x.repeat_interleave(group, dim=1) for x in (k, v))
+    seen = torch.ones(batch, 1, time, time, dtype=torch.bool)
+    if causal:
+        seen = seen.tril()
+    if padding:  # the last keys of sample n: n * padding of them
+        for n in range(batch):
+            seen[n, :, :, time - n * padding:] = False
+    scores = (q @ k.transpose(2, 3) / math.sqrt(head_dim)).masked_fill(~seen, float("-inf"))
+    y = (torch.softmax(scores, dim=3) @ v).transpose(1, 2).reshape(batch, time, -1)
+    y.backward(dy.detach())
+    show("y", y)
+    show("lse", torch.logsumexp(scores, dim=3))
+    for name, leaf in zip(("dq", "dk", "dv"), leaves):
+        show(name, leaf.grad)
+
+
+def frequencies(head_dim, theta, scaling, factor, low, high, context):
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim
+    plain = 1.0 / theta**exponents
+    if scaling == 0:
+        return plain
+    if scaling == 1:
+        return plain / factor
+    wavelengths = 2 * math.pi / plain
+    blend = (context / wavelengths - low) / (high - low)
+    blended = (1 - blend) * plain / factor + blend * plain
+    chosen = torch.where(wavelengths > context / low, plain / factor, blended)
+    return torch.where(wavelengths < context / high, plain, chosen)
+
+
+def rope(time, heads, head_dim, theta, scaling, factor, low, high, context):
+    print("rope", time, heads, head_dim, theta, scaling, factor, low, high, context)
+    x = Random(time).tensor(1, time, heads * head_dim).detach().float()
+    angles = torch.arange(time).float()[:, None] * frequencies(head_dim, theta, scaling, factor, low,
+                                                               high, context)
+    angles = torch.cat((angles, angles), dim=1)[:, None]
+    heads_of_x = x.view(time, heads, head_dim)
+    first, second = heads_of_x.chunk(2, dim=2)
+    turned = torch.cat((-second, first), dim=2)
+    show("y", heads_of_x * angles.cos() + turned * angles.sin())
+    show("dx", heads_of_x * angles.cos() - turned * angles.sin())
+
+
+def head(rows, columns, classes, bias, mean):
+    print("head", rows, columns, classes, bias, mean)
+    random = Random(rows)
+    x, weight = random.tensor(rows, columns), random.tensor(classes, columns)
+    offset = random.tensor(classes) if bias else None
+    target = torch.tensor([random.bits() % (classes + 1) - 1 for _ in range(rows)])
+    scores = F.linear(x, weight, offset)
+    loss = F.cross_entropy(scores, target, ignore_index=-1, reduction="mean" if mean else "sum")
+    loss.backward()
+    show("loss", loss)
+    correct = (scores.argmax(dim=1) == target).sum()
+    show("correct", correct)
+    show("dx", x.grad)
+    show("dweight", weight.grad)
+    if bias:
+        show("dbias", offset.grad)
+
+
+if __name__ == "__main__":
+    attention(2, 7, 2, 1, 4, 1, 1, 0)
+    attention(1, 70, 1, 3, 6, 0, 1, 0)
+    attention(3, 67, 2, 2, 8, 1, 0, 9)
+    attention(2, 130, 1, 1, 32, 0, 1, 20)
+    attention(2, 65, 2, 1, 16, 0, 0, 0)
+    rope(5000, 1, 8, 10000, 0, 1, 1, 4, 1)
+    rope(3000, 2, 6, 500000, 1, 4, 1, 4, 1)
+    rope(4100, 1, 64, 500000, 2, 8, 1, 4, 512)
+    head(9, 5, 7, 1, 1)
+    head(130, 16, 65, 0, 1)
+    head(70, 12, 301, 1, 0)
