@@ -115,8 +115,9 @@ status_t reference_attention(const struct kernel *kernel, const struct kernel_ca
 }
 
 /*
- * The gradient of a probability P, before dropout M, is M (dy . v), and of a score
- * P (dP - sum(P dP)). Rows are gone through for dq, and then once more for each key.
+ * The gradient of a probability P, before dropout M, is dP = M (dy . v), and of a score
+ * P (dP - sum(P dP)), where the sum over the row is dy . y. Rows are gone through for dq, and then
+ * once more for each key.
  */
 
 /* P of a row and column; lse is the forward's. */
@@ -142,13 +143,12 @@ static double row_gradient(const struct attention *a, int64_t batch, int64_t hea
                            double *scores)
 {
     const struct attention_shape *s = &a->shape;
-    double total = 0;
+    int64_t place = y_place(a, batch, head, row);
+    double total = dot(s->head_dim, a->at.dy + place, a->at.y + place);
     for (int64_t j = 0; j < s->time; j++) {
         double p = probability(a, batch, head, row, j);
-        scores[j] = p != 0 ? p * probability_gradient(a, batch, head, row, j) : 0;
-        total += scores[j];
+        scores[j] = p != 0 ? p * (probability_gradient(a, batch, head, row, j) - total) : 0;
     }
-    for (int64_t j = 0; j < s->time; j++) scores[j] -= probability(a, batch, head, row, j) * total;
     for (int64_t c = 0; c < s->head_dim; c++) {
         double sum = 0;
         for (int64_t j = 0; j < s->time; j++)

@@ -214,7 +214,9 @@ static struct op_desc head_desc(struct random *random, enum op_kind kind)
     struct op_desc desc = desc_of(kind);
     int64_t columns = random_of(random, sizes, 10), time = random_of(random, sizes, 10);
     int64_t batch = random_between(random, 1, 3);
-    int64_t classes = random_of(random, (int64_t[]){1, 2, 10, 65, 257, 1001}, 6);
+    int64_t classes = random_of(random, (int64_t[]){1, 2, 10, 65, 257, 1001, 5000}, 7);
+    if (random_between(random, 0, 9) == 0) /* many chunks */
+        time = random_between(random, 1100, 3500), columns = 4, classes = 11;
     bool flat = random_bool(random);
     desc.inputs[0] = flat ? type_of(DTYPE_F32, 2, time, columns, 0, 0)
                           : type_of(DTYPE_F32, 3, batch, time, columns, 0);
@@ -531,6 +533,133 @@ START_TEST(test_memory_is_linear)
 }
 END_TEST
 
+/* However many rows, the scores of few of them. */
+START_TEST(test_memory_of_head)
+{
+    for (int64_t rows = 1 << 10; rows <= 1 << 20; rows <<= 5)
+        for (int kind = OP_LINEAR_CROSS_ENTROPY; kind <= OP_LINEAR_CROSS_ENTROPY_BACKWARD; kind++) {
+            struct op_desc desc = desc_of((enum op_kind)kind);
+            desc.inputs[0] = desc.outputs[1] = type_of(DTYPE_F32, 2, rows, 64, 0, 0);
+            desc.inputs[1] = desc.outputs[2] = type_of(DTYPE_F32, 2, 50257, 64, 0, 0);
+            desc.inputs[2] = desc.outputs[3] = type_of(DTYPE_F32, 1, 50257, 0, 0, 0);
+            desc.inputs[3] = type_of(DTYPE_I32, 1, rows, 0, 0, 0);
+            desc.outputs[0] = type_of(DTYPE_F32, 1, 1, 0, 0, 0);
+            if (kind == OP_LINEAR_CROSS_ENTROPY) desc.outputs[1] = desc.outputs[0];
+            struct kernel *kernel = NULL;
+            ck_assert_status_ok(kernel_new(KERNELS_CPU, &desc, &kernel));
+            ck_assert_uint_le(kernel_workspace_bytes(kernel), 48 << 20);
+            kernel_free(kernel);
+        }
+}
+END_TEST
+
+/* On bf16: what the reference makes of the same operands in f32, rounded once at the end. */
+
+static void to_bf16(struct world *world)
+{
+    struct op_desc *desc = &world->desc;
+    const struct op_info *info = op_info_get(desc->kind);
+    for (int i = 0; i < desc->input_count; i++) {
+        if (!desc->input_present[i] || info->input_types[i] != OPERAND_REAL) continue;
+        int64_t count = tensor_element_count(&desc->inputs[i]);
+        desc->inputs[i].dtype = DTYPE_BF16;
+        struct area narrow = area_new(tensor_bytes(&desc->inputs[i]), 0);
+        for (int64_t j = 0; j < count; j++)
+            ((uint16_t *)narrow.memory)[j] = bfloat16_from_f32(input_of(world, i)[j]);
+        area_free(&world->inputs[i]);
+        world->inputs[i] = narrow;
+    }
+    for (int i = 0; i < desc->output_count; i++) {
+        if (!desc->output_present[i] || info->output_types[i] != OPERAND_REAL) continue;
+        desc->outputs[i].dtype = DTYPE_BF16;
+        area_free(&world->outputs[i]);
+        world->outputs[i] = area_new(tensor_bytes(&desc->outputs[i]), 0);
+    }
+    ck_assert_status_ok(op_desc_check(desc));
+}
+
+/* Operands in f32 have passed through bf16, so that both worlds have the same. */
+static void round_inputs(struct world *world)
+{
+    const struct op_info *info = op_info_get(world->desc.kind);
+    for (int i = 0; i < world->desc.input_count; i++) {
+        if (!world->desc.input_present[i] || info->input_types[i] != OPERAND_REAL) continue;
+        int64_t count = tensor_element_count(&world->desc.inputs[i]);
+        for (int64_t j = 0; j < count; j++) {
+            float *value = input_of(world, i) + j;
+            *value = bfloat16_to_f32(bfloat16_from_f32(*value));
+        }
+    }
+}
+
+static float element(const struct world *world, int output, int64_t i)
+{
+    if (world->desc.outputs[output].dtype == DTYPE_BF16)
+        return bfloat16_to_f32(((uint16_t *)world->outputs[output].memory)[i]);
+    return output_of(world, output)[i];
+}
+
+/* Of a world whose inputs are filled in; it stays f32, and gets the reference's results. */
+static void compare_bf16(struct random *random, struct world *world, double tolerance)
+{
+    round_inputs(world);
+    struct world narrow = {.desc = world->desc,
+                           .seed = world->seed,
+                           .step = world->step,
+                           .rank = world->rank};
+    world_fill(random, &narrow);
+    for (int i = 0; i < OP_MAX_INPUTS; i++)
+        if (world->inputs[i].base != NULL)
+            memcpy(narrow.inputs[i].memory, world->inputs[i].memory, world->inputs[i].bytes);
+    to_bf16(&narrow);
+    world_run(world, KERNELS_REFERENCE);
+    world_run(&narrow, KERNELS_CPU);
+    for (int i = 0; i < world->desc.output_count; i++) {
+        if (!world->desc.output_present[i]) continue;
+        int64_t count = tensor_element_count(&world->desc.outputs[i]);
+        double largest = 1e-3;
+        for (int64_t j = 0; j < count; j++)
+            if (isfinite(element(world, i, j))) largest = fmax(largest, fabs(element(world, i, j)));
+        for (int64_t j = 0; j < count; j++) {
+            float found = element(&narrow, i, j), expected = element(world, i, j);
+            if (!(fabs(found - expected) <= tolerance * largest) && found != expected)
+                ck_abort_msg("%s on bf16: output %d at %lld is %.9g, expected %.9g",
+                             op_info_get(world->desc.kind)->name, i, (long long)j, found, expected);
+        }
+    }
+    world_free(&narrow);
+}
+
+START_TEST(test_bf16)
+{
+    kernels_set_threads(1 + _i % 2);
+    struct random random = {(uint64_t)_i + 30};
+    for (int run = 0; run < RUNS; run++) {
+        struct attention_case c = random_attention(&random);
+        struct world forward = {0}, backward = {0};
+        fill_attention(&random, &forward, &c);
+        compare_bf16(&random, &forward, 0x1p-8);
+        fill_attention_backward(&random, &backward, &forward);
+        compare_bf16(&random, &backward, 0x1p-7);
+        world_free(&forward);
+        world_free(&backward);
+        struct world rope = {.desc = rope_desc(&random, OP_ROPE)};
+        world_fill(&random, &rope);
+        compare_bf16(&random, &rope, 0x1p-8);
+        world_free(&rope);
+        struct world head = {.desc =
+                                 head_desc(&random, run % 2 ? OP_LINEAR_CROSS_ENTROPY
+                                                            : OP_LINEAR_CROSS_ENTROPY_BACKWARD)};
+        head.desc.output_present[1] = true;
+        if (run % 2) head.desc.output_present[1] = false; /* ties come with few bits */
+        world_fill(&random, &head);
+        fill_targets(&random, &head);
+        compare_bf16(&random, &head, 0x1p-7);
+        world_free(&head);
+    }
+}
+END_TEST
+
 /* Numbers of PyTorch. */
 
 /* A line of the file, cut into words. */
@@ -720,6 +849,8 @@ int main(void)
     tcase_add_loop_test(tests, test_head, 0, 2);
     tcase_add_loop_test(tests, test_nothing_seen, 0, 4);
     tcase_add_test(tests, test_memory_is_linear);
+    tcase_add_test(tests, test_memory_of_head);
+    tcase_add_loop_test(tests, test_bf16, 0, 2);
     tcase_add_loop_test(tests, test_numbers_of_pytorch, 0, 2);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

@@ -530,6 +530,132 @@ START_TEST(test_levels_agree)
 }
 END_TEST
 
+/* Products: a chain of fused multiply-adds for each element, and nothing beside them touched. */
+
+static void plain_product(const struct cpu_product *p, float *c)
+{
+    for (size_t r = 0; r < p->rows; r++)
+        for (size_t n = 0; n < p->columns; n++) {
+            if (p->part == PRODUCT_COLUMNS_FROM_ROW && n < r / 16 * 16) continue;
+            float sum = 0, *to = &c[r * p->c_row + n];
+            for (size_t k = 0; k < p->depth; k++) {
+                if (p->part == PRODUCT_DEPTH_FROM_ROW && k < r) continue;
+                if (p->part == PRODUCT_DEPTH_TO_ROW && k > r) continue;
+                sum = fmaf(p->a[r * p->a_row + k * p->a_depth], p->b[k * p->b_depth + n], sum);
+            }
+            *to = p->add ? fmaf(*to, p->factors != NULL ? p->factors[r] : 1, sum) : sum;
+        }
+}
+
+START_TEST(test_product)
+{
+    enum { BIG = 64 * 200 };
+    static float a[BIG], b[BIG], factors[BIG], found[BIG], expected[BIG];
+    for (int run = 0; run < 400; run++) {
+        struct cpu_product p = {.rows = (size_t)random_between(&rng, 1, 64),
+                                .columns = (size_t)random_between(&rng, 1, 150),
+                                .depth = (size_t)random_between(&rng, 1, 64),
+                                .a = a,
+                                .b = b,
+                                .part = (enum product_part)random_between(&rng, 0, 3),
+                                .add = random_bool(&rng)};
+        bool known = random_bool(&rng), across = random_bool(&rng);
+        p.a_row = across ? 1 : known ? 64 : p.depth + (size_t)random_between(&rng, 0, 9);
+        p.a_depth = across ? 64 : 1;
+        p.b_depth = p.columns + (size_t)random_between(&rng, 0, 9);
+        p.c_row = p.columns + (size_t)random_between(&rng, 0, 9);
+        if (p.add && random_bool(&rng)) p.factors = factors;
+        random_values(a, BIG);
+        random_values(b, BIG);
+        random_values(factors, BIG);
+        /* What a part leaves out is 0, wherever a level looks at it. */
+        for (size_t r = 0; r < p.rows; r++)
+            for (size_t k = 0; k < p.depth; k++)
+                if ((p.part == PRODUCT_DEPTH_FROM_ROW && k < r) ||
+                    (p.part == PRODUCT_DEPTH_TO_ROW && k > r))
+                    a[r * p.a_row + k * p.a_depth] = 0;
+        for (int level = 0; level < CPU_LEVEL_COUNT; level++) {
+            const struct cpu_loops *loops = cpu_loops_at((enum cpu_level)level);
+            if (loops == NULL) continue;
+            random_values(found, BIG);
+            memcpy(expected, found, sizeof found);
+            p.c = found;
+            loops->product(&p);
+            plain_product(&p, expected);
+            assert_same_bits(found, expected, BIG, "product", loops->name);
+        }
+    }
+}
+END_TEST
+
+/* What attention does to its blocks, and rotary positions: each level against the base level. */
+START_TEST(test_attention_levels)
+{
+    enum { SIZE = ATTENTION_BLOCK * ATTENTION_BLOCK, B = ATTENTION_BLOCK };
+    static float x[SIZE], p[SIZE], kept[SIZE], found[2 * SIZE], expected[2 * SIZE];
+    static uint8_t seen[ATTENTION_BLOCK];
+    const struct cpu_loops *base = cpu_loops_base;
+    for (int level = 1; level < CPU_LEVEL_COUNT; level++) {
+        const struct cpu_loops *loops = cpu_loops_at((enum cpu_level)level);
+        if (loops == NULL) continue;
+        for (int run = 0; run < 60; run++) {
+            struct attention_block block = {.queries = 16 * (size_t)random_between(&rng, 1, 4),
+                                            .diagonal = random_bool(&rng),
+                                            .seen = random_bool(&rng) ? seen : NULL,
+                                            .scale = 3};
+            block.keys = block.diagonal ? block.queries - (size_t)random_between(&rng, 0, 15)
+                                        : (size_t)random_between(&rng, 1, B);
+            for (int i = 0; i < B; i++) seen[i] = random_between(&rng, 0, 2) > 0;
+            random_values(x, SIZE);
+            random_values(p, SIZE);
+            random_values(kept, SIZE);
+            float *states[] = {found, expected};
+            for (int i = 0; i < 2; i++) {
+                const struct cpu_loops *used = i == 0 ? loops : base;
+                float *state = states[i];
+                memcpy(state, x, SIZE * sizeof *x);
+                for (int j = 0; j < B; j++) {
+                    state[SIZE + j] = run % 4 == 0 ? -INFINITY : p[j]; /* largest so far */
+                    state[SIZE + B + j] = fabsf(p[j + B]);             /* sums so far */
+                    state[SIZE + 2 * B + j] = 7;
+                }
+                used->attention_softmax(&block, state, state + SIZE, state + SIZE + B,
+                                        state + SIZE + 2 * B);
+            }
+            assert_same_bits(found, expected, SIZE + 3 * B, "attention_softmax", loops->name);
+            for (size_t key = 0; key < block.keys; key++) /* seen by whom it should be */
+                for (size_t i = 0; i < block.queries; i++) {
+                    bool sees = (!block.diagonal || key <= i) && (block.seen == NULL || seen[key]);
+                    ck_assert(sees ? found[key * B + i] > 0 && found[key * B + i] <= 1.00001f
+                                   : found[key * B + i] == 0);
+                }
+            for (int i = 0; i < 2; i++) {
+                memcpy(states[i], x, SIZE * sizeof *x);
+                (i == 0 ? loops : base)->attention_probabilities(&block, states[i], p);
+            }
+            assert_same_bits(found, expected, SIZE, "attention_probabilities", loops->name);
+            for (int i = 0; i < 2; i++) {
+                memcpy(states[i], x, SIZE * sizeof *x);
+                (i == 0 ? loops : base)->attention_gradients(&block, states[i], p, kept, x);
+            }
+            assert_same_bits(found, expected, SIZE, "attention_gradients", loops->name);
+            size_t rows = (size_t)random_between(&rng, 1, B), stride = 64;
+            size_t columns = (size_t)random_between(&rng, 1, 64), half = columns / 2;
+            for (int i = 0; i < 2; i++) {
+                const struct cpu_loops *used = i == 0 ? loops : base;
+                memset(states[i], 0, sizeof found);
+                used->pack_lanes(rows, columns, states[i], x, stride);
+                used->dot_rows(rows, columns, states[i] + SIZE, x, p, stride);
+                double sum = used->softmax_scaled(columns * rows, states[i], 0.25f, true);
+                memcpy(states[i] + SIZE + B, &sum, sizeof sum);
+                if (half > 0) used->rotate(2, half, states[i] + SIZE + 2 * B, x, p, kept, run % 2);
+            }
+            assert_same_bits(found, expected, 2 * SIZE, "packing, dots or turns", loops->name);
+        }
+    }
+}
+END_TEST
+
 START_TEST(test_exponential)
 {
     static float x[MOST], y[MOST];
@@ -569,6 +695,8 @@ int main(void)
     tcase_add_test(tests, test_optimizer_threads);
     tcase_add_test(tests, test_sum_ordered);
     tcase_add_test(tests, test_levels_agree);
+    tcase_add_test(tests, test_product);
+    tcase_add_test(tests, test_attention_levels);
     tcase_add_test(tests, test_exponential);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

@@ -187,6 +187,7 @@ START_TEST(test_linear)
     REFUSES(linear(), desc.outputs[0].dims[1] = 127, "(64, 127)", "(64, 128)");
     REFUSES(linear(), desc.outputs[0].dim_count = 1, "(64,)", "(64, 128)");
     REFUSES(linear(), desc.inputs[2].dims[0] = 64, "(64,)", "(128,)");
+    REFUSES(linear(), desc.attrs.linear.transposed = true, "(128, 9216)", "(9216, 9216)");
     struct op_desc desc = linear();
     desc.inputs[0] = type_of(DTYPE_F32, 1, 9216, 0, 0, 0);
     desc.outputs[0] = type_of(DTYPE_F32, 1, 128, 0, 0, 0);
@@ -242,6 +243,135 @@ START_TEST(test_others)
 }
 END_TEST
 
+/* (2, 16, .): 4 heads of 8 columns, 2 of them for keys and values; side by side if packed. */
+static struct op_desc attention(bool packed)
+{
+    struct op_desc desc = desc_of(OP_ATTENTION);
+    desc.attrs.attention.heads = 4;
+    desc.attrs.attention.kv_heads = 2;
+    desc.input_present[1] = desc.input_present[2] = !packed;
+    desc.inputs[0] = type_of(DTYPE_F32, 3, 2, 16, packed ? 64 : 32, 0);
+    desc.inputs[1] = desc.inputs[2] = type_of(DTYPE_F32, 3, 2, 16, 16, 0);
+    desc.inputs[3] = type_of(DTYPE_U8, 2, 2, 16, 0, 0);
+    desc.outputs[0] = type_of(DTYPE_F32, 3, 2, 16, 32, 0);
+    desc.outputs[1] = type_of(DTYPE_F32, 3, 2, 4, 16, 0);
+    return desc;
+}
+
+static struct op_desc attention_backward(bool packed)
+{
+    struct op_desc forward = attention(packed), desc = desc_of(OP_ATTENTION_BACKWARD);
+    desc.attrs = forward.attrs;
+    desc.inputs[0] = desc.inputs[4] = forward.outputs[0];
+    desc.inputs[5] = forward.outputs[1];
+    desc.inputs[6] = forward.inputs[3];
+    for (int i = 0; i < 3; i++) {
+        desc.inputs[1 + i] = desc.outputs[i] = forward.inputs[i];
+        desc.input_present[1 + i] = desc.output_present[i] = forward.input_present[i];
+    }
+    return desc;
+}
+
+START_TEST(test_attention)
+{
+    REFUSES(attention(false), desc.attrs.attention.heads = 0, "heads", "0");
+    REFUSES(attention(false), desc.attrs.attention.kv_heads = 3, "kv_heads", "3");
+    REFUSES(attention(false), desc.attrs.attention.kv_heads = 8, "kv_heads", "8");
+    REFUSES(attention(false), desc.attrs.attention.heads = INT64_MAX, "heads", "possible");
+    REFUSES(attention(false), desc.attrs.attention.scale = -1, "scale", "-1");
+    REFUSES(attention(false), desc.attrs.attention.scale = INFINITY, "scale", "inf");
+    REFUSES(attention(false), desc.attrs.attention.p = 1, "p is 1", "possible");
+    REFUSES(attention(false), desc.attrs.attention.p = NAN, "p is", "nan");
+    REFUSES(attention(false), desc.inputs[0].dim_count = 2, "query", "3 dimensions");
+    REFUSES(attention(false), desc.inputs[0].dims[2] = 30, "(2, 16, 30)", "4 heads");
+    REFUSES(attention(true), desc.inputs[0].dims[2] = 68, "(2, 16, 68)", "8 heads");
+    REFUSES(attention(false), desc.inputs[1].dims[2] = 32, "(2, 16, 32)", "(2, 16, 16)");
+    REFUSES(attention(false), desc.inputs[2].dims[1] = 17, "value", "(2, 17, 16)");
+    REFUSES(attention(false), desc.input_present[2] = false, "key", "without value");
+    REFUSES(attention(true), desc.input_present[2] = true, "value", "without key");
+    REFUSES(attention(true), desc.inputs[3].dims[1] = 15, "mask", "(2, 15)");
+    REFUSES(attention(true), desc.inputs[3].dtype = DTYPE_F32, "mask", "u8");
+    REFUSES(attention(true), desc.outputs[0].dims[2] = 64, "(2, 16, 64)", "(2, 16, 32)");
+    REFUSES(attention(true), desc.outputs[1].dims[1] = 2, "log-sum-exp", "(2, 4, 16)");
+    REFUSES(attention_backward(false), desc.output_present[1] = false, "gradients", "inputs");
+    REFUSES(attention_backward(true), desc.output_present[2] = true, "gradients", "inputs");
+    REFUSES(attention_backward(false), desc.inputs[0].dims[1] = 15, "gradient", "(2, 15, 32)");
+    REFUSES(attention_backward(false), desc.outputs[0].dims[2] = 16, "gradient", "(2, 16, 16)");
+    REFUSES(attention_backward(false), desc.outputs[2].dims[2] = 32, "gradient", "(2, 16, 32)");
+    REFUSES(attention_backward(false), desc.input_present[5] = false, "log-sum-exp", "missing");
+    /* Dropout counts 2^34 probabilities, without it there may be more. */
+    struct op_desc desc = attention(true);
+    desc.inputs[0].dims[1] = desc.outputs[0].dims[1] = desc.outputs[1].dims[2] = 1 << 17;
+    desc.inputs[3].dims[1] = 1 << 17;
+    ck_assert_status_ok(op_desc_check(&desc));
+    desc.attrs.attention.p = 0.1;
+    refuses(&desc, "number of probabilities", "1.37439e+11");
+}
+END_TEST
+
+static struct op_desc rope(void)
+{
+    struct op_desc desc = desc_of(OP_ROPE);
+    desc.attrs.rope.head_dim = 8;
+    desc.attrs.rope.theta = 10000;
+    desc.attrs.rope.scaling = ROPE_SCALING_LLAMA3;
+    desc.attrs.rope.factor = 8;
+    desc.attrs.rope.low_freq_factor = 1;
+    desc.attrs.rope.high_freq_factor = 4;
+    desc.attrs.rope.original_context = 8192;
+    desc.inputs[0] = desc.outputs[0] = type_of(DTYPE_F32, 3, 2, 16, 32, 0);
+    return desc;
+}
+
+START_TEST(test_rope)
+{
+    REFUSES(rope(), desc.attrs.rope.head_dim = 0, "head_dim", "0");
+    REFUSES(rope(), desc.attrs.rope.head_dim = 7, "head_dim", "7");
+    REFUSES(rope(), desc.attrs.rope.head_dim = 12, "head_dim", "12");
+    REFUSES(rope(), desc.attrs.rope.theta = 0, "theta", "0");
+    REFUSES(rope(), desc.attrs.rope.theta = NAN, "theta", "nan");
+    REFUSES(rope(), desc.attrs.rope.scaling = (enum rope_scaling)7, "scaling", "7");
+    REFUSES(rope(), desc.attrs.rope.factor = 0, "factor", "0");
+    REFUSES(rope(), desc.attrs.rope.low_freq_factor = -1, "low_freq_factor", "-1");
+    REFUSES(rope(), desc.attrs.rope.high_freq_factor = 1, "high_freq_factor", "1");
+    REFUSES(rope(), desc.attrs.rope.original_context = 0, "original_context", "0");
+    REFUSES(rope(), desc.inputs[0].dim_count = 2, "input", "3 dimensions");
+    REFUSES(rope(), desc.outputs[0].dims[1] = 15, "(2, 15, 32)", "(2, 16, 32)");
+}
+END_TEST
+
+static struct op_desc head(void)
+{
+    struct op_desc desc = desc_of(OP_LINEAR_CROSS_ENTROPY_BACKWARD);
+    desc.inputs[0] = desc.outputs[1] = type_of(DTYPE_F32, 3, 2, 16, 32, 0);
+    desc.inputs[1] = desc.outputs[2] = type_of(DTYPE_F32, 2, 65, 32, 0, 0);
+    desc.inputs[2] = desc.outputs[3] = type_of(DTYPE_F32, 1, 65, 0, 0, 0);
+    desc.inputs[3] = type_of(DTYPE_I32, 2, 2, 16, 0, 0);
+    desc.outputs[0] = type_of(DTYPE_F32, 1, 1, 0, 0, 0);
+    return desc;
+}
+
+START_TEST(test_head)
+{
+    REFUSES(head(), desc.inputs[1].dims[1] = 31, "(65, 31)", "(2, 16, 32)");
+    REFUSES(head(), desc.inputs[1].dim_count = 1, "weight", "2 dimensions");
+    REFUSES(head(), desc.inputs[2].dims[0] = 64, "bias", "(64,)");
+    REFUSES(head(), desc.inputs[3].dims[1] = 17, "target", "(2, 17)");
+    REFUSES(head(), desc.inputs[3].dtype = DTYPE_F32, "target", "i32");
+    REFUSES(head(), desc.input_present[3] = false, "target", "missing");
+    REFUSES(head(), desc.outputs[0].dims[0] = 2, "loss", "(2,)");
+    REFUSES(head(), desc.output_present[0] = false, "loss", "missing");
+    REFUSES(head(), desc.outputs[1].dims[2] = 31, "gradient", "(2, 16, 31)");
+    REFUSES(head(), desc.outputs[2].dims[0] = 64, "gradient", "(64, 32)");
+    REFUSES(head(), desc.outputs[3].dims[0] = 64, "gradient", "(64,)");
+    REFUSES(head(), desc.attrs.loss.reduction = (enum op_reduction)5, "reduction", "5");
+    struct op_desc forward = desc_of(OP_LINEAR_CROSS_ENTROPY), backward = head();
+    for (int i = 0; i < 4; i++) forward.inputs[i] = backward.inputs[i];
+    forward.outputs[0] = forward.outputs[1] = backward.outputs[0];
+    REFUSES(forward, desc.outputs[1].dims[0] = 2, "count", "(2,)");
+}
+END_TEST
+
 START_TEST(test_work)
 {
     struct op_desc desc = conv2();
@@ -264,6 +394,15 @@ START_TEST(test_work)
     weights.outputs[1] = type_of(DTYPE_F32, 1, 128, 0, 0, 0);
     ck_assert_status_ok(op_desc_check(&weights));
     ck_assert_double_eq(op_desc_flops(&weights), 2.0 * 64 * 9216 * 128);
+    /* Two products of (16, 8) and (8, 16) for each of 2 * 4 heads; causal, a triangle of them. */
+    desc = attention(true);
+    ck_assert_double_eq(op_desc_flops(&desc), 2.0 * 2 * 16 * 16 * 8 * 2 * 4);
+    desc.attrs.attention.causal = true;
+    ck_assert_double_eq(op_desc_flops(&desc), 2.0 * 2 * (16 * 17 / 2) * 8 * 2 * 4);
+    desc = attention_backward(true);
+    ck_assert_double_eq(op_desc_flops(&desc), 2.0 * 5 * 16 * 16 * 8 * 2 * 4);
+    desc = head();
+    ck_assert_double_eq(op_desc_flops(&desc), 3 * 2.0 * 2 * 16 * 32 * 65);
 }
 END_TEST
 
@@ -278,6 +417,9 @@ int main(void)
     tcase_add_test(tests, test_linear);
     tcase_add_test(tests, test_pool);
     tcase_add_test(tests, test_others);
+    tcase_add_test(tests, test_attention);
+    tcase_add_test(tests, test_rope);
+    tcase_add_test(tests, test_head);
     tcase_add_test(tests, test_work);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
