@@ -1,0 +1,110 @@
+#!/usr/bin/env python3
+"""The measurement of bench/memory.sh, which see. --quick runs the small models only."""
+
+import argparse
+import array
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+
+import measure
+
+GPT2 = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": 768, "n_layer": 12,
+        "n_head": 12, "n_positions": 1024, "vocab_size": 50257, "activation_function": "gelu_new",
+        "attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0}
+SMALL = dict(GPT2, n_embd=128, n_layer=4, n_head=4, vocab_size=256, n_positions=4096)
+
+JOB = """name: memory
+model: {{hf: {model}}}
+data: {{format: tokens, path: tokens.bin, encoding: uint16, context: {context}}}
+train: {{max_steps: 2, batch_size: 1, log_interval: 1, evaluate: false}}
+optimizer: {{type: adamw, lr: 1e-4}}
+workers: {world}
+save_model: false
+"""
+
+
+class Models:
+    """A data root with the models and some tokens, and jobs to train on them."""
+
+    def __init__(self, root):
+        self.root = root
+        draw = random.Random(1)
+        with open(os.path.join(root, "tokens.bin"), "wb") as file:
+            array.array("H", (draw.randrange(256) for _ in range(100000))).tofile(file)
+        for name, config in (("gpt2", GPT2), ("small", SMALL)):
+            os.mkdir(os.path.join(root, name))
+            with open(os.path.join(root, name, "config.json"), "w") as file:
+                json.dump(config, file)
+
+    def job(self, model, context, world):
+        path = os.path.join(self.root, "job.yaml")
+        with open(path, "w") as file:
+            file.write(JOB.format(model=model, context=context, world=world))
+        return path
+
+    def plan(self, model, context, world):
+        return json.loads(subprocess.run(
+            [measure.harness.FSDPD, "plan", self.job(model, context, world), "--profile", "cpu",
+             "--data-root", self.root, "-o", "json"], check=True, stdout=subprocess.PIPE).stdout)
+
+    def run(self, daemon, model, context, world):
+        """Bytes that one rank's arenas held at most."""
+        result = daemon.ctl("submit", self.job(model, context, world), "--wait", timeout=1800)
+        if result.returncode != 0:
+            sys.exit(result.stderr)
+        _, last = measure.step_seconds(daemon)
+        return int(last["memory_peak_bytes"])
+
+
+def megabytes(count):
+    return f"{count / 1e6:,.1f}"
+
+
+CLASSES = {"parameters (shard)": "shard", "optimizer state": "optimizer",
+           "parameters (gathered)": "gathered", "activations": "activations"}
+
+
+def row(models, daemon, model, context, world, run):
+    """One line of a table. Whether what ran needed what was planned."""
+    plan = models.plan(model, context, world)
+    kinds = {kind["name"]: int(kind["bytes"]) for kind in plan["memory"]}
+    planned = int(plan["peak_bytes"])
+    measured = models.run(daemon, model, context, world) if run else None
+    cells = [world, context] + [megabytes(kinds.get(name, 0)) for name in CLASSES]
+    rest = planned - sum(kinds.get(name, 0) for name in CLASSES)
+    cells += [megabytes(rest), f"{planned:,}", "-" if measured is None else f"{measured:,}"]
+    print("| " + " | ".join(map(str, cells)) + " |", flush=True)
+    return measured in (None, planned)
+
+
+def header(title):
+    print(f"\n{title}\n")
+    columns = ["ranks", "context", *CLASSES.values(), "the rest", "planned, bytes", "measured, bytes"]
+    print("| " + " | ".join(columns) + " |\n" + "| --- " * len(columns) + "|", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--quick", action="store_true")
+    options = parser.parse_args()
+    equal = True
+    with tempfile.TemporaryDirectory() as root:
+        models = Models(root)
+        with measure.harness.Daemon(data=root, arguments=["--threads", "1"]) as daemon:
+            header("GPT-2 124M, one window per rank; megabytes per rank")
+            for world in (1, 2, 8, 64):
+                equal &= row(models, daemon, "gpt2", 1024, world, world <= 2 and not options.quick)
+            header("4 layers of 128 channels, one window per rank; megabytes per rank")
+            for context in (512, 1024, 2048, 4096):
+                equal &= row(models, daemon, "small", context, 2, True)
+    print(f"\n{measure.machine()}")
+    if not equal:
+        sys.exit("a run needed another amount of memory than its plan says")
+
+
+if __name__ == "__main__":
+    main()
