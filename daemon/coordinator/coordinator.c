@@ -33,7 +33,7 @@ struct coordinator_limits coordinator_limits_default(void)
         .silence_ms = 10000,
         .plan_wait_ms = 10000,
         .plan_ms = 60000,
-        .peer_timeout_ms = 60000,
+        .peer_timeout_ms = 600000,
         .exit_wait_ms = 1000,
         .settle_ms = 3000,
         .cancel_ms = 10000,
