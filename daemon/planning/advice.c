@@ -53,7 +53,9 @@ static bool try_job(struct advisor *advisor, const struct train_job *job, struct
     if (advisor->tries <= 0) return false;
     advisor->tries--;
     struct train_session *session = NULL;
-    status_t status = train_session_new(job, advisor->device, 0, true, &session);
+    struct train_job tried = *job;
+    tried.weights = NULL; /* their headers were read once, and need not be again */
+    status_t status = train_session_new(&tried, advisor->device, 0, true, &session);
     if (status == NULL)
         status = plan_check_fits(train_session_plan(session), advisor->memory_bytes);
     bool fits = status == NULL;

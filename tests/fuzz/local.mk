@@ -4,6 +4,8 @@ FUZZ_TARGETS = \
   %D%/fuzz_address \
   %D%/fuzz_config \
   %D%/fuzz_descriptors \
+  %D%/fuzz_hf_config \
+  %D%/fuzz_hf_index \
   %D%/fuzz_idx \
   %D%/fuzz_job \
   %D%/fuzz_job_message \
@@ -11,7 +13,8 @@ FUZZ_TARGETS = \
   %D%/fuzz_policy \
   %D%/fuzz_profile \
   %D%/fuzz_safetensors \
-  %D%/fuzz_tokens
+  %D%/fuzz_tokens \
+  %D%/fuzz_weights
 FUZZ_SECONDS = 60
 check_PROGRAMS += $(FUZZ_TARGETS)
 dist_check_SCRIPTS += %D%/run.sh
@@ -33,6 +36,10 @@ endif
 %C%_fuzz_config_CPPFLAGS = $(AM_CPPFLAGS) $(UV_CFLAGS)
 %C%_fuzz_config_LDADD = librpc.a libproto.a libyamldoc.a libbase.a $(GRPC_LIBS) \
   $(PROTOBUF_C_LIBS) $(UV_LIBS) $(YAML_LIBS) $(FUZZ_LIBS) -lm
+%C%_fuzz_hf_config_SOURCES = %D%/fuzz_hf_config.c $(FUZZ_MAIN)
+%C%_fuzz_hf_config_LDADD = libmodel.a libyamldoc.a $(HF_LIBS) $(YAML_LIBS) $(FUZZ_LIBS) -lm
+%C%_fuzz_hf_index_SOURCES = %D%/fuzz_hf_index.c $(FUZZ_MAIN)
+%C%_fuzz_hf_index_LDADD = $(HF_LIBS) $(FUZZ_LIBS) -lm
 %C%_fuzz_idx_SOURCES = %D%/fuzz_idx.c $(FUZZ_MAIN)
 %C%_fuzz_idx_LDADD = libtrain.a libbase.a $(ZLIB_LIBS) $(FUZZ_LIBS) -lm
 %C%_fuzz_model_SOURCES = %D%/fuzz_model.c $(FUZZ_MAIN)
@@ -44,6 +51,8 @@ endif
 %C%_fuzz_profile_LDADD = libplanning.a libyamldoc.a libbase.a $(YAML_LIBS) $(FUZZ_LIBS) -lm
 %C%_fuzz_safetensors_SOURCES = %D%/fuzz_safetensors.c $(FUZZ_MAIN)
 %C%_fuzz_safetensors_LDADD = $(HF_LIBS) $(FUZZ_LIBS) -lm
+%C%_fuzz_weights_SOURCES = %D%/fuzz_weights.c $(FUZZ_MAIN)
+%C%_fuzz_weights_LDADD = libcheckpoint.a libmodel.a libyamldoc.a $(HF_LIBS) $(YAML_LIBS) $(FUZZ_LIBS) -lm
 %C%_fuzz_tokens_SOURCES = %D%/fuzz_tokens.c $(FUZZ_MAIN)
 %C%_fuzz_tokens_LDADD = libtrain.a libbase.a $(FUZZ_LIBS) -lm
 

@@ -31,6 +31,24 @@ safetensors("empty-tensors", {"a": {"dtype": "F32", "shape": [0, 9], "data_offse
                               "b": {"dtype": "F32", "shape": [0], "data_offsets": [0, 0]}}, 0)
 
 
+def weights(name, tensors):
+    header, end = {}, 0
+    for tensor, (dtype, shape, size) in tensors.items():
+        header[tensor] = {"dtype": dtype, "shape": shape, "data_offsets": [end, end + size]}
+        end += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    write("weights/" + name, struct.pack("<IQ", end, len(text)) + text)
+
+
+weights("good", {"a.weight": ("F32", [3, 4], 48), "b.weight": ("BF16", [4, 3], 24),
+                 "b.bias": ("F16", [4], 8)})
+weights("tied", {"lm_head.weight": ("F32", [3, 4], 48), "b.weight": ("F32", [4, 3], 48),
+                 "b.bias": ("F32", [4], 16), "h.0.attn.bias": ("U8", [4], 4)})
+weights("wrong", {"a.weight": ("F32", [4, 3], 48), "b.weight": ("I64", [4, 3], 96),
+                  "c": ("F32", [4], 16)})
+
+
 def idx(name, images, labels):
     write("idx/" + name, struct.pack("<H", len(images)) + images + labels)
 
