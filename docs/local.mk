@@ -4,6 +4,7 @@ dist_doc_DATA = \
   %D%/configuration.md \
   %D%/fsdpctl.md \
   %D%/fsdpd.md \
+  %D%/hugging-face.md \
   %D%/job-file.md \
   %D%/model-file.md \
   %D%/performance.md \
