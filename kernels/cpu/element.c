@@ -5,7 +5,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/parallel.h"
 
-enum { BLOCK = 1024, ELEMENT_INPUTS = 3, ELEMENT_OUTPUTS = 2 };
+enum { BLOCK = 512, ELEMENT_INPUTS = 3, ELEMENT_OUTPUTS = 2 };
 
 struct element_job {
     const struct kernel *kernel;
@@ -69,7 +69,7 @@ static void part_bf16(const void *argument, size_t begin, size_t end)
     const struct element_job *job = argument;
     const struct op_desc *desc = &job->kernel->desc;
     const struct cpu_loops *loops = cpu_loops_get();
-    float blocks[ELEMENT_INPUTS + ELEMENT_OUTPUTS][BLOCK];
+    _Alignas(64) float blocks[ELEMENT_INPUTS + ELEMENT_OUTPUTS][BLOCK];
     const float *from[] = {blocks[0], blocks[1], blocks[2]};
     float *to[] = {blocks[3], blocks[4]};
     while (begin < end) {
@@ -128,7 +128,7 @@ static void sum_part(const void *argument, size_t begin, size_t end)
                            (const float *)job->call->inputs[0] + begin, desc->accumulate[0]);
         return;
     }
-    float sums[BLOCK];
+    _Alignas(64) float sums[BLOCK];
     for (; begin < end; begin += BLOCK) {
         size_t n = end - begin < BLOCK ? end - begin : BLOCK;
         loops->sum_columns_bf16(rows, n, columns, sums,

@@ -27,42 +27,62 @@ LOOP_INLINE float silu_slope(float x)
     return __builtin_fmaf(x * s, complement, s);
 }
 
-/* The tail beyond |x| and, in `density`, exp(-x^2/2). What is not a number stays so. */
-LOOP_INLINE float loop_normal_tail(float x, float *density)
+enum { NORMAL_END = 13 }; /* beyond it the tail is below the smallest numbers */
+
+/* The tail beyond t, 0 <= t <= NORMAL_END, and exp(-t^2/2) in `density`: as loop_exp, but of a
+ * square with what its rounding left out, and without limits. What is not a number stays so. */
+LOOP_INLINE float loop_normal_tail(float t, float *density)
 {
-    float t = __builtin_fabsf(x);
-    t = t > 14.0f ? 14.0f : t; /* where the exponential is 0 */
-    float square = t * t;
-    float rest = __builtin_fmaf(t, t, -square);
-    float e = loop_exp(-0.5f * square);
-    e = __builtin_fmaf(e, -0.5f * rest, e);
+    const float magic = 12582912.0f;
+    union {
+        float value;
+        uint32_t bits;
+    } rounded, power;
+    float square = t * t, rest = __builtin_fmaf(t, t, -square);
+    rounded.value = __builtin_fmaf(square, -0.5f * 1.44269504088896341f, magic);
+    float k = rounded.value - magic;
+    float e = __builtin_fmaf(square, -0.5f, k * -0.693359375f); /* the product is exact */
+    e = __builtin_fmaf(k, 2.12194440e-4f, e);
+    e = __builtin_fmaf(rest, -0.5f, e);
+    float p = 1.9875691500e-4f;
+    p = __builtin_fmaf(p, e, 1.3981999507e-3f);
+    p = __builtin_fmaf(p, e, 8.3334519073e-3f);
+    p = __builtin_fmaf(p, e, 4.1665795894e-2f);
+    p = __builtin_fmaf(p, e, 1.6666665459e-1f);
+    p = __builtin_fmaf(p, e, 5.0000001201e-1f);
+    power.value = __builtin_fmaf(p, e * e, e) + 1.0f;
+    power.bits += rounded.bits << 23;
     float r = 1.0f / (t + 3.0f);
-    float v = (t - 3.0f) * r;
-    float p = -2.6676856e-04f;
-    p = __builtin_fmaf(p, v, -9.032543e-04f);
-    p = __builtin_fmaf(p, v, 1.076039e-03f);
-    p = __builtin_fmaf(p, v, 6.9239237e-03f);
-    p = __builtin_fmaf(p, v, -1.0479936e-02f);
-    p = __builtin_fmaf(p, v, -4.72561e-02f);
-    p = __builtin_fmaf(p, v, 2.3001935e-01f);
-    p = __builtin_fmaf(p, v, -5.093323e-01f);
-    p = __builtin_fmaf(p, v, 7.2908366e-01f);
-    *density = e;
-    return e * (p * r);
+    float v = __builtin_fmaf(-6.0f, r, 1.0f);
+    float q = -2.6676856e-04f;
+    q = __builtin_fmaf(q, v, -9.032543e-04f);
+    q = __builtin_fmaf(q, v, 1.076039e-03f);
+    q = __builtin_fmaf(q, v, 6.9239237e-03f);
+    q = __builtin_fmaf(q, v, -1.0479936e-02f);
+    q = __builtin_fmaf(q, v, -4.72561e-02f);
+    q = __builtin_fmaf(q, v, 2.3001935e-01f);
+    q = __builtin_fmaf(q, v, -5.093323e-01f);
+    q = __builtin_fmaf(q, v, 7.2908366e-01f);
+    *density = power.value;
+    return power.value * (q * r);
 }
 
 LOOP_INLINE float gelu_value(float x)
 {
-    float density, tail = loop_normal_tail(x, &density);
-    return x * (x > 0.0f ? 1.0f - tail : tail);
+    float t = __builtin_fabsf(x), density;
+    t = t > NORMAL_END ? NORMAL_END : t;
+    float tail = loop_normal_tail(t, &density);
+    return x > 0.0f ? x * (1.0f - tail) : -t * tail;
 }
 
 LOOP_INLINE float gelu_slope(float x)
 {
-    float density, tail = loop_normal_tail(x, &density);
-    float limited = x > 14.0f ? 14.0f : x;
-    limited = limited < -14.0f ? -14.0f : limited;
-    return __builtin_fmaf(limited, density * 0.39894228f, x > 0.0f ? 1.0f - tail : tail);
+    float t = __builtin_fabsf(x), density;
+    t = t > NORMAL_END ? NORMAL_END : t;
+    float tail = loop_normal_tail(t, &density);
+    /* That of -x and that of x are 1 together. */
+    float slope = __builtin_fmaf(t, density * -0.39894228f, tail);
+    return x > 0.0f ? 1.0f - slope : slope;
 }
 
 /* (1 + tanh(z)) / 2 is sigmoid(2 z). */
@@ -82,15 +102,6 @@ LOOP_INLINE float gelu_tanh_slope(float x)
     float dz = __builtin_fmaf(square, 0.214064449f, 1.59576912f);
     return __builtin_fmaf(limited * dz, s * complement, s);
 }
-
-#define EACH(n, to, add, value)                                                                    \
-    do {                                                                                           \
-        if (add) {                                                                                 \
-            SIMD for (size_t i = 0; i < (n); i++)(to)[i] += (value);                               \
-        } else {                                                                                   \
-            SIMD for (size_t i = 0; i < (n); i++)(to)[i] = (value);                                \
-        }                                                                                          \
-    } while (0)
 
 LOOP loop_gelu(size_t n, float *y, const float *x, bool tanh, bool add)
 {

@@ -30,15 +30,31 @@ LOOP loop_relu_bf16(size_t n, uint16_t *y, const uint16_t *x)
     }
 }
 
+LOOP_INLINE float widen(uint16_t value)
+{
+    union {
+        uint32_t bits;
+        float value;
+    } wide = {(uint32_t)value << 16};
+    return wide.value;
+}
+
 LOOP loop_copy_add_bf16(size_t n, float *y, const uint16_t *x)
 {
-    SIMD for (size_t i = 0; i < n; i++)
-    {
-        union {
-            uint32_t bits;
-            float value;
-        } wide = {(uint32_t)x[i] << 16};
-        y[i] += wide.value;
+    SIMD for (size_t i = 0; i < n; i++) y[i] += widen(x[i]);
+}
+
+/* As add_rows. */
+LOOP_INLINE void add_rows_bf16(size_t rows, size_t columns, size_t stride, float *block,
+                               const uint16_t *x)
+{
+    for (; rows >= 4; rows -= 4, x += 4 * stride) {
+        SIMD for (size_t i = 0; i < columns; i++) block[i] =
+            (((block[i] + widen(x[i])) + widen(x[stride + i])) + widen(x[2 * stride + i])) +
+            widen(x[3 * stride + i]);
+    }
+    for (; rows > 0; rows--, x += stride) {
+        SIMD for (size_t i = 0; i < columns; i++) block[i] += widen(x[i]);
     }
 }
 
@@ -47,18 +63,14 @@ LOOP loop_sum_columns_bf16(size_t rows, size_t columns, size_t stride, float *su
 {
     for (size_t start = 0; start < columns; start += SUM_COLUMNS) {
         size_t count = columns - start < SUM_COLUMNS ? columns - start : SUM_COLUMNS;
-        float whole[SUM_COLUMNS] = {0}, values[SUM_COLUMNS];
+        _Alignas(64) float whole[SUM_COLUMNS] = {0};
         for (size_t row = 0; row < rows; row += SUM_ROWS) {
-            size_t end = rows - row < SUM_ROWS ? rows : row + SUM_ROWS;
-            float block[SUM_COLUMNS] = {0};
-            for (size_t r = row; r < end; r++) {
-                loop_bf16_to_f32(count, values, x + r * stride + start);
-                SIMD for (size_t i = 0; i < count; i++) block[i] += values[i];
-            }
+            size_t few = rows - row < SUM_ROWS ? rows - row : SUM_ROWS;
+            _Alignas(64) float block[SUM_COLUMNS] = {0};
+            add_rows_bf16(few, count, stride, block, x + row * stride + start);
             SIMD for (size_t i = 0; i < count; i++) whole[i] += block[i];
         }
-        for (size_t i = 0; i < count; i++)
-            sums[start + i] = add ? sums[start + i] + whole[i] : whole[i];
+        EACH(count, sums + start, add, whole[i]);
     }
 }
 

@@ -16,6 +16,16 @@
 #define LOOP_INLINE LOOPS_TARGET static inline __attribute__((always_inline))
 #define SIMD _Pragma("omp simd")
 
+/* to[i] is, or is added to, a value in which i stands for an index below n. */
+#define EACH(n, to, add, value)                                                                    \
+    do {                                                                                           \
+        if (add) {                                                                                 \
+            SIMD for (size_t i = 0; i < (n); i++)(to)[i] += (value);                               \
+        } else {                                                                                   \
+            SIMD for (size_t i = 0; i < (n); i++)(to)[i] = (value);                                \
+        }                                                                                          \
+    } while (0)
+
 /*
  * Sums over rows are made in blocks of columns that stay in the cache, and of rows, whose sums are
  * then added: the error of a sum of many rows stays small.

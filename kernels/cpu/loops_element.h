@@ -33,23 +33,31 @@ LOOP loop_copy_add(size_t n, float *y, const float *x)
     SIMD for (size_t i = 0; i < n; i++) y[i] += x[i];
 }
 
+/* block[i] += the sum of some rows, one after the other, four of them on the way. */
+LOOP_INLINE void add_rows(size_t rows, size_t columns, size_t stride, float *block, const float *x)
+{
+    for (; rows >= 4; rows -= 4, x += 4 * stride) {
+        SIMD for (size_t i = 0; i < columns; i++) block[i] =
+            (((block[i] + x[i]) + x[stride + i]) + x[2 * stride + i]) + x[3 * stride + i];
+    }
+    for (; rows > 0; rows--, x += stride) {
+        SIMD for (size_t i = 0; i < columns; i++) block[i] += x[i];
+    }
+}
+
 LOOP loop_sum_columns(size_t rows, size_t columns, size_t stride, float *sums, const float *x,
                       bool add)
 {
     for (size_t start = 0; start < columns; start += SUM_COLUMNS) {
         size_t count = columns - start < SUM_COLUMNS ? columns - start : SUM_COLUMNS;
-        float whole[SUM_COLUMNS] = {0};
+        _Alignas(64) float whole[SUM_COLUMNS] = {0};
         for (size_t row = 0; row < rows; row += SUM_ROWS) {
-            size_t end = rows - row < SUM_ROWS ? rows : row + SUM_ROWS;
-            float block[SUM_COLUMNS] = {0};
-            for (size_t r = row; r < end; r++) {
-                const float *values = x + r * stride + start;
-                SIMD for (size_t i = 0; i < count; i++) block[i] += values[i];
-            }
+            size_t few = rows - row < SUM_ROWS ? rows - row : SUM_ROWS;
+            _Alignas(64) float block[SUM_COLUMNS] = {0};
+            add_rows(few, count, stride, block, x + row * stride + start);
             SIMD for (size_t i = 0; i < count; i++) whole[i] += block[i];
         }
-        for (size_t i = 0; i < count; i++)
-            sums[start + i] = add ? sums[start + i] + whole[i] : whole[i];
+        EACH(count, sums + start, add, whole[i]);
     }
 }
 
