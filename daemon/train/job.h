@@ -34,7 +34,8 @@ struct train_job {
     int64_t mask_token;
     uint64_t batch_tokens;      /* per optimizer step, all ranks; 0: as accumulation_steps says */
     uint64_t evaluate_interval; /* steps; 0: at the end only */
-    uint64_t evaluate_batches;  /* at most so many batches in an evaluation; 0: all there is */
+    uint64_t evaluate_batches;  /* an evaluation has as many windows as so many optimizer steps, at
+                                  most; 0: all there are */
     uint32_t epochs;            /* DATA_TOKENS: 0 for no limit but max_steps */
     uint32_t batch_size, test_batch_size;
     uint64_t seed;

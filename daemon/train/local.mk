@@ -53,8 +53,10 @@ TESTS += tests/parity/test_init.py
 EXTRA_DIST += tests/parity/test_init.py
 
 if HAVE_CHECK
-check_PROGRAMS += tests/engine/test_session tests/engine/test_step tests/engine/test_pull tests/engine/test_rewrap
-TESTS += tests/engine/test_session tests/engine/test_step tests/engine/test_pull tests/engine/test_rewrap
+check_PROGRAMS += tests/engine/test_session tests/engine/test_step tests/engine/test_pull tests/engine/test_rewrap \
+  tests/engine/test_tokens
+TESTS += tests/engine/test_session tests/engine/test_step tests/engine/test_pull tests/engine/test_rewrap \
+  tests/engine/test_tokens
 TRAIN_TEST_LIBS = libtrain.a libcheckpoint.a libhf.a $(RUNTIME_LIBS) $(JANSSON_LIBS) $(ZLIB_LIBS) \
   $(CHECK_LIBS)
 
@@ -75,6 +77,11 @@ tests_engine_test_pull_SOURCES = tests/engine/test_pull.c tests/engine/session_g
 tests_engine_test_pull_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_engine_test_pull_LDADD = $(TRAIN_TEST_LIBS)
 EXTRA_tests_engine_test_pull_DEPENDENCIES = fsdpd-digits$(EXEEXT)
+
+tests_engine_test_tokens_SOURCES = tests/engine/test_tokens.c tests/engine/session_group.c \
+  tests/engine/session_group.h
+tests_engine_test_tokens_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_engine_test_tokens_LDADD = $(TRAIN_TEST_LIBS)
 
 tests_engine_test_rewrap_SOURCES = tests/engine/test_rewrap.c tests/engine/session_group.c \
   tests/engine/session_group.h

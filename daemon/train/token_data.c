@@ -37,9 +37,11 @@ static status_t open_splits(const struct train_job *job, struct token_data *data
     return NULL;
 }
 
+/* A batch is an optimizer step's, so that how it is cut over ranks and micro-steps is no matter. */
 static int64_t evaluated_rows(const struct train_job *job, const struct windows *windows)
 {
-    uint64_t each = (uint64_t)job->batch_size * (uint64_t)job->world;
+    uint64_t micro_steps = job->accumulation_steps > 1 ? job->accumulation_steps : 1;
+    uint64_t each = (uint64_t)job->batch_size * (uint64_t)job->world * micro_steps;
     uint64_t all = (uint64_t)windows->count;
     if (job->evaluate_batches == 0 || job->evaluate_batches > all / each) return windows->count;
     return (int64_t)(job->evaluate_batches * each);

@@ -39,6 +39,17 @@ def find_mnist():
     return None
 
 
+def find_shakespeare():
+    """The file with tiny Shakespeare, or None."""
+    for path in (os.environ.get("FSDPD_SHAKESPEARE"),
+                 os.path.join(SOURCE, "../shared/data/text/tinyshakespeare.txt"),
+                 os.path.join(BUILD, "../../shared/data/text/tinyshakespeare.txt"),
+                 os.path.expanduser("~/.cache/fsdpd/text/tinyshakespeare.txt")):
+        if path and os.path.exists(path):
+            return os.path.realpath(path)
+    return None
+
+
 def draw_digits(directory, train=2000, test=500, seed=1):
     subprocess.run([DIGITS, "--seed", str(seed), "--train", str(train), "--test", str(test),
                     "-o", directory], check=True)

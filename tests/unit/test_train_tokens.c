@@ -393,6 +393,11 @@ START_TEST(test_part_of_the_validation)
     collect(&job, true, 3, 7, inputs, targets);
     for (int row = 0; row < 4; row++) ck_assert_int_eq(inputs[row * 7], 900 + 14 * row / 4 * 7);
     for (int i = 4 * 7; i < 6 * 7; i++) ck_assert(inputs[i] == 0 && targets[i] == -1);
+    job.batch_size = 1; /* the same, cut otherwise */
+    job.accumulation_steps = 2;
+    collect(&job, true, 6, 7, inputs, targets);
+    for (int row = 0; row < 4; row++) ck_assert_int_eq(inputs[row * 7], 900 + 14 * row / 4 * 7);
+    ck_assert_int_eq(targets[4 * 7], -1);
 }
 END_TEST
 

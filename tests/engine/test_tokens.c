@@ -1,0 +1,310 @@
+/*
+ * Sessions that train on tokens, in one process over `local` ranks: what is learnt, that it depends
+ * neither on the world size nor on chance, validations, batches in tokens, and errors in the data
+ * that come up in the middle.
+ */
+#include <check.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "session_group.h"
+
+enum { VOCABULARY = 37, CONTEXT = 16, TOKENS = 6000 };
+
+static const char model[] = "name: Tiny\n"
+                            "input: tokens\n"
+                            "vocabulary: 37\n"
+                            "context: 16\n"
+                            "blocks:\n"
+                            "  Block:\n"
+                            "    modules:\n"
+                            "      ln_1: LayerNorm(24)\n"
+                            "      c_attn: Linear(24, 72)\n"
+                            "      c_proj: Linear(24, 24)\n"
+                            "      ln_2: LayerNorm(24)\n"
+                            "      mlp: Sequential(Linear(24, 48), GELU(), Linear(48, 24))\n"
+                            "    forward:\n"
+                            "      - x += c_proj(attention(c_attn(ln_1(x)), num_heads=3, "
+                            "is_causal=True))\n"
+                            "      - x += mlp(ln_2(x))\n"
+                            "      - output = x\n"
+                            "modules:\n"
+                            "  wte: Embedding(37, 24)\n"
+                            "  wpe: Embedding(16, 24)\n"
+                            "  h: 2 * Block()\n"
+                            "  ln_f: LayerNorm(24)\n"
+                            "  head: Linear(24, 37, bias=False)\n"
+                            "forward:\n"
+                            "  - y = wte(x) + wpe(positions(x))\n"
+                            "  - for block in h: y = block(y)\n"
+                            "  - output = head(ln_f(y))\n"
+                            "loss: cross_entropy(output, target)\n"
+                            "tie: {head.weight: wte.weight}\n"
+                            "init: [{match: \"*ln_*.weight\", ones: true}, "
+                            "{match: \"*.bias\", zeros: true}, {match: \"*\", normal: 0.05}]\n";
+
+static char path[64];
+
+/* Something to learn: a token mostly follows from the one before it. */
+static void write_tokens(void)
+{
+    strcpy(path, "/tmp/fsdpd-test-tokens-XXXXXX");
+    int fd = mkstemp(path);
+    ck_assert_int_ge(fd, 0);
+    uint16_t ids[TOKENS] = {1};
+    uint32_t noise = 1;
+    for (int i = 1; i < TOKENS; i++) {
+        noise = noise * 1664525 + 1013904223;
+        uint32_t next = noise >> 28 == 0 ? noise >> 8 : 5 * (uint32_t)ids[i - 1] + 3;
+        ids[i] = (uint16_t)(next % VOCABULARY);
+    }
+    ck_assert_int_eq(write(fd, ids, sizeof ids), sizeof ids);
+    close(fd);
+}
+
+static void remove_tokens(void)
+{
+    unlink(path);
+}
+
+static void init_group(struct group *group, int world, uint32_t batch_size)
+{
+    group_init(group, model, NULL, world);
+    struct train_job *job = &group->job;
+    job->data_format = DATA_TOKENS;
+    job->data_path = path;
+    job->validation_fraction = 0.1;
+    job->epochs = 0;
+    job->max_steps = 40;
+    job->batch_size = batch_size;
+    job->log_interval = 10;
+    job->evaluate_interval = 15;
+    job->wrap = (struct wrap_policy){.kind = WRAP_AUTO};
+    job->schedule = SCHEDULE_CONSTANT;
+    job->optimizer = (struct optimizer_step){.kind = OPTIMIZER_ADAMW,
+                                             .lr = 0.01,
+                                             .beta1 = 0.9,
+                                             .beta2 = 0.99,
+                                             .eps = 1e-8,
+                                             .weight_decay = 0.01};
+}
+
+static void train_well(struct group *group)
+{
+    group_run(group);
+    group_expect_success(group);
+}
+
+START_TEST(test_learns)
+{
+    static struct group group;
+    init_group(&group, 2, 6);
+    group.job.max_steps = 200;
+    group.job.evaluate_interval = 60;
+    train_well(&group);
+    const struct member *member = &group.members[0];
+    ck_assert_uint_eq(member->steps, 200);
+    ck_assert_int_eq(member->metric_count, 20);
+    ck_assert_int_eq(member->epoch_count, 0);
+    ck_assert_int_eq(member->validation_count, 4);
+    static const uint64_t steps[] = {60, 120, 180, 200};
+    for (int i = 0; i < 4; i++) ck_assert_uint_eq(member->validations[i].step, steps[i]);
+    /* 600 tokens for validation: 37 windows, each with 16 targets */
+    ck_assert_uint_eq(member->validations[0].tokens, 37 * CONTEXT);
+    ck_assert(member->metrics[0].loss > 2.5 && member->metrics[0].loss < log(VOCABULARY) + 1);
+    ck_assert(!member->metrics[0].validated && member->metrics[19].validated);
+    ck_assert_uint_eq(member->metrics[19].validation_step, 180);
+    double last = member->validations[3].loss;
+    printf("validation loss %.4f, then %.4f\n", member->validations[0].loss, last);
+    ck_assert(last < 1.2 && last < member->validations[0].loss);
+    const struct train_metrics *metrics = &member->metrics[19];
+    /* 336 windows of 5,400 tokens in an epoch, 12 of them in a step */
+    ck_assert(fabs(metrics->epoch - 200 * 12 / 336.0) < 1e-9);
+    ck_assert(fabs(metrics->tokens_per_second / metrics->samples_per_second - CONTEXT) < 1e-6);
+    ck_assert(fabs(metrics->tokens_per_second * metrics->step_seconds / (12 * CONTEXT) - 1) < 1e-6);
+    /* linear layers, forward and backward: 6 per parameter and token; attention; no embeddings */
+    double linear = 6.0 * 12 * CONTEXT * (2 * (24 * 72 + 24 * 24 + 2 * 24 * 48) + 24 * 37);
+    double flops = metrics->flops_per_second * metrics->step_seconds;
+    printf("%.0f floating-point operations per step, %.0f of linear layers\n", flops, linear);
+    ck_assert(flops > linear && flops < 2 * linear);
+    group_reset(&group);
+}
+END_TEST
+
+static void expect_near(const struct group *a, const struct group *b, double bound)
+{
+    const struct member *one = &a->members[0], *other = &b->members[0];
+    ck_assert_int_eq(one->metric_count, other->metric_count);
+    ck_assert_int_eq(one->validation_count, other->validation_count);
+    for (int i = 0; i < one->metric_count; i++) {
+        double difference = fabs(one->metrics[i].loss / other->metrics[i].loss - 1);
+        ck_assert_msg(difference <= bound, "loss %d differs by %g", i, difference);
+    }
+    for (int i = 0; i < one->validation_count; i++) {
+        double difference = fabs(one->validations[i].loss / other->validations[i].loss - 1);
+        ck_assert_msg(difference <= bound, "validation %d differs by %g", i, difference);
+    }
+}
+
+START_TEST(test_same_bits)
+{
+    static struct group a, b;
+    for (int masked = 0; masked < 2; masked++) {
+        init_group(&a, 2, 6);
+        a.job.masked = masked;
+        a.job.mask_probability = 0.3;
+        a.job.mask_token = VOCABULARY - 1;
+        init_group(&b, 2, 6);
+        b.job = a.job;
+        train_well(&a);
+        train_well(&b);
+        expect_near(&a, &b, 0);
+        group_reset(&a);
+        group_reset(&b);
+    }
+}
+END_TEST
+
+/* The same global batches for all worlds, and whether they come at once or in micro-steps. */
+START_TEST(test_worlds)
+{
+    static const struct {
+        int world;
+        uint32_t batch_size;
+        uint64_t batch_tokens;
+        enum strategy strategy;
+    } cases[] = {
+        {2, 6, 0, STRATEGY_FULL_SHARD},
+        {3, 4, 0, STRATEGY_FULL_SHARD},
+        {2, 6, 0, STRATEGY_NO_SHARD},
+        {1, 3, 12 * CONTEXT, STRATEGY_FULL_SHARD},
+        {2, 2, 12 * CONTEXT, STRATEGY_SHARD_GRAD_OP},
+    };
+    static struct group one, other;
+    init_group(&one, 1, 12);
+    one.job.evaluate_batches = 2;
+    train_well(&one);
+    init_group(&other, cases[_i].world, cases[_i].batch_size);
+    other.job.evaluate_batches = 2;
+    other.job.batch_tokens = cases[_i].batch_tokens;
+    other.job.strategy = cases[_i].strategy;
+    train_well(&other);
+    expect_near(&one, &other, 1e-4);
+    group_reset(&one);
+    group_reset(&other);
+}
+END_TEST
+
+/* A file too large to be checked before: the error comes from rank 1's loader, and ends all. */
+START_TEST(test_bad_token_in_the_middle)
+{
+    int fd = open(path, O_WRONLY);
+    off_t size = ((off_t)1 << 29) + 4096; /* holes: zeros */
+    ck_assert(fd >= 0 && ftruncate(fd, 0) == 0 && ftruncate(fd, size) == 0);
+    /* the second batch of rank 1: windows 18 to 23 */
+    const uint16_t bad = VOCABULARY;
+    ck_assert_int_eq(pwrite(fd, &bad, sizeof bad, (20 * CONTEXT + 3) * (off_t)sizeof bad), 2);
+    close(fd);
+    static struct group group;
+    init_group(&group, 2, 6);
+    group.job.shuffle = false;
+    group.job.evaluate = false;
+    group_run(&group);
+    status_t status = group.members[1].status;
+    ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
+    ck_assert_msg(strstr(status_message(status), "token 323 (byte 646) is 37, but the model's "
+                                                 "vocabulary has the ids 0 to 36") != NULL,
+                  "%s", status_message(status));
+    ck_assert_ptr_nonnull(group.members[0].status);
+    ck_assert_uint_eq(group.members[1].last_step, 1);
+    group_reset(&group);
+}
+END_TEST
+
+static void expect_refusal(const struct train_job *job, const char *message)
+{
+    struct device *device;
+    struct train_session *session;
+    ck_assert_ptr_null(device_open("cpu", 1, &device));
+    status_t status = train_session_new(job, device, 0, false, &session);
+    ck_assert_msg(status_code(status) == STATUS_INVALID_ARGUMENT, "not refused: %s", message);
+    ck_assert_msg(strstr(status_message(status), message) != NULL, "%s", status_message(status));
+    status_free(status);
+    device_close(device);
+}
+
+START_TEST(test_refusals)
+{
+    static struct group group;
+    init_group(&group, 1, 12);
+    struct train_job job = group.job;
+    job.context = 17;
+    expect_refusal(&job, "data.context: expected at most the 16 positions of the model, found 17");
+    job = group.job;
+    job.batch_tokens = 200;
+    expect_refusal(&job, "the nearest to 200 are 192 or 384");
+    job = group.job;
+    job.max_steps = 0;
+    expect_refusal(&job, "train.max_steps: expected a number of steps");
+    job = group.job;
+    job.model_text = group_sum_model;
+    job.model_length = strlen(group_sum_model);
+    expect_refusal(&job, "the model's input are images, but data.format says tokens");
+    job = group.job;
+    job.data_format = DATA_IDX;
+    job.data_dir = "/tmp";
+    job.epochs = 1;
+    expect_refusal(&job, "the model's input are tokens, but data.format says images");
+    job = group.job;
+    job.token_encoding = TOKENS_UINT32;
+    expect_refusal(&job, "but the model's vocabulary has the ids 0 to 36");
+    group_reset(&group);
+}
+END_TEST
+
+/* A plan without data: the steps are known, the blocks are units, and it says so. */
+START_TEST(test_plan)
+{
+    static struct group group;
+    init_group(&group, 2, 6);
+    struct train_job job = group.job;
+    job.data_path = NULL;
+    job.context = 8;
+    struct device *device;
+    struct train_session *session;
+    ck_assert_ptr_null(device_open("cpu", 1, &device));
+    ck_assert_ptr_null(train_session_new(&job, device, 0, true, &session));
+    ck_assert_uint_eq(train_session_steps(session), 40);
+    const struct unit_set *units = train_session_units(session);
+    ck_assert_int_eq(units->unit_count, 3);
+    ck_assert_str_eq(units->units[0].name, "h.0");
+    ck_assert_ptr_nonnull(strstr(units->notes, "each of the 2 blocks of the type Block is a unit"));
+    train_session_free(session);
+    device_close(device);
+    group_reset(&group);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("tokens");
+    TCase *tests = tcase_create("tokens");
+    tcase_add_checked_fixture(tests, write_tokens, remove_tokens);
+    tcase_set_timeout(tests, 120);
+    tcase_add_test(tests, test_learns);
+    tcase_add_test(tests, test_same_bits);
+    tcase_add_loop_test(tests, test_worlds, 0, 5);
+    tcase_add_test(tests, test_bad_token_in_the_middle);
+    tcase_add_test(tests, test_refusals);
+    tcase_add_test(tests, test_plan);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

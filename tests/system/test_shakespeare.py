@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+"""Tokens end to end: the Shakespeare example learns (in full where its text is there and FSDPD_QUICK
+is not set), the same run gives the same bits, one worker does what two do, and bad data is refused
+with its place."""
+
+import json
+import os
+import re
+import shutil
+import struct
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(__file__))
+import harness
+
+JOB = os.path.join(harness.SOURCE, "examples/shakespeare/job.yaml")
+SHORT = ("train.max_steps=60", "schedule.warmup_steps=10", "train.evaluate_interval=25",
+         "train.evaluate_batches=10", "train.log_interval=5")
+
+
+def write_text(path):
+    """Tiny Shakespeare, or, where it is not, a text that every source tree has."""
+    shakespeare = harness.find_shakespeare()
+    if shakespeare:
+        shutil.copy(shakespeare, path)
+        return True
+    documents = os.path.join(harness.SOURCE, "docs")
+    with open(path, "w") as out:
+        for name in sorted(os.listdir(documents)):
+            if name.endswith(".md"):
+                with open(os.path.join(documents, name)) as file:
+                    out.write(file.read())
+    return False
+
+
+class Shakespeare(unittest.TestCase):
+    short = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.data = tempfile.mkdtemp(prefix="fsdpd-test-")
+        cls.text = os.path.join(cls.data, "text.txt")
+        cls.real = write_text(cls.text)
+        cls.daemon = harness.Daemon(data=cls.data)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.daemon.close()
+        shutil.rmtree(cls.data)
+
+    def ctl(self, verb, *settings, arguments=(), timeout=600):
+        sets = [word for setting in settings for word in ("--set", setting)]
+        return self.daemon.ctl(verb, JOB, *sets, *arguments, timeout=timeout)
+
+    def train(self, *settings, timeout=600):
+        """Trains: what was printed, and the job at its end."""
+        result = self.ctl("submit", f"data.path={self.text}", *settings, arguments=["--wait"],
+                          timeout=timeout)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        return result.stdout, self.daemon.show(self.daemon.json("list")[-1]["id"])
+
+    def short_run(self):
+        """What was printed and the job of the run that others are compared with; made once."""
+        if self.__class__.short is None:
+            self.__class__.short = self.train(*SHORT)
+        return self.__class__.short
+
+    def pull(self, job):
+        path = os.path.join(self.data, job["id"] + ".safetensors")
+        pulled = self.daemon.ctl("pull", job["id"], "-o", path)
+        self.assertEqual(pulled.returncode, 0, pulled.stderr)
+        return harness.read_safetensors(path)[0]
+
+    def write(self, name, *parts):
+        path = os.path.join(self.data, name)
+        with open(path, "wb") as file:
+            for part in parts:
+                file.write(part)
+        return path
+
+    def test_short_run(self):
+        text, job = self.short_run()
+        self.assertIn("each of the 4 blocks of the type Block is a unit", text)
+        self.assertEqual([unit["name"] for unit in job["units"]],
+                         [f"transformer.h.{i}" for i in range(4)] + ["(root)"])
+        metrics = job["metrics"]
+        self.assertEqual((job["steps"], metrics["val_step"]), (60, 60))
+        watched = self.daemon.ctl("watch", job["id"], "-o", "json")
+        events = [json.loads(line) for line in watched.stdout.splitlines()]
+        losses = [event["metrics"]["loss"] for event in events if "metrics" in event]
+        validations = [event["validation"] for event in events if "validation" in event]
+        self.assertEqual([validation["step"] for validation in validations], [25, 50, 60])
+        self.assertEqual(validations[-1]["loss"], metrics["val_loss"])
+        self.assertEqual({validation["tokens"] for validation in validations}, {10 * 12 * 64})
+        print(f"loss {losses[0]:.3f} to {losses[-1]:.3f}, validation {metrics['val_loss']:.3f}")
+        self.assertTrue(4.5 < losses[0] < 6)
+        self.assertLess(losses[-1], losses[0] - 1.5)
+        self.assertLess(metrics["val_loss"], losses[0] - 1.5)
+        for key in ("tokens_per_second", "flops_per_second", "mfu"):
+            self.assertGreater(metrics[key], 0, key)
+        self.assertAlmostEqual(metrics["tokens_per_second"] / metrics["samples_per_second"], 64, 6)
+        shown = self.daemon.ctl("show", job["id"]).stdout
+        self.assertRegex(shown, r"validation  loss \d\.\d{4} after step 60\n")
+        self.assertRegex(shown, r"speed       [\d,]+ tokens/s")
+        self.assertRegex(shown, r"GFLOP/s, MFU [\d.]+%")
+
+    def test_same_bits(self):
+        _, one = self.short_run()
+        _, other = self.train(*SHORT)
+        self.assertEqual(one["metrics"]["val_loss"], other["metrics"]["val_loss"])
+        self.assertEqual(self.pull(one), self.pull(other))
+        _, seeded = self.train(*SHORT, "train.seed=7")
+        self.assertNotEqual(one["metrics"]["val_loss"], seeded["metrics"]["val_loss"])
+
+    def test_worlds(self):
+        """The same 12 windows a step on one worker, on two, and in micro-steps."""
+        _, two = self.short_run()
+        _, one = self.train(*SHORT, "workers=1", "train.batch_size=12")
+        _, parts = self.train(*SHORT, "train.batch_size=2", "train.batch_tokens=768")
+        for other in (one, parts):
+            self.assertEqual(two["steps"], other["steps"])
+            self.assertLess(abs(other["metrics"]["val_loss"] / two["metrics"]["val_loss"] - 1), 1e-3)
+
+    def test_token_files(self):
+        """The text as nanoGPT's and as llm.c's file trains to the same bits as the text."""
+        _, text = self.short_run()
+        with open(self.text, "rb") as file:
+            tokens = file.read()
+        wide = struct.pack(f"<{len(tokens)}H", *tokens)
+        header = struct.pack("<iii", 20240520, 1, len(tokens)) + bytes(4 * 253)
+        for path in (self.write("raw.bin", wide), self.write("llmc.bin", header, wide)):
+            _, job = self.train(*SHORT, "data.format=tokens", f"data.path={path}")
+            self.assertEqual(job["metrics"]["val_loss"], text["metrics"]["val_loss"])
+        part = len(tokens) * 9 // 10
+        train = self.write("train.txt", tokens[:part])
+        val = self.write("val.txt", tokens[part:])
+        _, job = self.train(*SHORT, f"data.path={train}", f"data.validation_path={val}")
+        self.assertEqual(job["metrics"]["val_loss"], text["metrics"]["val_loss"])
+
+    def test_masked(self):
+        """Only that masks can be had; nothing in the text is byte 255."""
+        text, job = self.train(*SHORT, "data.objective=masked", "data.mask_token=255",
+                               "train.epochs=0")
+        self.assertTrue(0 < job["metrics"]["val_loss"] < 5)
+
+    def refused(self, code, words, *settings, verb="submit", arguments=()):
+        result = self.ctl(verb, *settings, arguments=arguments)
+        self.assertEqual(result.returncode, code, result.stderr)
+        for word in words:
+            self.assertIn(word, result.stderr)
+
+    def test_refusals(self):
+        data = f"data.path={self.text}"
+        self.refused(harness.USAGE, ["data.formt", "data.format"], "data.formt=text")
+        self.refused(harness.USAGE, ["expected idx, tokens or text"], "data.format=parquet")
+        self.refused(harness.USAGE, ["data.tokenizer: expected bytes"], "data.tokenizer=gpt2")
+        self.refused(harness.USAGE, ["data.dir: belongs to data.format idx"], "data.dir=x")
+        self.refused(harness.USAGE, ["train.max_steps: is missing"], "train.max_steps=0")
+        self.refused(harness.NOT_FOUND, ["data.path", "nowhere"], "data.path=nowhere")
+        self.refused(harness.NOT_PERMITTED, ["data.path"], "data.path=/etc/passwd")
+        self.refused(harness.NOT_FOUND, ["data.validation_path"], data, "data.validation_path=no")
+        self.refused(harness.FAILED, ["data.context", "64 positions"], data, "data.context=65")
+        self.refused(harness.FAILED, ["the nearest to 1000 are 768 or 1536"], data,
+                     "train.batch_tokens=1000")
+        empty = self.write("empty.txt", b"")
+        self.refused(harness.FAILED, [empty, "is empty"], f"data.path={empty}")
+        short = self.write("short.txt", b"x" * 640)
+        self.refused(harness.FAILED, [short, "data for validation: 64 tokens are too few for one "
+                                      "window of 64 and the token after it"], f"data.path={short}")
+        odd = self.write("odd.bin", b"x" * 64001)
+        self.refused(harness.FAILED, [odd, "64001 bytes are no whole number of tokens"],
+                     "data.format=tokens", f"data.path={odd}")
+        lies = self.write("lies.bin", struct.pack("<iii", 20240520, 1, 1 << 30), bytes(1 << 16))
+        self.refused(harness.FAILED, [lies, "cut short", "1073741824 tokens"],
+                     "data.format=tokens", f"data.path={lies}")
+
+    def test_token_beyond_the_vocabulary(self):
+        bad = self.write("bad.bin", struct.pack("<H", 5) * 40000, struct.pack("<H", 256),
+                         struct.pack("<H", 5) * 40000)
+        result = self.ctl("submit", "data.format=tokens", f"data.path={bad}", *SHORT,
+                          arguments=["--wait"])
+        self.assertEqual(result.returncode, harness.JOB_FAILED, result.stderr)
+        self.assertIn(f"{bad}: token 40000 (byte 80000) is 256, but the model's vocabulary has the "
+                      "ids 0 to 255", result.stderr)
+
+    def test_example(self):
+        """What examples/shakespeare/README.md says."""
+        if not self.real or os.environ.get("FSDPD_QUICK"):
+            self.skipTest("takes tiny Shakespeare and some minutes (FSDPD_SHAKESPEARE, FSDPD_QUICK)")
+        text, job = self.train(timeout=1500)
+        losses = [float(loss) for loss in re.findall(r"validation loss (\d\.\d+)", text)]
+        print("validation losses:", *losses, f"after {job['metrics']['train_seconds']:.0f} s")
+        self.assertEqual(len(losses), 8)
+        self.assertLessEqual(job["metrics"]["val_loss"], 1.90)
+
+
+if __name__ == "__main__":
+    harness.main()
