@@ -7,6 +7,9 @@ llama_exampledir = $(pkgdatadir)/examples/llama
 dist_llama_example_DATA = %D%/llama/model.yaml
 bert_exampledir = $(pkgdatadir)/examples/bert
 dist_bert_example_DATA = %D%/bert/model.yaml
+shakespeare_exampledir = $(pkgdatadir)/examples/shakespeare
+dist_shakespeare_example_DATA = %D%/shakespeare/job.yaml %D%/shakespeare/model.yaml \
+  %D%/shakespeare/README.md
 EXTRA_DIST += %D%/mnist/SHA256SUMS
 exampledir = $(pkgdatadir)/examples
 dist_example_DATA = %D%/fsdpd.yaml
