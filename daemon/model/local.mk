@@ -25,18 +25,35 @@ libmodel_a_SOURCES = \
   %D%/trace.c
 
 if HAVE_CHECK
-check_PROGRAMS += tests/unit/test_model
-TESTS += tests/unit/test_model
-tests_unit_test_model_SOURCES = tests/unit/test_model.c
+MODEL_TESTS = tests/unit/test_model tests/unit/test_model_limits tests/unit/test_model_tokens
+check_PROGRAMS += $(MODEL_TESTS)
+TESTS += $(MODEL_TESTS)
+MODEL_TEST_SOURCES = tests/unit/model_files.c tests/unit/model_files.h tests/unit/tiny_models.c \
+  tests/unit/tiny_models.h
+tests_unit_test_model_SOURCES = tests/unit/test_model.c $(MODEL_TEST_SOURCES)
 tests_unit_test_model_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_model_LDADD = libmodel.a libops.a libyamldoc.a libbase.a $(YAML_LIBS) \
   $(CHECK_LIBS) -lm
 
-check_PROGRAMS += tests/unit/test_graph
-TESTS += tests/unit/test_graph
-tests_unit_test_graph_SOURCES = tests/unit/test_graph.c
+tests_unit_test_model_limits_SOURCES = tests/unit/test_model_limits.c $(MODEL_TEST_SOURCES)
+tests_unit_test_model_limits_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_model_limits_LDADD = $(tests_unit_test_model_LDADD)
+
+tests_unit_test_model_tokens_SOURCES = tests/unit/test_model_tokens.c $(MODEL_TEST_SOURCES)
+tests_unit_test_model_tokens_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_model_tokens_LDADD = $(tests_unit_test_model_LDADD)
+
+GRAPH_TESTS = tests/unit/test_graph tests/unit/test_graph_tokens
+check_PROGRAMS += $(GRAPH_TESTS)
+TESTS += $(GRAPH_TESTS)
+GRAPH_TEST_SOURCES = tests/unit/graph_checks.c tests/unit/graph_checks.h $(MODEL_TEST_SOURCES)
+tests_unit_test_graph_SOURCES = tests/unit/test_graph.c $(GRAPH_TEST_SOURCES)
 tests_unit_test_graph_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_graph_LDADD = $(tests_unit_test_model_LDADD)
+
+tests_unit_test_graph_tokens_SOURCES = tests/unit/test_graph_tokens.c $(GRAPH_TEST_SOURCES)
+tests_unit_test_graph_tokens_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_graph_tokens_LDADD = $(tests_unit_test_model_LDADD)
 
 check_PROGRAMS += tests/unit/test_gradients
 TESTS += tests/unit/test_gradients
@@ -55,6 +72,12 @@ tests_parity_dump_transformer_LDADD = libhf.a libmodel.a libkernels.a libops.a l
   libbase.a $(JANSSON_LIBS) $(YAML_LIBS) $(DNNL_LIBS) $(OPENMP_CFLAGS) -lm
 EXTRA_DIST += \
   docs/model-file.md \
+  tests/golden/graph-bert-evaluate.txt \
+  tests/golden/graph-bert-train.txt \
+  tests/golden/graph-gpt2-evaluate.txt \
+  tests/golden/graph-gpt2-train.txt \
+  tests/golden/graph-llama-evaluate.txt \
+  tests/golden/graph-llama-train.txt \
   tests/golden/graph-mnist-evaluate.txt \
   tests/golden/graph-mnist-train-channels-last.txt \
   tests/golden/graph-mnist-train.txt

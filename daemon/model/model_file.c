@@ -74,9 +74,9 @@ static status_t read_input(struct reader *reader, const struct yamldoc_node *roo
     model->tokens = input->kind == YAMLDOC_SCALAR && strcmp(input->text, "tokens") == 0;
     if (!model->tokens) {
         static const char why[] = "is only for models with 'input: tokens'";
+        TRY(read_shape(reader, input));
         TRY(refuse_key(root, "vocabulary", why));
         TRY(refuse_key(root, "context", why));
-        TRY(read_shape(reader, input));
         return read_size(root, "classes", &model->class_count);
     }
     TRY(refuse_key(root, "classes", "models with 'input: tokens' have a 'vocabulary' instead"));

@@ -1,8 +1,10 @@
 #!/usr/bin/python3
-"""Every initial parameter of the MNIST example, against PyTorch's, bit for bit."""
+"""Every initial parameter of the MNIST example, and of layers that are drawn from normal
+distributions, against PyTorch's, bit for bit."""
 import os
 import subprocess
 import sys
+import tempfile
 
 try:
     import numpy
@@ -27,26 +29,102 @@ class Net(torch.nn.Module):
         self.fc2 = torch.nn.Linear(128, 10)
 
 
+class Conv1D(torch.nn.Module):
+    """As transformers has it."""
+
+    def __init__(self, nf, nx):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.empty(nx, nf))
+        self.bias = torch.nn.Parameter(torch.zeros(nf))
+        torch.nn.init.normal_(self.weight, std=0.02)
+
+
+# Sizes below 16, which leave a value for the next normal draw or find one; multiples of 16; others.
+LAYERS = (("Embedding", 5, 3), ("Linear", 3, 7), ("Embedding", 7, 3), ("Embedding", 3, 1),
+          ("Embedding", 16, 8), ("Conv1D", 3, 3), ("LayerNorm", 7), ("Conv1D", 31, 33),
+          ("Embedding", 1, 1), ("Embedding", 129, 5, 2), ("Linear", 17, 3), ("Embedding", 97, 101))
+
+
+class Normal(torch.nn.Module):
+    """What is in LAYERS, and a head, which makes the model file one."""
+
+    def __init__(self):
+        super().__init__()
+        for i, (kind, *sizes) in enumerate(LAYERS):
+            constructor = Conv1D if kind == "Conv1D" else getattr(torch.nn, kind)
+            self.add_module("m%d" % i, constructor(*sizes))
+        self.head = torch.nn.Linear(3, 5, bias=False)
+
+
+def normal_file(rules=""):
+    lines = ["name: Normal", "input: tokens", "vocabulary: 5", "context: 4", "modules:"]
+    for i, (kind, *sizes) in enumerate(LAYERS):
+        lines.append("  m%d: %s(%s)" % (i, kind, ", ".join(map(str, sizes))))
+    lines += ["  head: Linear(3, 5, bias=False)", "forward: ['output = head(m0(x))']",
+              "loss: cross_entropy(output, target)", rules]
+    return "\n".join(lines)
+
+
+class Ruled(Normal):
+    """As with RULES: each parameter is drawn once, in order."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(self.seed)
+        with torch.no_grad():
+            for name, value in self.named_parameters():
+                if name == "head.weight":
+                    value.uniform_(-0.3, 0.3)
+                elif name.endswith("bias"):
+                    value.zero_()
+                elif name == "m6.weight":
+                    value.fill_(1)
+                else:
+                    value.normal_(0, 0.02)
+            self.m9.weight[2] = 0
+
+
+RULES = """init:
+  - {match: head.*, uniform: 0.3}
+  - {match: "*.bias", zeros}
+  - {match: m6.weight, ones: true}
+  - {match: "*", normal: 0.02}
+"""
+
+
+def compare(what, program, path, seed, model):
+    expected = torch.cat([v.ravel() for v in model.state_dict().values()]).numpy()
+    output = subprocess.run([program, path, str(seed)], stdout=subprocess.PIPE, check=True)
+    found = numpy.frombuffer(output.stdout, dtype=numpy.float32)
+    if found.shape != expected.shape:
+        print("%s, seed %d: %d values, expected %d" % (what, seed, found.size, expected.size))
+        return 1
+    different = numpy.flatnonzero(found.view(numpy.uint32) != expected.view(numpy.uint32))
+    print("%s, seed %d: %d of %d values differ" % (what, seed, different.size, expected.size))
+    if different.size == 0:
+        return 0
+    first = different[0]
+    print("  the first is number %d: %r, expected %r" % (first, found[first], expected[first]))
+    return 1
+
+
 def main():
     source, build = os.environ.get("srcdir", "."), os.environ.get("builddir", ".")
-    model = os.path.join(source, "examples/mnist/net.yaml")
     program = os.path.join(build, "tests/parity/dump_init")
+    mnist = os.path.join(source, "examples/mnist/net.yaml")
     failures = 0
-    for seed in SEEDS:
-        torch.manual_seed(seed)
-        expected = torch.cat([v.ravel() for v in Net().state_dict().values()]).numpy()
-        output = subprocess.run([program, model, str(seed)], stdout=subprocess.PIPE, check=True)
-        found = numpy.frombuffer(output.stdout, dtype=numpy.float32)
-        if found.shape != expected.shape:
-            print("seed %d: %d values, expected %d" % (seed, found.size, expected.size))
-            failures += 1
-            continue
-        different = numpy.flatnonzero(found.view(numpy.uint32) != expected.view(numpy.uint32))
-        print("seed %d: %d of %d values differ" % (seed, different.size, expected.size))
-        if different.size:
-            first = different[0]
-            print("  the first is number %d: %r, expected %r" % (first, found[first], expected[first]))
-            failures += 1
+    with tempfile.TemporaryDirectory() as directory:
+        normal, ruled = (os.path.join(directory, name) for name in ("normal.yaml", "ruled.yaml"))
+        for path, rules in ((normal, ""), (ruled, RULES)):
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(normal_file(rules))
+        for seed in SEEDS:
+            torch.manual_seed(seed)
+            failures += compare("mnist", program, mnist, seed, Net())
+            torch.manual_seed(seed)
+            failures += compare("normal", program, normal, seed, Normal())
+            Ruled.seed = seed
+            failures += compare("rules", program, ruled, seed, Ruled())
     return 1 if failures else 0
 
 

@@ -1,0 +1,402 @@
+/*
+ * Models of tokens: what the transformers of examples/ become, blocks with several inputs, initial
+ * values by rule, and one message for each mistake. Run from anywhere: $srcdir says where the
+ * examples are.
+ */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "model/graph.h"
+#include "model_files.h"
+#include "tiny_models.h"
+
+/* In the order of transformers' state_dict. */
+static const struct {
+    const char *name, *shape;
+    enum init_kind init;
+    double bound;
+} gpt2_parameters[] = {
+    {"transformer.wte.weight", "(13, 6)", INIT_NORMAL, 0.02},
+    {"transformer.wpe.weight", "(9, 6)", INIT_NORMAL, 0.02},
+    {"transformer.h.0.ln_1.weight", "(6,)", INIT_ONES, 0},
+    {"transformer.h.0.ln_1.bias", "(6,)", INIT_ZEROS, 0},
+    {"transformer.h.0.attn.c_attn.weight", "(6, 18)", INIT_NORMAL, 0.02},
+    {"transformer.h.0.attn.c_attn.bias", "(18,)", INIT_ZEROS, 0},
+    {"transformer.h.0.attn.c_proj.weight", "(6, 6)", INIT_NORMAL, 0.007071067811865475},
+    {"transformer.h.0.attn.c_proj.bias", "(6,)", INIT_ZEROS, 0},
+    {"transformer.h.0.ln_2.weight", "(6,)", INIT_ONES, 0},
+    {"transformer.h.0.ln_2.bias", "(6,)", INIT_ZEROS, 0},
+    {"transformer.h.0.mlp.c_fc.weight", "(6, 24)", INIT_NORMAL, 0.02},
+    {"transformer.h.0.mlp.c_fc.bias", "(24,)", INIT_ZEROS, 0},
+    {"transformer.h.0.mlp.c_proj.weight", "(24, 6)", INIT_NORMAL, 0.007071067811865475},
+    {"transformer.h.0.mlp.c_proj.bias", "(6,)", INIT_ZEROS, 0},
+};
+
+START_TEST(gpt2_is_that_of_transformers)
+{
+    struct model *model = tiny_model(TINY_GPT2);
+    ck_assert(model->tokens);
+    ck_assert_int_eq(model->class_count, 13);
+    ck_assert_int_eq(model->context, 9);
+    char shape[128];
+    ck_assert_str_eq(tensor_format_shape(&model->input, shape), "(9,)");
+    ck_assert_int_eq(model->input.dtype, DTYPE_I32);
+    int count = sizeof gpt2_parameters / sizeof gpt2_parameters[0];
+    ck_assert_int_eq(model->parameter_count, count + 12 + 3); /* a block more, ln_f, lm_head */
+    for (int i = 0; i < count; i++) {
+        const struct parameter *parameter = &model->parameters[i];
+        ck_assert_str_eq(parameter->name, gpt2_parameters[i].name);
+        ck_assert_str_eq(tensor_format_shape(&parameter->type, shape), gpt2_parameters[i].shape);
+        ck_assert_int_eq(parameter->init, gpt2_parameters[i].init);
+        ck_assert_double_eq(parameter->bound, gpt2_parameters[i].bound);
+        ck_assert(!parameter->has_zero_row);
+    }
+    const struct parameter *head = &model->parameters[count + 14];
+    ck_assert_str_eq(head->name, "lm_head.weight");
+    ck_assert_int_eq(head->tied_to, 0);
+    /* The tied head is drawn too, and thrown away. */
+    ck_assert_int_eq(head->init, INIT_UNIFORM);
+    ck_assert_int_eq(head->init_order, count + 14);
+    int block = model_find_module(model, "transformer.h.1");
+    ck_assert_str_eq(model->modules[block].type, "GPT2Block");
+    ck_assert_int_eq(model_find_module(model, "transformer.h.2"), -1);
+    model_free(model);
+}
+END_TEST
+
+START_TEST(names_are_those_of_transformers)
+{
+    static const char *const names[TINY_COUNT][5] = {
+        {"transformer.ln_f.bias"},
+        {"model.embed_tokens.weight", "model.layers.1.self_attn.k_proj.weight",
+         "model.layers.0.mlp.gate_proj.weight", "model.layers.1.post_attention_layernorm.weight",
+         "lm_head.weight"},
+        {"bert.embeddings.word_embeddings.weight", "bert.embeddings.LayerNorm.bias",
+         "bert.encoder.layer.1.attention.self.query.bias",
+         "bert.encoder.layer.0.attention.output.dense.weight", "cls.predictions.decoder.weight"},
+    };
+    struct model *model = tiny_model(_i);
+    for (int i = 0; i < 5 && names[_i][i]; i++)
+        ck_assert_msg(model_find_parameter(model, names[_i][i]) >= 0, "%s", names[_i][i]);
+    model_free(model);
+}
+END_TEST
+
+/* Padding of the one that others are tied to; BERT's first row. */
+START_TEST(padding_starts_as_zeros)
+{
+    struct model *model = tiny_model(TINY_BERT);
+    for (int p = 0; p < model->parameter_count; p++) {
+        bool padded =
+            strcmp(model->parameters[p].name, "bert.embeddings.word_embeddings.weight") == 0;
+        ck_assert_int_eq(model->parameters[p].has_zero_row, padded);
+        ck_assert_int_eq(model->parameters[p].zero_row, 0);
+    }
+    model_free(model);
+    model =
+        parse("name: N\ninput: tokens\nvocabulary: 5\ncontext: 4\n"
+              "modules: {head: 'Linear(3, 5, bias=False)', e: 'Embedding(5, 3, padding_idx=-2)'}\n"
+              "forward: ['output = head(e(x))']\nloss: cross_entropy(output, target)\n"
+              "tie: {head.weight: e.weight}\n");
+    ck_assert_int_eq(model->parameters[1].tied_to, 0);
+    ck_assert_int_eq(model->parameters[0].has_zero_row, true);
+    ck_assert_int_eq(model->parameters[0].zero_row, 3);
+    ck_assert_int_eq(model->parameters[0].init, INIT_NORMAL);
+    ck_assert_int_eq(model->parameters[1].has_zero_row, false);
+    model_free(model);
+}
+END_TEST
+
+/* What PyTorch (and transformers, for Conv1D) prints for the same constructors. */
+static const struct {
+    const char *constructor, *type, *print;
+} prints[] = {
+    {"Embedding(10, 3)", "Embedding", "10, 3"},
+    {"nn.Embedding(10, 3, padding_idx=2)", "Embedding", "10, 3, padding_idx=2"},
+    {"LayerNorm(768)", "LayerNorm", "(768,), eps=1e-05, elementwise_affine=True"},
+    {"LayerNorm((768,), eps=1e-12, bias=False)", "LayerNorm",
+     "(768,), eps=1e-12, elementwise_affine=True"},
+    {"LayerNorm(8, elementwise_affine=False)", "LayerNorm",
+     "(8,), eps=1e-05, elementwise_affine=False"},
+    {"RMSNorm(64, eps=1e-6)", "RMSNorm", "(64,), eps=1e-06, elementwise_affine=True"},
+    {"RMSNorm(64)", "RMSNorm", "(64,), eps=None, elementwise_affine=True"},
+    {"Conv1D(2304, 768)", "Conv1D", "nf=2304, nx=768"},
+    {"GELU()", "GELU", "approximate='none'"},
+    {"GELU('tanh')", "GELU", "approximate='tanh'"},
+    {"SiLU()", "SiLU", ""},
+    {"SiLU(True)", "SiLU", "inplace=True"},
+    {"Softmax(dim=-1)", "Softmax", "dim=-1"},
+};
+
+#define HEAD "name: N\ninput: tokens\nvocabulary: 5\ncontext: 4\n"
+#define TAIL "\nloss: cross_entropy(output, target)\n"
+
+START_TEST(modules_print_as_in_pytorch)
+{
+    char *text = mem_printf(HEAD "modules: {e: 'Embedding(5, 8)', m: \"%s\", h: 'Linear(8, 5)'}\n"
+                                 "forward: ['output = h(e(x))']" TAIL,
+                            prints[_i].constructor);
+    struct model *model = parse(text);
+    int module = model_find_module(model, "m");
+    ck_assert_str_eq(model->modules[module].type, prints[_i].type);
+    ck_assert_str_eq(model->modules[module].print, prints[_i].print);
+    model_free(model);
+    free(text);
+}
+END_TEST
+
+static const char several[] =
+    HEAD "blocks:\n"
+         "  Inner(width):\n"
+         "    inputs: [x, y, z]\n"
+         "    modules: {self: 'Linear(width, width)', out: 'Linear(width, width)'}\n"
+         "    forward:\n"
+         "      - y = self.self(y) + self(z)\n"
+         "      - output = self.out(x) + y\n"
+         "  Outer(width):\n"
+         "    inputs: [tokens, other]\n"
+         "    modules: {inner: Inner(width), output: Inner(width)}\n"
+         "    forward:\n"
+         "      - x = inner(tokens, z=tokens, y=other)\n"
+         "      - output = output(x, other, x)\n"
+         "modules: {e: 'Embedding(5, 8)', f: 'Embedding(4, 8)', o: Outer(8), h: 'Linear(8, 5)'}\n"
+         "forward:\n"
+         "  - y = f(positions(x))\n"
+         "  - output = h(o(e(x), e(x) + y))" TAIL;
+
+START_TEST(blocks_take_several_tensors)
+{
+    struct model *model = parse(several);
+    ck_assert_int_ge(model_find_parameter(model, "o.output.self.weight"), 0);
+    struct graph *graph = NULL;
+    struct graph_options options = {.batch_size = 2};
+    status_t status = graph_build(model, &options, &graph);
+    ck_assert_msg(!status, "%s", status_message(status));
+    char *dump = graph_dump(graph);
+    /* inner's y is o's other, its z o's tokens */
+    ck_assert_msg(strstr(dump, "= linear(%18, o.inner.self.weight, o.inner.self.bias) (2, 4, 8)  # "
+                               "o.inner.self\n") != NULL,
+                  "%s", dump);
+    ck_assert_msg(strstr(dump, "= linear(%16, o.inner.self.weight, o.inner.self.bias) (2, 4, 8)  # "
+                               "o.inner.self_1\n") != NULL,
+                  "%s", dump);
+    free(dump);
+    graph_free(graph);
+    model_free(model);
+}
+END_TEST
+
+/* One change to the file above each. */
+static const struct {
+    const char *old, *new, *message;
+} mistakes[] = {
+    {"vocabulary: 5\n", "", "net.yaml:1: key 'vocabulary' is missing"},
+    {"vocabulary: 5\n", "vocabulary: 5\nclasses: 5\n",
+     "net.yaml:4: key 'classes': models with 'input: tokens' have a 'vocabulary' instead"},
+    {"context: 4\n", "context: 0\n",
+     "net.yaml:4: key 'context': expected an integer from 1 to 2147483647, found '0'"},
+    {"context: 4\n", "contexts: 4\n",
+     "net.yaml:4: unknown key 'contexts'; did you mean 'context'?"},
+    {"input: tokens", "input: [4]",
+     "net.yaml:3: key 'vocabulary': is only for models with 'input: tokens'"},
+    {"input: tokens", "input: token",
+     "net.yaml:2: key 'input': expected one sample's shape such as [1, 28, 28], or tokens, found "
+     "'token'"},
+
+    {"inputs: [x, y, z]", "inputs: x",
+     "net.yaml:7: key 'blocks.Inner(width).inputs': expected a list of names such as [x, mask], "
+     "found 'x'"},
+    {"inputs: [x, y, z]", "inputs: []",
+     "net.yaml:7: key 'blocks.Inner(width).inputs': expected 1 to 8 names, found 0"},
+    {"inputs: [x, y, z]", "inputs: [a, b, c, d, e, f, g, h, i]",
+     "net.yaml:7: key 'blocks.Inner(width).inputs': expected 1 to 8 names, found 9"},
+    {"inputs: [x, y, z]", "inputs: [x, y, y]",
+     "net.yaml:7: an input cannot be called 'y': it means something else"},
+    {"inputs: [x, y, z]", "inputs: [x, y, width]",
+     "net.yaml:7: an input cannot be called 'width': it means something else"},
+    {"inputs: [x, y, z]", "inputs: [x, y, output]",
+     "net.yaml:7: an input cannot be called 'output': it means something else"},
+    {"inputs: [x, y, z]", "inputs: [x, y, 3]", "net.yaml:7: an input cannot be called '3'"},
+    {"inputs: [x, y, z]", "inputs: [x, y, self]", "net.yaml:7: an input cannot be called 'self'"},
+    {"o(e(x), e(x) + y)", "o(e(x))",
+     "net.yaml:21: module 'o' (Outer) takes 2 tensors: tokens, other"},
+    {"o(e(x), e(x) + y)", "o(e(x), y, y)",
+     "net.yaml:21: module 'o' (Outer) takes 2 tensors: tokens, other"},
+    {"o(e(x), e(x) + y)", "o(e(x), others=y)",
+     "net.yaml:21: o() has no argument 'others'; did you mean 'other'?"},
+    {"o(e(x), e(x) + y)", "o(e(x), tokens=y)",
+     "net.yaml:21: o(): argument 'tokens' is given twice"},
+    {"h(o(", "h(e, o(", "net.yaml:21: module 'h' takes one argument, a tensor"},
+    {"h: 'Linear(8, 5)'", "h: 'Linear(8, 5)', s: Sequential(Outer(8))", NULL},
+    {"o: Outer(8)", "o: Sequential(Outer(8))",
+     "net.yaml:21: module 'o' takes one argument, a tensor"},
+    {"x = inner(tokens, z", "x = inners(tokens, z",
+     "net.yaml:16: in o: unknown function or module 'inners'; did you mean 'inner'?"},
+    {"{self: 'Linear", "{for: 'Linear",
+     "net.yaml:8: 'for' cannot be the name of a module: expected letters, digits and _, no digit "
+     "first, at most 64, and no word of the language"},
+
+    {"e: 'Embedding(5, 8)'", "e: 'Embedding(5, 8, padding_idx=5)'",
+     "net.yaml:18: module e: Embedding(): padding_idx=5 is not a row of num_embeddings=5"},
+    {"e: 'Embedding(5, 8)'", "e: 'Embeding(5, 8)'",
+     "net.yaml:18: module e: unknown module 'Embeding'; did you mean 'Embedding'?"},
+    {"e: 'Embedding(5, 8)'", "e: 'Embedding(5, 8, padding_idx=0.5)'",
+     "net.yaml:18: module e: Embedding(): argument 'padding_idx': expected an integer, or None, "
+     "found 0.5"},
+    {"h: 'Linear(8, 5)'", "h: 'LayerNorm((8, 8))'",
+     "net.yaml:18: module h: LayerNorm(): argument 'normalized_shape': expected a positive integer "
+     "below 2^31, found (8, 8)"},
+    {"h: 'Linear(8, 5)'", "h: 'LayerNorm(8, eps=-1)'",
+     "net.yaml:18: module h: LayerNorm(): argument 'eps': expected a number of at least 0, found "
+     "-1"},
+    {"h: 'Linear(8, 5)'", "h: 'GELU(exact)'",
+     "net.yaml:18: module h: GELU(): argument 'approximate': unknown name 'exact'"},
+    {"h: 'Linear(8, 5)'", "h: \"GELU('sigmoid')\"",
+     "net.yaml:18: module h: GELU(): argument 'approximate': expected \"none\" or \"tanh\", found "
+     "'sigmoid'"},
+
+    {"y = f(positions(x))", "y = attention(x)",
+     "net.yaml:20: attention(): argument 'num_heads' is missing"},
+    {"y = f(positions(x))", "y = attention(x, x, num_heads=2)",
+     "net.yaml:20: attention(): needs key and value, or neither if query holds all three side by "
+     "side"},
+    {"y = f(positions(x))", "y = attention(x, num_heads=6, num_kv_heads=4)",
+     "net.yaml:20: attention(): num_kv_heads=4 does not divide num_heads=6"},
+    {"y = f(positions(x))", "y = attention(x, num_heads=2, dropout_p=1)",
+     "net.yaml:20: attention(): argument 'dropout_p': expected a number from 0 to below 1, found "
+     "1"},
+    {"y = f(positions(x))", "y = attention(x, num_heads=2, causal=True)",
+     "net.yaml:20: attention() has no argument 'causal'; did you mean 'is_causal'?"},
+    {"y = f(positions(x))", "y = rope(e(x), head_dim=3)", "net.yaml:20: rope(): head_dim=3 is odd"},
+    {"y = f(positions(x))", "y = rope(e(x), head_dim=4, scaling='linear')",
+     "net.yaml:20: rope(): scaling needs a factor"},
+    {"y = f(positions(x))", "y = rope(e(x), head_dim=4, factor=2)",
+     "net.yaml:20: rope(): a factor needs a scaling"},
+    {"y = f(positions(x))", "y = rope(e(x), head_dim=4, scaling='llama3', factor=2)",
+     "net.yaml:20: rope(): scaling=\"llama3\" needs original_context"},
+    {"y = f(positions(x))", "y = rope(e(x), head_dim=4, scaling='yarn', factor=2)",
+     "net.yaml:20: rope(): argument 'scaling': expected \"linear\", \"llama3\" or None, found "
+     "'yarn'"},
+    {"y = f(positions(x))",
+     "y = rope(e(x), head_dim=4, scaling='llama3', factor=2, original_context=8, "
+     "high_freq_factor=1)",
+     "net.yaml:20: rope(): high_freq_factor=1 must be above low_freq_factor=1"},
+    {"y = f(positions(x))", "y = e(x) / e(x)",
+     "net.yaml:20: tensors can be added with + and multiplied with *; '/' is not supported"},
+    {"y = f(positions(x))", "y = 2 * e(x)", "net.yaml:20: expected a tensor, found a constant"},
+    {"output, target)", "output, target, ignore_index=0)",
+     "net.yaml:22: cross_entropy(): ignore_index=0: only negative ones are supported; every "
+     "negative target is ignored"},
+
+    {"output, target)", "output, target)\ninit: 3",
+     "net.yaml:23: key 'init': expected a list of rules such as {match: \"*.bias\", zeros: true}, "
+     "found '3'"},
+    {"output, target)", "output, target)\ninit: [{match: a.*, zeros}]",
+     "net.yaml:23: key 'init[0].match': no parameter matches 'a.*'"},
+    {"output, target)", "output, target)\ninit: [{match: '*'}]",
+     "net.yaml:23: key 'init[0]': expected match and one of normal, uniform, zeros and ones"},
+    {"output, target)", "output, target)\ninit: [{match: '*', zeros, ones}]",
+     "net.yaml:23: key 'init[0]': expected match and one of normal, uniform, zeros and ones"},
+    {"output, target)", "output, target)\ninit: [{match: '*', zero}]",
+     "net.yaml:23: unknown key 'init[0].zero'; did you mean 'zeros'?"},
+    {"output, target)", "output, target)\ninit: [{match: '*', zeros: false}]",
+     "net.yaml:23: key 'init[0].zeros': expected true, or the rule left out"},
+    {"output, target)", "output, target)\ninit: [{match: '*', normal: -1}]",
+     "net.yaml:23: key 'init[0].normal': expected a number from 0 to 1e+30, found '-1'"},
+    {"output, target)", "output, target)\ninit: [{match: '*', normal}]",
+     "net.yaml:23: key 'init[0].normal': expected a number from 0 to 1e+30, found nothing"},
+};
+
+START_TEST(mistakes_are_named)
+{
+    char *text = replace(several, mistakes[_i].old, mistakes[_i].new);
+    if (mistakes[_i].message) assert_refused(text, strlen(text), mistakes[_i].message);
+    else model_free(parse(text)); /* no mistake: nobody calls it */
+    free(text);
+}
+END_TEST
+
+START_TEST(first_rule_that_matches_counts)
+{
+    char *text = mem_printf("%sinit:\n"
+                            "  - {match: '*.self.*', uniform: 0.5}\n"
+                            "  - {match: '*.bias', ones: true}\n"
+                            "  - {match: '?.weight', normal: 3}\n",
+                            several);
+    struct model *model = parse(text);
+    static const struct {
+        const char *name;
+        enum init_kind init;
+        double bound;
+    } expected[] = {
+        {"o.inner.self.weight", INIT_UNIFORM, 0.5},
+        {"o.inner.self.bias", INIT_UNIFORM, 0.5},
+        {"o.inner.out.bias", INIT_ONES, 0},
+        {"h.bias", INIT_ONES, 0},
+        {"e.weight", INIT_NORMAL, 3},
+        {"h.weight", INIT_NORMAL, 3},
+    };
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        const struct parameter *found =
+            &model->parameters[model_find_parameter(model, expected[i].name)];
+        ck_assert_int_eq(found->init, expected[i].init);
+        ck_assert_msg(found->bound == expected[i].bound, "%s: %g", found->name, found->bound);
+    }
+    const struct parameter *other =
+        &model->parameters[model_find_parameter(model, "o.output.out.weight")];
+    ck_assert_int_eq(other->init, INIT_UNIFORM);
+    ck_assert(other->bound > 0.3 && other->bound < 0.4); /* PyTorch's */
+    model_free(model);
+    free(text);
+}
+END_TEST
+
+/* What a directory of Hugging Face becomes is such a file. */
+START_TEST(configurations_are_model_files)
+{
+    const char *root = getenv("srcdir");
+    char *path = mem_printf("%s/tests/golden/hf-%s.yaml", root ? root : ".", tiny_names[_i]);
+    struct buf text = {0};
+    status_t status = file_read(path, 1 << 20, &text);
+    ck_assert_msg(!status, "%s", status_message(status));
+    struct model *model = parse(buf_text(&text));
+    for (int train = 0; train < 2; train++) {
+        struct graph *graph = NULL;
+        struct graph_options options = {
+            .batch_size = 3, .time = 7, .train = train, .dropout = true, .count_correct = !train};
+        status = graph_build(model, &options, &graph);
+        ck_assert_msg(!status, "%s", status_message(status));
+        graph_free(graph);
+    }
+    model_free(model);
+    buf_deinit(&text);
+    free(path);
+}
+END_TEST
+
+#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+
+int main(void)
+{
+    Suite *suite = suite_create("model of tokens");
+    TCase *tests = tcase_create("tokens");
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, gpt2_is_that_of_transformers);
+    tcase_add_loop_test(tests, names_are_those_of_transformers, 0, TINY_COUNT);
+    tcase_add_test(tests, padding_starts_as_zeros);
+    tcase_add_loop_test(tests, modules_print_as_in_pytorch, 0, COUNT_OF(prints));
+    tcase_add_test(tests, blocks_take_several_tensors);
+    tcase_add_loop_test(tests, mistakes_are_named, 0, COUNT_OF(mistakes));
+    tcase_add_test(tests, first_rule_that_matches_counts);
+    tcase_add_loop_test(tests, configurations_are_model_files, 0, TINY_COUNT);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
