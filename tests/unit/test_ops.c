@@ -372,6 +372,174 @@ START_TEST(test_head)
 }
 END_TEST
 
+/* Of sequences. */
+
+static struct op_desc same(enum op_kind kind, struct tensor_type type)
+{
+    struct op_desc desc = desc_of(kind);
+    for (int i = 0; i < OP_MAX_INPUTS; i++) desc.inputs[i] = type;
+    for (int i = 0; i < OP_MAX_OUTPUTS; i++) desc.outputs[i] = type;
+    return desc;
+}
+
+START_TEST(test_broadcast)
+{
+    struct tensor_type x = type_of(DTYPE_F32, 3, 2, 5, 7, 0);
+    struct op_desc add = same(OP_ADD, x), sum = same(OP_SUM_LEADING, x);
+    add.inputs[1] = sum.outputs[0] = type_of(DTYPE_F32, 2, 5, 7, 0, 0);
+    REFUSES(add, desc.inputs[1].dims[0] = 2, "(2, 7)", "(5, 7)");
+    REFUSES(add, desc.inputs[1].dims[1] = 1, "(5, 1)", "(2, 5, 7)");
+    REFUSES(add, desc.inputs[1] = type_of(DTYPE_F32, 4, 1, 2, 5, 7), "(1, 2, 5, 7)", "(2, 5, 7)");
+    REFUSES(add, desc.outputs[0] = desc.inputs[1], "output is (5, 7)", "(2, 5, 7)");
+    REFUSES(add, desc.inputs[1].dtype = DTYPE_BF16, "bf16", "f32");
+    REFUSES(sum, desc.outputs[0].dims[0] = 2, "(2, 7)", "(5, 7)");
+    REFUSES(sum, desc.outputs[0] = type_of(DTYPE_F32, 4, 1, 2, 5, 7), "(1, 2, 5, 7)", "(2, 5, 7)");
+    sum.outputs[0].dim_count = 0; /* the sum of all */
+    ck_assert_status_ok(op_desc_check(&sum));
+    add.inputs[1].dim_count = 0;
+    ck_assert_status_ok(op_desc_check(&add));
+}
+END_TEST
+
+START_TEST(test_activations)
+{
+    static const enum op_kind kinds[] = {OP_MUL,
+                                         OP_GELU,
+                                         OP_GELU_BACKWARD,
+                                         OP_SILU,
+                                         OP_SILU_BACKWARD,
+                                         OP_SILU_MUL,
+                                         OP_SOFTMAX,
+                                         OP_SILU_MUL_BACKWARD,
+                                         OP_SOFTMAX_BACKWARD};
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        struct op_desc all = same(kinds[i], type_of(DTYPE_F32, 2, 3, 4, 0, 0));
+        const struct op_info *info = op_info_get(kinds[i]);
+        int last_input = info->input_count - 1, last_output = info->output_count - 1;
+        REFUSES(all, desc.outputs[last_output].dims[1] = 5, "(3, 5)", "(3, 4)");
+        REFUSES(all, desc.outputs[last_output].dim_count = 1, "(3,)", "(3, 4)");
+        if (last_input > 0) REFUSES(all, desc.inputs[last_input].dims[0] = 1, "(1, 4)", "(3, 4)");
+        REFUSES(all, desc.inputs[0].dtype = DTYPE_I32, "i32", "f32");
+        REFUSES(all, desc.input_present[last_input] = false, info->input_names[last_input],
+                "missing");
+        struct op_desc half = same(kinds[i], type_of(DTYPE_BF16, 2, 3, 4, 0, 0));
+        if (kinds[i] == OP_SOFTMAX || kinds[i] == OP_SOFTMAX_BACKWARD)
+            refuses(&half, "bf16", "f32");
+        else REFUSES(half, desc.accumulate[0] = true, info->output_names[0], "accumulated");
+    }
+    REFUSES(same(OP_SOFTMAX, type_of(DTYPE_F32, 1, 4, 0, 0, 0)), desc.inputs[0].dim_count = 0, "()",
+            "last dimension");
+}
+END_TEST
+
+START_TEST(test_embedding)
+{
+    struct op_desc forward = desc_of(OP_EMBEDDING), backward = desc_of(OP_EMBEDDING_BACKWARD);
+    struct tensor_type tokens = type_of(DTYPE_I32, 2, 8, 16, 0, 0);
+    struct tensor_type table = type_of(DTYPE_F32, 2, 100, 32, 0, 0);
+    struct tensor_type y = type_of(DTYPE_F32, 3, 8, 16, 32, 0);
+    forward.attrs.embedding.padding_index = backward.attrs.embedding.padding_index = -1;
+    forward.inputs[0] = backward.inputs[0] = tokens;
+    forward.inputs[1] = backward.outputs[0] = table;
+    forward.outputs[0] = backward.inputs[1] = y;
+    REFUSES(forward, desc.inputs[0].dtype = DTYPE_F32, "indices", "i32");
+    REFUSES(forward, desc.inputs[1].dim_count = 1, "(100,)", "2 dimensions");
+    REFUSES(forward, desc.outputs[0].dims[2] = 31, "(8, 16, 31)", "(8, 16, 32)");
+    REFUSES(forward, desc.outputs[0].dim_count = 2, "(8, 16)", "(8, 16, 32)");
+    REFUSES(forward, desc.attrs.embedding.padding_index = 100, "padding_index is 100", "possible");
+    REFUSES(forward, desc.attrs.embedding.padding_index = -2, "padding_index is -2", "possible");
+    REFUSES(forward, desc.inputs[1].dims[0] = (int64_t)1 << 31, "number of rows", "possible");
+    REFUSES(forward, for (int i = 2; i < 6; i++) desc.inputs[0].dims[i] = 1;
+            desc.inputs[0].dim_count = 6, "(8, 16, 1, 1, 1, 1)", "too many dimensions");
+    REFUSES(forward, desc.inputs[1].dtype = DTYPE_BF16;
+            desc.outputs[0].dtype = DTYPE_F32, "f32", "bf16");
+    REFUSES(backward, desc.outputs[0].dims[1] = 31, "(8, 16, 32)", "(8, 16, 31)");
+    REFUSES(backward, desc.outputs[0].dtype = DTYPE_BF16, "weight's gradient", "f32");
+    backward.inputs[1].dtype = DTYPE_BF16; /* its gradient is f32 all the same */
+    backward.accumulate[0] = true;
+    ck_assert_status_ok(op_desc_check(&backward));
+}
+END_TEST
+
+START_TEST(test_tokens)
+{
+    struct op_desc arange = desc_of(OP_ARANGE), mask = desc_of(OP_PADDING_MASK);
+    arange.inputs[0] = mask.inputs[0] = type_of(DTYPE_I32, 2, 8, 16, 0, 0);
+    arange.outputs[0] = type_of(DTYPE_I32, 1, 16, 0, 0, 0);
+    arange.attrs.arange.step = 1;
+    mask.outputs[0] = type_of(DTYPE_U8, 2, 8, 16, 0, 0);
+    REFUSES(arange, desc.outputs[0].dims[0] = 8, "(8,)", "(16,)");
+    REFUSES(arange, desc.inputs[0].dim_count = 0, "()", "last dimension");
+    REFUSES(arange, desc.attrs.arange.start = INT32_MAX - 14, "last element", "2.14748e+09");
+    REFUSES(arange, desc.attrs.arange.step = INT32_MIN, "last element", "possible");
+    REFUSES(arange, desc.accumulate[0] = true, "output", "accumulated");
+    REFUSES(mask, desc.outputs[0].dtype = DTYPE_F32, "mask", "u8");
+    REFUSES(mask, desc.outputs[0].dims[1] = 15, "(8, 15)", "(8, 16)");
+}
+END_TEST
+
+static struct op_desc norm(enum op_kind kind)
+{
+    struct op_desc desc = same(kind, type_of(DTYPE_F32, 3, 2, 5, 7, 0));
+    struct tensor_type row = type_of(DTYPE_F32, 1, 7, 0, 0, 0);
+    struct tensor_type rows = type_of(DTYPE_F32, 2, 2, 5, 0, 0);
+    bool centered = kind == OP_LAYER_NORM || kind == OP_LAYER_NORM_BACKWARD;
+    desc.attrs.norm.eps = 1e-5;
+    if (kind == OP_LAYER_NORM || kind == OP_RMS_NORM) {
+        desc.inputs[1] = row;
+        if (centered) desc.inputs[2] = row;
+        desc.outputs[1] = rows;
+        if (centered) desc.outputs[2] = rows;
+    } else {
+        desc.inputs[2] = row;
+        desc.inputs[3] = rows;
+        if (centered) desc.inputs[4] = rows;
+        desc.outputs[1] = desc.outputs[2] = row;
+    }
+    return desc;
+}
+
+START_TEST(test_norm)
+{
+    REFUSES(norm(OP_LAYER_NORM), desc.inputs[1].dims[0] = 6, "(6,)", "(7,)");
+    REFUSES(norm(OP_LAYER_NORM), desc.inputs[2].dim_count = 0, "bias", "(7,)");
+    REFUSES(norm(OP_LAYER_NORM), desc.outputs[1].dims[0] = 3, "mean", "(3, 5)");
+    REFUSES(norm(OP_LAYER_NORM), desc.outputs[2].dim_count = 1, "rstd", "(2, 5)");
+    REFUSES(norm(OP_LAYER_NORM), desc.outputs[2].dtype = DTYPE_BF16, "rstd", "f32");
+    REFUSES(norm(OP_LAYER_NORM), desc.outputs[0].dims[0] = 1, "(1, 5, 7)", "(2, 5, 7)");
+    REFUSES(norm(OP_LAYER_NORM), desc.inputs[3].dims[2] = 8, "residual", "(2, 5, 8)");
+    REFUSES(norm(OP_LAYER_NORM), desc.outputs[3].dims[1] = 8, "sum", "(2, 8, 7)");
+    REFUSES(norm(OP_LAYER_NORM), desc.input_present[3] = false, "sum", "without residual");
+    REFUSES(norm(OP_LAYER_NORM), desc.output_present[3] = false, "residual", "without sum");
+    REFUSES(norm(OP_LAYER_NORM), desc.attrs.norm.eps = -1e-9, "eps", "-1e-09");
+    REFUSES(norm(OP_LAYER_NORM), desc.attrs.norm.eps = NAN, "eps", "nan");
+    REFUSES(norm(OP_LAYER_NORM), desc.attrs.norm.eps = INFINITY, "eps", "inf");
+    REFUSES(norm(OP_LAYER_NORM), desc.inputs[0].dim_count = 0, "()", "last dimension");
+    REFUSES(norm(OP_RMS_NORM), desc.inputs[1].dims[0] = 6, "(6,)", "(7,)");
+    REFUSES(norm(OP_RMS_NORM), desc.outputs[1].dims[1] = 6, "rstd", "(2, 6)");
+    REFUSES(norm(OP_RMS_NORM), desc.input_present[2] = false, "sum", "without residual");
+    REFUSES(norm(OP_RMS_NORM), desc.attrs.norm.eps = -1, "eps", "-1");
+    REFUSES(norm(OP_LAYER_NORM_BACKWARD), desc.inputs[0].dims[0] = 3, "(3, 5, 7)", "(2, 5, 7)");
+    REFUSES(norm(OP_LAYER_NORM_BACKWARD), desc.inputs[2].dims[0] = 6, "weight", "(6,)");
+    REFUSES(norm(OP_LAYER_NORM_BACKWARD), desc.inputs[3].dims[1] = 6, "mean", "(2, 6)");
+    REFUSES(norm(OP_LAYER_NORM_BACKWARD), desc.inputs[5].dims[2] = 6, "other", "(2, 5, 6)");
+    REFUSES(norm(OP_LAYER_NORM_BACKWARD), desc.outputs[1].dims[0] = 6, "weight's", "(6,)");
+    REFUSES(norm(OP_LAYER_NORM_BACKWARD), desc.outputs[2].dims[0] = 6, "bias's", "(6,)");
+    REFUSES(norm(OP_LAYER_NORM_BACKWARD), desc.output_present[0] = false, "other gradient",
+            "without input's gradient");
+    REFUSES(norm(OP_LAYER_NORM_BACKWARD), desc.input_present[3] = false, "mean", "missing");
+    REFUSES(norm(OP_RMS_NORM_BACKWARD), desc.inputs[3].dim_count = 1, "rstd", "(2, 5)");
+    REFUSES(norm(OP_RMS_NORM_BACKWARD), desc.outputs[1].dtype = DTYPE_BF16, "weight's", "f32");
+    struct op_desc half = norm(OP_LAYER_NORM_BACKWARD);
+    for (int i = 0; i < 3; i++) half.inputs[i].dtype = DTYPE_BF16;
+    half.inputs[5].dtype = half.outputs[0].dtype = DTYPE_BF16;
+    REFUSES(half, desc.accumulate[0] = true, "input's gradient", "accumulated");
+    REFUSES(half, desc.inputs[5].dtype = DTYPE_F32, "other", "bf16");
+    half.input_present[2] = half.input_present[5] = half.output_present[0] = false;
+    ck_assert_status_ok(op_desc_check(&half));
+}
+END_TEST
+
 START_TEST(test_work)
 {
     struct op_desc desc = conv2();
@@ -420,6 +588,11 @@ int main(void)
     tcase_add_test(tests, test_attention);
     tcase_add_test(tests, test_rope);
     tcase_add_test(tests, test_head);
+    tcase_add_test(tests, test_broadcast);
+    tcase_add_test(tests, test_activations);
+    tcase_add_test(tests, test_embedding);
+    tcase_add_test(tests, test_tokens);
+    tcase_add_test(tests, test_norm);
     tcase_add_test(tests, test_work);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
