@@ -23,7 +23,7 @@ enum wrap_kind {
     WRAP_TYPE,
     WRAP_MATCH,
     /* WRAP_TYPE with the types of the modules of the model's largest ModuleList, if it is a model
-     * of tokens that has one; else WRAP_NONE. The notes say so. */
+     * of tokens that has one with parameters; else WRAP_NONE. The notes say so. */
     WRAP_AUTO,
 };
 

@@ -97,25 +97,34 @@ status_t wrap_by_type(const struct model *model, const int64_t *subtree, const c
     return STATUS_OKAY;
 }
 
-static bool is_block(const struct model *model, const int64_t *subtree, int list, int m)
+static int largest_list(const struct model *model, const int64_t *subtree)
 {
-    return list >= 0 && model->modules[m].parent == list && subtree[m] > 0;
+    int list = -1;
+    for (int m = 1; m < model->module_count; m++)
+        if (strcmp(model->modules[m].type, "ModuleList") == 0 && subtree[m] > 0 &&
+            (list < 0 || subtree[m] > subtree[list]))
+            list = m;
+    return list;
 }
 
 int wrap_blocks(const struct model *model, const int64_t *subtree, bool *wrapped, const char **type)
 {
-    int list = -1, count = 0;
     *type = NULL;
-    for (int m = 1; m < model->module_count && model->tokens; m++)
-        if (strcmp(model->modules[m].type, "ModuleList") == 0 && subtree[m] > 0 &&
-            (list < 0 || subtree[m] > subtree[list]))
-            list = m;
-    for (int m = 1; m < model->module_count; m++) {
-        if (!is_block(model, subtree, list, m)) continue;
-        const char *own = model->modules[m].type;
-        *type = count == 0 || (*type != NULL && strcmp(*type, own) == 0) ? own : NULL;
-        wrapped[m] = true;
-        count++;
+    int list = model->tokens ? largest_list(model, subtree) : -1, count = 0, types = 0;
+    if (list < 0) return 0;
+    const struct module *blocks = &model->modules[list];
+    for (int i = 0; i < blocks->child_count; i++) {
+        const char *own = model->modules[blocks->children[i]].type;
+        bool known = false;
+        for (int k = 0; k < i && !known; k++)
+            known = strcmp(model->modules[blocks->children[k]].type, own) == 0;
+        if (known) continue;
+        for (int m = 1; m < model->module_count; m++) {
+            if (subtree[m] == 0 || strcmp(model->modules[m].type, own) != 0) continue;
+            wrapped[m] = true;
+            count++;
+        }
+        *type = types++ == 0 ? own : NULL;
     }
     return count;
 }

@@ -16,8 +16,8 @@ status_t wrap_by_type(const struct model *model, const int64_t *subtree, const c
 status_t wrap_by_pattern(const struct model *model, const int64_t *subtree,
                          const char *const *patterns, int count, bool *wrapped) FSDPD_MUST_USE;
 
-/* The modules of the model's largest ModuleList (the blocks, of a transformer), if it is a model of
- * tokens that has one with parameters. Returns how many, and their type, the model's, if it is one.
+/* Of a model of tokens, the modules of the types that those of its largest ModuleList have (the
+ * blocks of a transformer). Returns how many, and their type, the model's, if it is a single one.
  */
 int wrap_blocks(const struct model *model, const int64_t *subtree, bool *wrapped,
                 const char **type);

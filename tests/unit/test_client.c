@@ -9,9 +9,9 @@
 #include "base/file.h"
 #include "client/client.h"
 #include "client/exit.h"
-#include "print/json.h"
 #include "client/progress.h"
 #include "client/report.h"
+#include "print/json.h"
 
 /* --- the command line --- */
 
@@ -273,6 +273,16 @@ START_TEST(json_metrics)
     buf_clear(&text);
     json_add_message(&text, &metrics.base, -1);
     ck_assert_ptr_nonnull(strstr(buf_text(&text), "\"test_loss\":0,\"accuracy\":0,"));
+    ck_assert_ptr_null(strstr(buf_text(&text), "\"mfu\""));
+    ck_assert_ptr_null(strstr(buf_text(&text), "\"val_loss\""));
+    metrics.evaluated = false;
+    metrics.mfu_known = metrics.validated = true;
+    metrics.val_loss = 1.5;
+    buf_clear(&text);
+    json_add_message(&text, &metrics.base, -1);
+    ck_assert_ptr_null(strstr(buf_text(&text), "\"accuracy\""));
+    ck_assert_ptr_nonnull(strstr(buf_text(&text), "\"mfu\":0,\"mfu_known\":true,"
+                                                  "\"val_loss\":1.5,\"val_step\":0,"));
     buf_deinit(&text);
 }
 END_TEST
@@ -459,6 +469,24 @@ START_TEST(lines)
     progress_plain(&halfway, &text);
     ck_assert_str_eq(buf_text(&text),
                      "step 412/824  epoch 5/10  loss 0.2341  5,812 samples/s  2m05s left");
+    buf_clear(&text);
+    struct progress tokens = halfway;
+    tokens.epochs = 0;
+    tokens.tokens_per_second = 64000;
+    tokens.validated = true;
+    tokens.val_loss = 1.8765;
+    progress_plain(&tokens, &text);
+    ck_assert_str_eq(buf_text(&text), "step 412/824  loss 0.2341  64,000 tokens/s  2m05s left  val "
+                                      "loss 1.8765");
+    Fsdpd__V1__Validation validation = FSDPD__V1__VALIDATION__INIT;
+    validation.step = 250;
+    validation.epoch = 0.1934;
+    validation.loss = 2.46809;
+    buf_clear(&text);
+    progress_validation(&validation, 2000, &text);
+    progress_validation(&validation, 0, &text);
+    ck_assert_str_eq(buf_text(&text), "step 250/2000: validation loss 2.4681 (epoch 0.193)\n"
+                                      "step 250: validation loss 2.4681 (epoch 0.193)\n");
     buf_clear(&text);
     progress_bytes(2400000, 4800000, 0.5, 80, false, &text);
     ck_assert_str_eq(buf_text(&text), "[===================>                  ]  2.40 MB of 4.80 "

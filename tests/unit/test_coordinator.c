@@ -222,6 +222,9 @@ START_TEST(test_a_job_from_submit_to_done)
     fake_metrics(&fakes[0], 10, 0.5);
     fake_metrics(&fakes[1], 99, 9.9); /* only rank 0 reports */
     fake_epoch(&fakes[0], 1);
+    fake_validation(&fakes[0], 10, 1.25);
+    fake_validation(&fakes[1], 11, 9.9);
+    fake_metrics(&fakes[0], 12, 0.5); /* which does not say it again */
     fake_heartbeat(&fakes[0], 17);
     fake_finished(&fakes[1], STATUS_OK, "");
     world_run(&world, 50);
@@ -230,6 +233,9 @@ START_TEST(test_a_job_from_submit_to_done)
     ck_assert_uint_eq(job->step, 17);
     ck_assert_double_eq(job->metrics->loss, 0.5);
     ck_assert_double_eq(job->metrics->accuracy, 0.98);
+    ck_assert(job->metrics->validated);
+    ck_assert_double_eq(job->metrics->val_loss, 1.25);
+    ck_assert_uint_eq(job->metrics->val_step, 10);
     ck_assert(job->has_state_dict); /* it runs, so it can be pulled */
     message_free(job);
     fake_finished(&fakes[0], STATUS_OK, "");

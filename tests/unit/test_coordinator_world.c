@@ -455,6 +455,17 @@ void fake_epoch(struct fake *fake, uint32_t number)
     send_event(fake, &event);
 }
 
+void fake_validation(struct fake *fake, uint64_t step, double loss)
+{
+    Fsdpd__V1__Validation validation = FSDPD__V1__VALIDATION__INIT;
+    validation.step = step;
+    validation.loss = loss;
+    Fsdpd__V1__AttemptEvent event = FSDPD__V1__ATTEMPT_EVENT__INIT;
+    event.event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_VALIDATION;
+    event.validation = &validation;
+    send_event(fake, &event);
+}
+
 void fake_finished(struct fake *fake, enum status_code code, const char *text)
 {
     Fsdpd__V1__Finished finished = FSDPD__V1__FINISHED__INIT;

@@ -108,6 +108,7 @@ void fake_deinit(struct fake *fake);
 void fake_heartbeat(struct fake *fake, uint64_t step);
 void fake_started(struct fake *fake, uint64_t hash);
 void fake_metrics(struct fake *fake, uint64_t step, double loss);
+void fake_validation(struct fake *fake, uint64_t step, double loss);
 void fake_epoch(struct fake *fake, uint32_t epoch);
 void fake_finished(struct fake *fake, enum status_code code, const char *message);
 void fake_pull_failed(struct fake *fake, uint64_t pull, const char *message);

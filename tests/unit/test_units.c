@@ -364,6 +364,36 @@ START_TEST(units_by_type)
 }
 END_TEST
 
+/* Without a policy: blocks of models of tokens, which the notes say; nothing of others. */
+START_TEST(units_by_block)
+{
+    struct model *model = blocks();
+    struct wrap_policy policy = {.kind = WRAP_AUTO};
+    struct unit_set *units = build(model, policy, 2);
+    expect_units(units, "(root):385");
+    ck_assert_str_eq(units->notes, "");
+    units_free(units);
+    model->tokens = true;
+    int small = fixture_module(model, 0, "heads", "ModuleList", "");
+    fixture_linear(model, small, "0", 4, 5);
+    units = build(model, policy, 2);
+    expect_units(units, "layers.0:130 layers.1:130 again:100 (root):50");
+    ck_assert_ptr_nonnull(strstr(units->notes, "each of the 3 blocks of the type Block is a unit"));
+    check_set(model, units);
+    units_free(units);
+    fixture_model_free(model);
+
+    model = fixture_model_new("Net");
+    model->tokens = true;
+    fixture_linear(model, 0, "embed", 4, 5);
+    fixture_module(model, 0, "layers", "ModuleList", ""); /* an empty one */
+    units = build(model, policy, 2);
+    expect_units(units, "(root):25");
+    units_free(units);
+    fixture_model_free(model);
+}
+END_TEST
+
 START_TEST(units_by_pattern)
 {
     struct model *model = blocks();
@@ -641,6 +671,7 @@ int main(void)
     tcase_add_test(tests, containers_and_attention_are_never_wrapped);
     tcase_add_test(tests, types_to_leave_alone_may_be_chosen);
     tcase_add_test(tests, units_by_type);
+    tcase_add_test(tests, units_by_block);
     tcase_add_test(tests, units_by_pattern);
     tcase_add_test(tests, padding);
     tcase_add_test(tests, listed_units);
