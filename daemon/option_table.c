@@ -150,6 +150,10 @@ const struct option_row option_rows[] = {
      .choices = {"debug", "info", "warning", "error"}, .fallback = "info",
      .apply = apply_log_level, .help = "debug, info, warning or error (info)"},
 
+    {"metrics.listen", "--metrics-listen", "HOST:PORT", FOR_SERVERS, OPTION_ADDRESS,
+     SETS(coordinator.metrics_listen),
+     .help = "serve /metrics, /livez and /readyz there\n(nowhere)"},
+
     {"worker.device", "--device", "DEVICE", FOR_WORKER, OPTION_CHOICE, .choices = {"cpu"},
      .fallback = "cpu", SETS(worker.device), .help = "the worker's device (cpu)"},
     {"worker.coordinator", "--coordinator", "ADDRESS", FOR_WORKER, OPTION_ADDRESS,

@@ -7,6 +7,7 @@ dist_doc_DATA = \
   %D%/hugging-face.md \
   %D%/job-file.md \
   %D%/model-file.md \
+  %D%/monitoring.md \
   %D%/performance.md \
   %D%/plan.md \
   %D%/profiles.md \

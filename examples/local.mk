@@ -13,3 +13,5 @@ dist_shakespeare_example_DATA = %D%/shakespeare/job.yaml %D%/shakespeare/model.y
 EXTRA_DIST += %D%/mnist/SHA256SUMS
 exampledir = $(pkgdatadir)/examples
 dist_example_DATA = %D%/fsdpd.yaml
+grafana_exampledir = $(pkgdatadir)/examples/grafana
+dist_grafana_example_DATA = %D%/grafana/fsdpd.json

@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "coordinator/api.h"
 #include "coordinator/attempt.h"
+#include "coordinator/http.h"
 #include "coordinator/notify.h"
 #include "coordinator/planner.h"
 #include "coordinator/pulls.h"
@@ -184,6 +185,7 @@ static void copy_options(struct coordinator *c, const struct coordinator_options
         keep_text(c, options->local_device != NULL ? options->local_device : "cpu");
     c->options.program = keep_text(c, options->program);
     c->options.log_level = keep_text(c, options->log_level);
+    c->options.metrics_listen = keep_text(c, options->metrics_listen);
 }
 
 /* Makes the directory, takes the lock in it, and returns the directory's absolute path. */
@@ -292,6 +294,8 @@ static status_t open_all(struct coordinator *c)
     TRY(rpc_server_new(c->runtime, services, API_SERVICES, proto_descriptors,
                        proto_descriptors_size, &c->server));
     TRY(listen_everywhere(c));
+    if (c->options.metrics_listen != NULL)
+        TRY(status_wrap(http_start(c, c->options.metrics_listen), "metrics.listen"));
     return rpc_server_start(c->server);
 }
 
@@ -386,6 +390,7 @@ static void on_server_closed(void *user)
 static void finish_if_closed(struct coordinator *c)
 {
     if (!c->closing || !c->server_gone || !c->supervisor_gone || c->disk_requests > 0) return;
+    if (!http_is_gone(c)) return;
     if (!c->runtime_gone) {
         if (c->runtime_closing) return;
         c->runtime_closing = true;
@@ -410,6 +415,7 @@ static void close_server(struct coordinator *c)
     if (c->closing) return;
     c->closing = true;
     jobs_save_again(c);
+    http_close(c);
     planner_close(c);
     watch_close(c);
     pulls_close(c);
@@ -427,6 +433,11 @@ void coordinator_supervisor_gone(struct coordinator *c)
 {
     c->supervisor_gone = true;
     close_server(c);
+}
+
+void coordinator_part_gone(struct coordinator *c)
+{
+    if (c->closing) finish_if_closed(c);
 }
 
 void coordinator_disk_done(struct coordinator *c)

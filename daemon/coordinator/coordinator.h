@@ -42,7 +42,8 @@ struct coordinator_options {
     int listen_count;
     int sockets[COORDINATOR_ADDRESSES_MAX]; /* that a service manager has bound; taken over */
     int socket_count;
-    bool insecure_tcp; /* allow TCP, which is neither encrypted nor authenticated */
+    const char *metrics_listen; /* HOST:PORT for monitoring; NULL: nowhere */
+    bool insecure_tcp;          /* allow TCP, which is neither encrypted nor authenticated */
     const char *data_roots[COORDINATOR_DATA_ROOTS_MAX]; /* handed to local workers */
     int data_root_count;
     int local_workers;        /* to start and supervise */

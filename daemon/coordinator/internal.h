@@ -45,6 +45,8 @@ struct coordinator {
     struct watcher **watchers;
     int watcher_count, watcher_capacity;
     struct supervisor *supervisor;
+    struct http *http;         /* NULL: not asked for */
+    uint64_t jobs_finished[3]; /* succeeded, failed, cancelled; since the start */
     uint64_t last_plan_request, last_pull, last_trace;
 
     bool draining; /* no new jobs */
@@ -63,6 +65,9 @@ void coordinator_hurry(struct coordinator *c);
 
 /* The last supervised worker is gone after supervisor_stop. */
 void coordinator_supervisor_gone(struct coordinator *c);
+
+/* A part has closed what it had in the loop; closing goes on. */
+void coordinator_part_gone(struct coordinator *c);
 
 /* One disk request of a part has ended; closing waits for them. */
 void coordinator_disk_done(struct coordinator *c);

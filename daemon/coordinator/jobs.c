@@ -163,6 +163,7 @@ static bool change_is_allowed(int from, int to)
 static void over(struct job *job)
 {
     struct coordinator *c = job->c;
+    c->jobs_finished[job->message->state - JOB_SUCCEEDED]++;
     attempt_end(job);
     pulls_job_over(job);
     traces_job_over(job);
@@ -252,6 +253,7 @@ static void merge_metrics(job_message *message, const Fsdpd__V1__Metrics *report
 void job_add_metrics(struct job *job, const Fsdpd__V1__Metrics *metrics)
 {
     merge_metrics(job->message, metrics);
+    metrics_add(&job->totals, job->message, metrics);
     if (metrics->step > job->message->step) job->message->step = metrics->step;
     job_event event = FSDPD__V1__JOB_EVENT__INIT;
     event.event_case = FSDPD__V1__JOB_EVENT__EVENT_METRICS;

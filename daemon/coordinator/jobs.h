@@ -6,6 +6,7 @@
 #define FSDPD_COORDINATOR_JOBS_H
 
 #include "coordinator/internal.h"
+#include "coordinator/metrics.h"
 
 struct rank;
 struct rewrap;
@@ -30,6 +31,7 @@ struct job {
     int64_t escalate_at; /* when the cancel order is repeated "at once"; 0: not due */
     bool cancelled;      /* by a user */
     bool shut_down;      /* by the daemon's end */
+    struct job_totals totals;
 };
 
 /*

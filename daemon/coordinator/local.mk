@@ -1,15 +1,18 @@
 # The coordinator. Whoever links it also links COORDINATOR_LIBS.
 noinst_LIBRARIES += libcoordinator.a
-libcoordinator_a_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS) $(SQLITE_CFLAGS)
+libcoordinator_a_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS) $(SQLITE_CFLAGS) \
+  $(MICROHTTPD_CFLAGS)
 libcoordinator_a_SOURCES = \
   %D%/api.c %D%/api.h \
   %D%/api_jobs.c %D%/api_jobs.h \
   %D%/attach.c %D%/attach.h \
   %D%/attempt.c %D%/attempt.h \
   %D%/coordinator.c %D%/coordinator.h \
+  %D%/http.c %D%/http.h \
   %D%/internal.h \
   %D%/jobs.c %D%/jobs.h \
   %D%/message.c %D%/message.h \
+  %D%/metrics.c %D%/metrics.h \
   %D%/notify.c %D%/notify.h \
   %D%/planner.c %D%/planner.h \
   %D%/pulls.c %D%/pulls.h \
@@ -24,7 +27,7 @@ libcoordinator_a_SOURCES = \
   %D%/workers.c %D%/workers.h
 $(libcoordinator_a_OBJECTS): proto/generated.stamp
 COORDINATOR_LIBS = libcoordinator.a libspec.a libyamldoc.a librpc.a libproto.a libbase.a \
-  $(YAML_LIBS) $(SQLITE_LIBS) $(GRPC_LIBS) $(PROTOBUF_C_LIBS) $(UV_LIBS) -lm
+  $(YAML_LIBS) $(SQLITE_LIBS) $(MICROHTTPD_LIBS) $(GRPC_LIBS) $(PROTOBUF_C_LIBS) $(UV_LIBS) -lm
 
 if HAVE_CHECK
 COORDINATOR_TEST_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS) $(SQLITE_CFLAGS) \

@@ -229,6 +229,15 @@ void supervisor_each_starting(struct coordinator *c,
     }
 }
 
+void supervisor_each_slot(const struct coordinator *c,
+                          void (*visit)(void *user, const char *id, uint32_t restarts), void *user)
+{
+    for (int i = 0; c->supervisor != NULL && i < c->supervisor->count; i++) {
+        const struct slot *slot = &c->supervisor->slots[i];
+        visit(user, slot->id, slot->starts > 0 ? slot->starts - 1 : 0);
+    }
+}
+
 void supervisor_kill(struct coordinator *c, int64_t pid)
 {
     for (int i = 0; c->supervisor != NULL && i < c->supervisor->count; i++) {

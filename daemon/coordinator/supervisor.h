@@ -18,6 +18,10 @@ bool supervisor_has_child(const struct coordinator *c, const char *id, int64_t p
 /* Slots whose worker is not attached. */
 int supervisor_starting(const struct coordinator *c);
 
+/* Every local worker, whether it runs or not. */
+void supervisor_each_slot(const struct coordinator *c,
+                          void (*visit)(void *user, const char *id, uint32_t restarts), void *user);
+
 void supervisor_kill(struct coordinator *c, int64_t pid);
 
 /* How often the worker with this id was started again; 0 for others. */
