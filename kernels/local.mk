@@ -67,7 +67,8 @@ tests_unit_test_kernels_SOURCES = tests/unit/test_kernels.c tests/unit/kernel_fi
 tests_unit_test_kernels_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_kernels_LDADD = $(kernel_test_libs)
 
-EXTRA_DIST += tests/parity/attention.txt tests/parity/make_attention_numbers.py
+EXTRA_DIST += tests/parity/attention.txt tests/parity/make_attention_numbers.py \
+  tests/parity/make_sequence_numbers.py tests/parity/sequence.txt
 check_PROGRAMS += tests/unit/test_kernels_attention
 TESTS += tests/unit/test_kernels_attention
 tests_unit_test_kernels_attention_SOURCES = tests/unit/test_kernels_attention.c \
@@ -86,6 +87,12 @@ TESTS += tests/unit/test_kernels_sequence
 tests_unit_test_kernels_sequence_SOURCES = tests/unit/test_kernels_sequence.c
 tests_unit_test_kernels_sequence_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_kernels_sequence_LDADD = $(kernel_test_libs)
+
+check_PROGRAMS += tests/unit/test_sequence_numbers
+TESTS += tests/unit/test_sequence_numbers
+tests_unit_test_sequence_numbers_SOURCES = tests/unit/test_sequence_numbers.c
+tests_unit_test_sequence_numbers_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_sequence_numbers_LDADD = $(kernel_test_libs)
 
 check_PROGRAMS += tests/unit/test_sequence_gradients
 TESTS += tests/unit/test_sequence_gradients
