@@ -46,6 +46,7 @@ libkernels_a_SOURCES = \
   %D%/cpu/loops_product.h \
   %D%/cpu/loops_softmax.h \
   %D%/cpu/loops_transpose.h \
+  %D%/cpu/loops_winograd.h \
   %D%/cpu/loss.c \
   %D%/cpu/norm.c \
   %D%/cpu/parallel.c %D%/cpu/parallel.h \
@@ -53,7 +54,8 @@ libkernels_a_SOURCES = \
   %D%/cpu/program.c %D%/cpu/program.h \
   %D%/cpu/reshape.c \
   %D%/cpu/rope.c \
-  %D%/cpu/softmax.c
+  %D%/cpu/softmax.c \
+  %D%/cpu/winograd.c %D%/cpu/winograd.h
 # Loops with square roots and comparisons only become vector code without errno and traps; neither
 # changes a result.
 libkernels_a_CFLAGS = $(AM_CFLAGS) $(OPENMP_CFLAGS) -fno-math-errno -fno-trapping-math
@@ -112,6 +114,12 @@ TESTS += tests/unit/test_kernels_loops
 tests_unit_test_kernels_loops_SOURCES = tests/unit/test_kernels_loops.c
 tests_unit_test_kernels_loops_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_kernels_loops_LDADD = $(kernel_test_libs)
+
+check_PROGRAMS += tests/unit/test_winograd
+TESTS += tests/unit/test_winograd
+tests_unit_test_winograd_SOURCES = tests/unit/test_winograd.c tests/unit/kernel_fixture.h
+tests_unit_test_winograd_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_winograd_LDADD = $(kernel_test_libs)
 
 check_PROGRAMS += tests/unit/test_ops
 TESTS += tests/unit/test_ops

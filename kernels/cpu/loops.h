@@ -148,6 +148,21 @@ struct cpu_loops {
     void (*softmax)(size_t n, float *y, const float *x, bool add);
     void (*softmax_backward)(size_t n, float *dx, const float *dy, const float *y, bool add);
 
+    /*
+     * Winograd's transforms (loops_winograd.h) of one tile and n channels, a multiple of 16:
+     * between an image's or a kernel's elements, in row-major order, and 16 transformed ones
+     * `stride` apart. x and dx have 16 pixels, y and dy 4, g and dg 9 elements `g_stride` apart.
+     * `bias` may be NULL.
+     */
+    void (*winograd_input)(size_t n, float *v, size_t stride, float *const *x);
+    void (*winograd_input_backward)(size_t n, float *const *dx, const float *v, size_t stride);
+    void (*winograd_weights)(size_t n, float *u, size_t stride, const float *g, size_t g_stride);
+    void (*winograd_weights_backward)(size_t n, float *dg, size_t g_stride, const float *du,
+                                      size_t stride);
+    void (*winograd_output)(size_t n, float *const *y, const float *m, size_t stride,
+                            const float *bias, bool relu, bool add);
+    void (*winograd_output_backward)(size_t n, float *dm, size_t stride, float *const *dy);
+
     void (*scale)(size_t n, float *values, float scale);
     void (*sum_ordered)(size_t n, float *out, const float *const *parts, int part_count,
                         float scale);

@@ -39,6 +39,7 @@ enum { SUM_COLUMNS = 256, SUM_ROWS = 64 };
 #include "kernels/cpu/loops_pool.h"
 #include "kernels/cpu/loops_softmax.h"
 #include "kernels/cpu/loops_transpose.h"
+#include "kernels/cpu/loops_winograd.h"
 
 /* These take functions of those above. */
 #include "kernels/cpu/loops_activation.h"
@@ -83,6 +84,12 @@ static const struct cpu_loops table = {
     .norm_backward_weights = loop_norm_backward_weights,
     .softmax = loop_softmax,
     .softmax_backward = loop_softmax_backward,
+    .winograd_input = loop_winograd_input,
+    .winograd_input_backward = loop_winograd_input_backward,
+    .winograd_weights = loop_winograd_weights,
+    .winograd_weights_backward = loop_winograd_weights_backward,
+    .winograd_output = loop_winograd_output,
+    .winograd_output_backward = loop_winograd_output_backward,
     .scale = loop_scale,
     .sum_ordered = loop_sum_ordered,
     .bf16_to_f32 = loop_bf16_to_f32,
