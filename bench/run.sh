@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/common.sh
 # shellcheck disable=SC2086
-need_packages yes $BUILD_PACKAGES python3 python3-torch python3-numpy
+need_packages yes $BENCH_PACKAGES
 build_tree build
 program=$1
 shift

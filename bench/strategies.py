@@ -28,7 +28,8 @@ def main():
     parser.add_argument("--worlds", default="2,4")
     options = parser.parse_args()
     ddp = f"PyTorch {torch.__version__} DDP"
-    print(f"Machine: {measure.machine()}. One thread per rank, batch {measure.BATCH} per rank, "
+    print(f"Machine: {measure.machine()}; {measure.torch_libraries()}. "
+          f"One thread per rank, batch {measure.BATCH} per rank, "
           f"median of {options.rounds} alternating rounds of {options.steps} steps.\n")
     print("| | ranks | ms per step | peak memory per rank |\n| --- | --- | --- | --- |")
     for world in map(int, options.worlds.split(",")):
@@ -36,6 +37,7 @@ def main():
         memory = {}
         with measure.harness.Daemon(workers=world, data=measure.harness.find_mnist(),
                                     arguments=["--threads", "1"]) as daemon:
+            measure.share_priority(daemon)
             for number in range(options.rounds):
                 for name, settings in ROWS:
                     seconds, memory[name] = measure.our_run(

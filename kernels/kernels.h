@@ -4,7 +4,8 @@
  * beforehand, and gets as `workspace`. Two libraries implement the same table:
  *
  *   KERNELS_REFERENCE  plain loops in the order of the formula; any layout; the truth in tests
- *   KERNELS_CPU        oneDNN for convolution and matmul, our own vectorised loops for the rest
+ *   KERNELS_CPU        oneDNN for matmul and convolution, but Winograd's algorithm where that is
+ *                      faster; our own vectorised loops for the rest
  *
  * Ops on bf16 compute in f32 and round once, at the end. The CPU library has convolutions and
  * matmuls on bf16 itself where the processor has them (AVX-512 BF16); the rest is done on f32
