@@ -3,6 +3,7 @@
  * validator accepts. The input is read as choices, byte by byte; past its end every choice is 0.
  */
 #include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
@@ -141,6 +142,20 @@ static void choose_policy(struct input *input, const struct model *model,
     }
 }
 
+/* What each unit has for itself. */
+static void choose_settings(struct input *input, struct drawn_policy *drawn)
+{
+    for (int i = 0; i < drawn->policy.unit_count && drawn->policy.kind == WRAP_UNITS; i++) {
+        struct wrap_unit_spec *unit = &drawn->units[i];
+        unit->shard_world = (int)choose(input, 10) - (choose(input, 16) == 15);
+        unit->reshard = (enum reshard)choose(input, 4);
+        unit->reshard_ranks = (int)choose(input, 10) - (choose(input, 16) == 15);
+        unit->param_dtype = (enum unit_dtype)choose(input, 3);
+        unit->reduce_dtype = (enum unit_dtype)choose(input, 3);
+        unit->cpu_offload = choose(input, 2);
+    }
+}
+
 static void drawn_policy_deinit(struct drawn_policy *drawn)
 {
     for (int i = 0; i < UNITS_MAX; i++)
@@ -165,8 +180,8 @@ static void check_units(const struct model *model, const struct unit_set *units)
             end = flat->offsets[p] + tensor_element_count(&parameter->type);
             seen[flat->parameters[p]]++;
         }
-        FUZZ_CHECK(flat->padded >= end && flat->padded == flat->shard * units->shard_world, "%s",
-                   units->units[u].name);
+        FUZZ_CHECK(flat->padded >= end && flat->padded == flat->shard * units->units[u].shard_world,
+                   "%s", units->units[u].name);
     }
     for (int p = 0; p < model->parameter_count; p++)
         FUZZ_CHECK(seen[p] == (model->parameters[p].tied_to < 0), "%s in %d units",
@@ -181,14 +196,21 @@ struct lowered {
     struct lowering lowering;
 };
 
-static void lower(const struct model *model, bool train, struct input *input,
-                  struct lowered *lowered)
+static void lower(const struct model *model, const struct unit_set *units, enum dtype dtype,
+                  bool train, struct input *input, struct lowered *lowered)
 {
+    enum dtype *parameters, *modules;
+    units_find_dtypes(units, model, dtype, &parameters, &modules);
     const struct graph_options options = {.batch_size = 2,
                                           .train = train,
                                           .dropout = true,
-                                          .count_correct = !train};
+                                          .count_correct = !train,
+                                          .compute_dtype = dtype,
+                                          .parameter_dtypes = parameters,
+                                          .module_dtypes = modules};
     status_t status = graph_build(model, &options, &lowered->graph);
+    free(parameters);
+    free(modules);
     FUZZ_CHECK(status == NULL, "%s", status_message(status));
     size_t count = (size_t)lowered->graph->op_count;
     lowered->workspace_bytes = mem_alloc_array(count, sizeof *lowered->workspace_bytes);
@@ -217,8 +239,8 @@ static void plan_units(struct input *input, const struct model *model, const str
                        const struct plan_options *options)
 {
     struct lowered train, evaluate;
-    lower(model, true, input, &train);
-    lower(model, false, input, &evaluate);
+    lower(model, units, options->gathered_dtype, true, input, &train);
+    lower(model, units, options->gathered_dtype, false, input, &evaluate);
     struct plan *plan;
     status_t status = plan_build(model, units, train.graph, &train.lowering, evaluate.graph,
                                  &evaluate.lowering, options, &plan);
@@ -251,10 +273,22 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     options.rank = (int)choose(&input, (unsigned)options.world);
     struct drawn_policy drawn;
     choose_policy(&input, model, &drawn);
+    if (choose(&input, 2)) choose_settings(&input, &drawn);
+    int shard_world = options.strategy == STRATEGY_NO_SHARD ? 1 : options.world;
+    if (options.strategy != STRATEGY_NO_SHARD && choose(&input, 3) == 1) {
+        options.strategy = STRATEGY_HYBRID_SHARD;
+        shard_world = (int)(1 + choose(&input, 9));
+    }
+    options.reshard = (enum reshard)choose(&input, 4);
+    options.reshard_ranks = (int)choose(&input, 10);
+    options.gathered_dtype = choose(&input, 4) == 1 ? DTYPE_BF16 : DTYPE_F32;
+    options.reduce_dtype = choose(&input, 4) == 1 ? DTYPE_BF16 : DTYPE_F32;
+    options.norm = (enum norm_kind)choose(&input, 3);
+    options.accumulation =
+        options.world > 1 && choose(&input, 2) ? ACCUMULATION_REDUCED : ACCUMULATION_NONE;
+    options.micro_steps = options.accumulation == ACCUMULATION_NONE ? 0 : 2;
     struct unit_set *units;
-    status_t status =
-        units_build(model, &drawn.policy, options.strategy == STRATEGY_NO_SHARD ? 1 : options.world,
-                    &units);
+    status_t status = units_build(model, &drawn.policy, shard_world, &units);
     if (status == NULL) {
         check_units(model, units);
         free(units_print_tree(units, model));

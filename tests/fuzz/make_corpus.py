@@ -131,4 +131,8 @@ write("policy/none", bytes([0, 0, 1, 1, 0, 0, 2, 0, 0, 2]))
 write("policy/size", bytes([1, 0, 3, 2, 0, 1, 1, 1, 2, 1, 30, 0, 0, 1, 2, 3, 4]))
 write("policy/units", bytes([0, 0, 1, 1, 0, 0, 0, 0, 0, 0, 9, 1, 3, 0, 1, 1, 2, 3, 0, 4]))
 write("policy/units-deep", bytes([1, 1, 2, 0, 1, 0, 2, 0, 1, 0, 9, 1, 2, 1, 3, 12, 0, 1]))
+# conv2 and fc1 in two units over 8 ranks, resharded to 2 and 4, one in bf16
+write("policy/settings", bytes([0, 0, 7, 1, 0, 0, 0, 0, 0, 0, 9, 1, 2, 0, 2, 0, 3,
+                                1, 8, 0, 3, 2, 0, 2, 0, 1, 8, 0, 3, 4, 0, 0, 2, 0,
+                                0, 0, 0, 0, 0, 1, 1]))
 write("policy/frozen", bytes([2, 0, 1, 1, 0, 0, 2, 0, 0, 1, 3, 0]))

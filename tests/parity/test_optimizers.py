@@ -34,6 +34,7 @@ if harness.find_mnist() is None:  # why drawn digits will not do stands in test_
 warnings.filterwarnings("ignore", message="The epoch parameter in")
 
 STEPS, BATCH, PORT = 24, 8, 29560
+EPOCH = 10  # steps, of the first samples alone, where the schedule goes by epochs
 LOSS_BOUND, PARAMETER_BOUND = 1e-4, 1e-6
 
 
@@ -45,6 +46,10 @@ def cosine(optimizer):
 
 def linear(optimizer):
     return lr_scheduler.LinearLR(optimizer, 1.0, 0.2, STEPS)
+
+
+def by_epochs(optimizer):
+    return lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
 
 
 def biases_apart(model, rate):
@@ -65,6 +70,10 @@ CASES = {
         ["optimizer.type=adamw", "optimizer.lr=1e-4", "optimizer.eps=1e-3",
          "optimizer.weight_decay=0.1", "schedule.type=linear", "schedule.end_factor=0.2",
          "optimizer.groups=[{match: '*.bias', weight_decay: 0, lr_scale: 0.5}]"]),
+    "sgd, StepLR": (
+        lambda model: torch.optim.SGD(model.parameters(), 2e-4, momentum=0.9), by_epochs, 1, None,
+        ["optimizer.type=sgd", "optimizer.lr=2e-4", "optimizer.momentum=0.9",
+         "schedule.type=step", "schedule.step_size=1", "schedule.gamma=0.5"]),
     "adadelta, weight decay": (
         lambda model: torch.optim.Adadelta(model.parameters(), 0.01, weight_decay=0.01), None, 1,
         None, ["optimizer.lr=0.01", "optimizer.weight_decay=0.01"]),
@@ -119,8 +128,8 @@ def train(rank, directory, case, port, results):
     optimizer = make_optimizer(net)
     schedule = make_schedule(optimizer) if make_schedule else None
     feed = batches(directory, (0, 1) if alone else (rank,))
-    losses, norms, first = [], [], None
-    for _ in range(STEPS):
+    losses, norms, rates, first = [], [], [], None
+    for step in range(STEPS):
         optimizer.zero_grad()
         total = torch.zeros(2, dtype=torch.float64)
         for _ in range(micro_steps):
@@ -130,8 +139,9 @@ def train(rank, directory, case, port, results):
             total += torch.tensor([loss.item(), len(labels)], dtype=torch.float64)
         if clip:
             norms.append(torch.nn.utils.clip_grad_norm_(net.parameters(), *clip).item())
+        rates.append(optimizer.param_groups[0]["lr"])
         optimizer.step()
-        if schedule:
+        if schedule and (make_schedule is not by_epochs or (step + 1) % EPOCH == 0):
             schedule.step()
         if not alone:
             dist.all_reduce(total)
@@ -139,9 +149,20 @@ def train(rank, directory, case, port, results):
         if first is None:
             first = {name: value.clone() for name, value in net.state_dict().items()}
     if not rank:
-        torch.save({"losses": losses, "norms": norms, "first": first}, results)
+        torch.save({"losses": losses, "norms": norms, "rates": rates, "first": first}, results)
     if not alone:
         dist.destroy_process_group()
+
+
+def first_samples(directory, count, target):
+    """MNIST with so few samples to train on that epochs are short."""
+    for name in harness.MNIST_FILES:
+        values = reference.read_idx(directory, name).numpy()
+        if name.startswith("train"):
+            values = values[:count]
+        shape = b"".join(size.to_bytes(4, "big") for size in values.shape)
+        with open(os.path.join(target, name), "wb") as file:
+            file.write(bytes([0, 0, 8, values.ndim]) + shape + values.tobytes())
 
 
 def worst(found, expected):
@@ -151,11 +172,16 @@ def worst(found, expected):
 class Optimizers(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.daemon = harness.Daemon(data=harness.find_mnist())
+        cls.whole = harness.Daemon(data=harness.find_mnist())
+        cls.few = tempfile.TemporaryDirectory()
+        first_samples(harness.find_mnist(), 2 * BATCH * EPOCH, cls.few.name)
+        cls.short = harness.Daemon(data=cls.few.name)
 
     @classmethod
     def tearDownClass(cls):
-        cls.daemon.close()
+        cls.whole.close()
+        cls.short.close()
+        cls.few.cleanup()
 
     def run_job(self, steps, settings):
         result = self.daemon.submit("train.dropout=false", "train.evaluate=false",
@@ -175,7 +201,8 @@ class Optimizers(unittest.TestCase):
         return {int(row["step"]): row for row in rows}, state
 
     def check(self, case, port):
-        make_optimizer, make_schedule, _, clip, settings = CASES[case]
+        _, make_schedule, _, clip, settings = CASES[case]
+        self.daemon = self.short if make_schedule is by_epochs else self.whole
         with tempfile.TemporaryDirectory() as directory:
             path = os.path.join(directory, "results.pt")
             multiprocessing.spawn(train, (self.daemon.data, case, port, path), nprocs=2)
@@ -188,13 +215,16 @@ class Optimizers(unittest.TestCase):
         self.assertEqual(sorted(rows), list(range(1, STEPS + 1)))
         curve = worst([rows[step + 1]["loss"] for step in range(STEPS)], expected["losses"])
         # A schedule's end does not move with the number of steps that are run.
-        end = [f"schedule.total_steps={STEPS}"] if make_schedule else []
+        ends = make_schedule not in (None, by_epochs)
+        end = [f"schedule.total_steps={STEPS}"] if ends else []
         _, first = self.run_job(1, settings + end)
         distance = max(((first[name] - value).norm() / value.norm()).item()
                        for name, value in expected["first"].items())
         print(f"{case}: losses within {curve:.1e}, parameters after a step within {distance:.1e}")
         self.assertLessEqual(curve, LOSS_BOUND)
         self.assertLessEqual(distance, PARAMETER_BOUND)
+        self.assertLessEqual(worst([rows[step + 1]["learning_rate"] for step in range(STEPS)],
+                                   expected["rates"]), 1e-9)
         if clip:
             norms = [rows[step + 1]["gradient_norm"] for step in range(STEPS)]
             self.assertLessEqual(worst(norms, expected["norms"]), 1e-3)

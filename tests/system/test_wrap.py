@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Another wrap policy for a running job: three in one run under load, and every way to be refused."""
 
+import array
 import json
 import os
 import shutil
@@ -124,6 +125,62 @@ class Wrap(unittest.TestCase):
         self.assertGreater(peak, 0)
         plain_text = self.daemon.ctl("watch", job).stdout
         self.assertIn("wrap policy match, 4 units", plain_text)
+
+    def expect_close(self, losses, expected, tensors, others):
+        """Groups add up in another order: the same numbers but for their last bits."""
+        self.assertEqual(sorted(losses), sorted(expected))
+        for step, loss in losses.items():
+            self.assertLess(abs(loss / expected[step] - 1), 1e-4, f"step {step}")
+        self.assertEqual(sorted(tensors), sorted(others))
+        for name, (dtype, shape, raw) in tensors.items():
+            self.assertEqual((dtype, shape), others[name][:2])
+            values, same = (array.array("f", data) for data in (raw, others[name][2]))
+            size = sum(value * value for value in same) ** 0.5
+            apart = sum((a - b) ** 2 for a, b in zip(values, same)) ** 0.5
+            self.assertLess(apart, 1e-4 * size, name)
+
+    def test_four_workers_in_groups(self):
+        """hybrid_shard over four real workers, and units that are given groups of their own while
+        the job runs."""
+        outer, self.__class__.daemon = self.daemon, harness.Daemon(workers=4)
+        self.addCleanup(setattr, self.__class__, "daemon", outer)
+        self.addCleanup(self.daemon.close)
+        settings = ("workers=4", "train.max_steps=40", "train.log_interval=1",
+                    "train.batch_size=8", "optimizer.type=sgd", "optimizer.lr=0.0001",
+                    "optimizer.momentum=0.9")
+        plain, expected = self.undisturbed(*settings)
+        losses, tensors = self.undisturbed(*settings, "fsdp.strategy=hybrid_shard",
+                                           "fsdp.shard_size=2")
+        self.expect_close(losses, plain, tensors, expected)
+        shown = self.daemon.show(self.daemon.json("list")[-1]["id"])
+        self.assertEqual(int(shown["metrics"]["memory_peak_bytes"]),
+                         int(shown["plan"]["peak_bytes"]))
+        self.assertEqual({entry["kind"]: int(entry["count"])
+                          for entry in shown["plan"]["collectives"]},
+                         {"all_gather": 2, "reduce_stats": 1, "reduce_scatter": 2, "all_reduce": 2})
+
+        job = self.daemon.submit(*settings, "train.max_steps=120")
+        self.daemon.wait_step(job, 3)
+        self.refuse(1, "expected a divisor of workers (4), found 3 ranks", job, "--policy", "units",
+                    "--units", "[{modules: conv2, reshard_after_forward: 3}]")
+        self.refuse(1, "expected a divisor of workers (4), found 3", job, "--policy", "units",
+                    "--units", "[{modules: fc1, strategy: hybrid_shard, shard_size: 3}]")
+        changed = self.daemon.ctl(
+            "wrap", "set", job, "--policy", "units", "--units",
+            "[{modules: fc1, strategy: hybrid_shard, shard_size: 2}, "
+            "{modules: conv2, reshard_after_forward: 2, cpu_offload: true}, conv1]")
+        self.assertEqual(changed.returncode, 0, changed.stderr)
+        between, _ = self.pull(job, "between")
+        self.assertEqual(sorted(between), sorted(expected))
+        tree = self.daemon.ctl("wrap", "show", job).stdout
+        self.assertIn("# 1,179,776 parameters, sharded over 2 ranks, resharded after forward", tree)
+        self.assertIn("# 18,496 parameters, resharded to 2 ranks after forward, offloaded", tree)
+        ended = self.daemon.wait_state(job, "SUCCEEDED", "FAILED", "CANCELLED", seconds=300)
+        self.assertEqual(ended["state"], "SUCCEEDED", ended["reason"])
+        losses = self.losses(job)
+        self.assertEqual(sorted(losses), list(range(1, 121)))
+        for step, loss in plain.items():
+            self.assertLess(abs(losses[step] / loss - 1), 1e-4, f"step {step}")
 
     def refuse(self, code, text, *arguments):
         refused = self.daemon.ctl("wrap", "set", *arguments)
