@@ -63,12 +63,17 @@ static void plan_graph(struct planned *planned, const struct wrap_policy *policy
     units_free(units);
 }
 
-static void build(const struct model *model, bool train, bool channels_last)
+/* `low`: in bf16, and with everything computed again that can be. */
+static void build(const struct model *model, bool train, bool channels_last, bool low)
 {
+    static const char *const all[] = {"*"};
     const struct graph_options options = {.batch_size = 2,
                                           .train = train,
                                           .dropout = true,
-                                          .count_correct = !train};
+                                          .count_correct = !train,
+                                          .checkpoint = all,
+                                          .checkpoint_count = low ? 1 : 0,
+                                          .compute_dtype = low ? DTYPE_BF16 : DTYPE_F32};
     struct planned planned = {.model = model};
     status_t status = graph_build(model, &options, &planned.graph);
     if (status != NULL) {
@@ -97,9 +102,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         return 0;
     }
     if (model->module_count <= MODULES_MAX) {
-        build(model, true, false);
-        build(model, true, true);
-        build(model, false, false);
+        build(model, true, false, false);
+        build(model, true, true, false);
+        build(model, true, false, true);
+        build(model, false, false, false);
     }
     model_free(model);
     return 0;
