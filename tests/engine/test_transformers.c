@@ -15,12 +15,15 @@
 #define F32_BOUND 1e-5
 #define BF16_BOUND 0.2 /* of the way that training went, as in test_precision.c */
 
+/* The last are to be units of their own: a head that only backward reads, an embedding, norms. */
 static const struct kind {
-    const char *block, *checkpoint;
+    const char *block, *checkpoint, *alone[3];
 } kinds[TINY_COUNT] = {
-    {"GPT2Block", "transformer.h.*"},
-    {"LlamaDecoderLayer", "model.layers.*"},
-    {"BertLayer", "*.layer.*"},
+    {"GPT2Block",
+     "transformer.h.*",
+     {"transformer.wpe", "transformer.ln_f", "transformer.h.1.ln_1"}},
+    {"LlamaDecoderLayer", "model.layers.*", {"lm_head", "model.embed_tokens", "model.norm"}},
+    {"BertLayer", "*.layer.*", {"cls.predictions.transform", "*.LayerNorm", "*.query"}},
 };
 
 static const struct way {
@@ -37,6 +40,11 @@ static const struct way {
     {"a unit per block, checkpointed", STRATEGY_FULL_SHARD, 0, WRAP_TYPE, PREFETCH_POST, true,
      DTYPE_F32},
     {"units by size", STRATEGY_FULL_SHARD, 0, WRAP_SIZE, PREFETCH_NONE, false, DTYPE_F32},
+    {"the head alone", STRATEGY_FULL_SHARD, 0, WRAP_MATCH, PREFETCH_PRE, false, DTYPE_F32},
+    {"the head alone, post", STRATEGY_FULL_SHARD, 0, WRAP_MATCH, PREFETCH_POST, true, DTYPE_F32},
+    {"the head alone, kept", STRATEGY_SHARD_GRAD_OP, 0, WRAP_MATCH, PREFETCH_NONE, false,
+     DTYPE_F32},
+    {"the head alone, bf16", STRATEGY_FULL_SHARD, 0, WRAP_MATCH, PREFETCH_PRE, false, DTYPE_BF16},
     {"shard_grad_op", STRATEGY_SHARD_GRAD_OP, 0, WRAP_TYPE, PREFETCH_PRE, false, DTYPE_F32},
     {"no_shard", STRATEGY_NO_SHARD, 0, WRAP_TYPE, PREFETCH_PRE, true, DTYPE_F32},
     {"hybrid_shard", STRATEGY_HYBRID_SHARD, 2, WRAP_TYPE, PREFETCH_PRE, false, DTYPE_F32},
@@ -65,6 +73,8 @@ static struct engine_job job_of(int which, const struct way *way)
     };
     if (way->wrap == WRAP_TYPE)
         job.policy.types = (struct wrap_names){.items = &kinds[which].block, .count = 1};
+    if (way->wrap == WRAP_MATCH)
+        job.policy.modules = (struct wrap_names){.items = kinds[which].alone, .count = 3};
     if (way->checkpoint) {
         job.checkpoint = &kinds[which].checkpoint;
         job.checkpoint_count = 1;
