@@ -20,6 +20,7 @@ SYSTEM_TESTS = \
   %D%/system/test_pull.py \
   %D%/system/test_service.py \
   %D%/system/test_shakespeare.py \
+  %D%/system/test_tensorboard.py \
   %D%/system/test_trace.py \
   %D%/system/test_restart.py \
   %D%/system/test_wrap.py

@@ -133,6 +133,7 @@ const struct spec_key spec_keys[] = {
     {"workers", SPEC_INTEGER, DEFAULT("1"), RANGE(1, SPEC_WORKERS_MAX), UNIT("workers")},
     {"device", SPEC_CHOICE, DEFAULT(""), CHOICES("cpu", "cuda")},
     {"save_model", SPEC_BOOLEAN, DEFAULT("true")},
+    {"tensorboard", SPEC_BOOLEAN, DEFAULT("false")},
 };
 /* clang-format on */
 

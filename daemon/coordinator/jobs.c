@@ -17,6 +17,7 @@
 #include "coordinator/attempt.h"
 #include "coordinator/pulls.h"
 #include "coordinator/rewrap.h"
+#include "coordinator/tensorboard.h"
 #include "coordinator/traces.h"
 #include "coordinator/watch.h"
 
@@ -49,6 +50,7 @@ struct job *jobs_find(struct coordinator *c, const char *id)
 static void job_free(struct job *job)
 {
     attempt_clear(job);
+    tensorboard_close(job);
     message_free(job->message);
     free(job);
 }
@@ -149,6 +151,7 @@ static void record(struct job *job, job_event *event, bool durable)
         job->unsaved = false;
     }
     watch_tell(job, event);
+    tensorboard_record(job, event);
 }
 
 /* QUEUED → STARTING → RUNNING, and from each of them to an end. */

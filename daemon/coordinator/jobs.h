@@ -32,6 +32,7 @@ struct job {
     bool cancelled;      /* by a user */
     bool shut_down;      /* by the daemon's end */
     struct job_totals totals;
+    struct tensorboard *tensorboard; /* its event file; NULL until there is one */
 };
 
 /*

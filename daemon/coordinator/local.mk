@@ -21,6 +21,7 @@ libcoordinator_a_SOURCES = \
   %D%/rewrap.c %D%/rewrap.h \
   %D%/store.c %D%/store.h \
   %D%/supervisor.c %D%/supervisor.h \
+  %D%/tensorboard.c %D%/tensorboard.h \
   %D%/traces.c %D%/traces.h \
   %D%/uploads.c %D%/uploads.h \
   %D%/watch.c %D%/watch.h \
@@ -36,7 +37,8 @@ COORDINATOR_WORLD = tests/unit/test_coordinator_world.c tests/unit/test_coordina
 
 COORDINATOR_TESTS = tests/unit/test_store tests/unit/test_coordinator \
   tests/unit/test_coordinator_ends tests/unit/test_coordinator_streams \
-  tests/unit/test_coordinator_traces tests/unit/test_coordinator_rewrap
+  tests/unit/test_coordinator_traces tests/unit/test_coordinator_rewrap \
+  tests/unit/test_coordinator_monitoring
 check_PROGRAMS += $(COORDINATOR_TESTS)
 TESTS += $(COORDINATOR_TESTS)
 tests_unit_test_store_SOURCES = tests/unit/test_store.c
@@ -56,6 +58,11 @@ tests_unit_test_coordinator_rewrap_SOURCES = tests/unit/test_coordinator_rewrap.
   $(COORDINATOR_WORLD)
 tests_unit_test_coordinator_rewrap_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
 tests_unit_test_coordinator_rewrap_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
+
+tests_unit_test_coordinator_monitoring_SOURCES = tests/unit/test_coordinator_monitoring.c \
+  $(COORDINATOR_WORLD)
+tests_unit_test_coordinator_monitoring_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
+tests_unit_test_coordinator_monitoring_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
 
 tests_unit_test_coordinator_traces_SOURCES = tests/unit/test_coordinator_traces.c \
   $(COORDINATOR_WORLD)

@@ -144,6 +144,9 @@ static const struct job_family always[] = {
 OF_METRICS(of_loss, m->loss)
 OF_METRICS(of_test_loss, m->evaluated ? m->test_loss : NAN)
 OF_METRICS(of_accuracy, m->evaluated ? m->accuracy : NAN)
+OF_METRICS(of_validation, m->validated ? m->val_loss : NAN)
+OF_METRICS(of_tokens, m->tokens_per_second > 0 ? m->tokens_per_second : NAN)
+OF_METRICS(of_mfu, m->mfu_known ? m->mfu : NAN)
 OF_METRICS(of_epoch, m->epoch)
 OF_METRICS(of_rate, m->learning_rate)
 OF_METRICS(of_norm, m->gradient_norm_known ? m->gradient_norm : NAN)
@@ -154,6 +157,9 @@ static const struct job_family reported[] = {
     {"loss", "gauge", "Mean loss over the last logged interval.", of_loss},
     {"test_loss", "gauge", "Loss of the last evaluation.", of_test_loss},
     {"accuracy", "gauge", "Accuracy of the last evaluation, 0 to 1.", of_accuracy},
+    {"validation_loss", "gauge", "Loss of the last validation, per token.", of_validation},
+    {"tokens_per_second", "gauge", "Tokens that all ranks train on per second.", of_tokens},
+    {"mfu", "gauge", "Part of the devices' peak arithmetic that is used, 0 to 1.", of_mfu},
     {"epoch", "gauge", "Epochs done, fractional.", of_epoch},
     {"learning_rate", "gauge", "Learning rate of the last step.", of_rate},
     {"gradient_norm", "gauge", "Norm of the last step's gradient, before clipping.", of_norm},

@@ -121,7 +121,8 @@ class Metrics(unittest.TestCase):
         # Every metric of the dashboard and of the manual is one of these.
         exposed = set(types) | {"fsdpd_step_duration_seconds_sum",
                                 "fsdpd_step_duration_seconds_count"}
-        exposed |= {"fsdpd_test_loss", "fsdpd_accuracy", "fsdpd_gradient_norm"}  # if measured
+        exposed |= {"fsdpd_test_loss", "fsdpd_accuracy", "fsdpd_gradient_norm",
+                    "fsdpd_validation_loss", "fsdpd_tokens_per_second", "fsdpd_mfu"}
         with open(os.path.join(SOURCE, "examples/grafana/fsdpd.json")) as file:
             dashboard = json.load(file)
         self.assertGreater(len(dashboard["panels"]), 10)
