@@ -286,6 +286,70 @@ START_TEST(test_parameters)
 }
 END_TEST
 
+/* The model files of examples/ say the same models as configurations of their sizes. */
+static const struct {
+    const char *file, *config, *changes;
+} examples[] = {
+    {"examples/gpt2/model.yaml", gpt2_tiny,
+     "{\"n_embd\": 128, \"n_layer\": 4, \"n_head\": 4, \"n_positions\": 64, \"vocab_size\": 256}"},
+    {"examples/llama/model.yaml", llama_tiny,
+     "{\"hidden_size\": 128, \"intermediate_size\": 352, \"num_hidden_layers\": 4,"
+     " \"num_attention_heads\": 8, \"num_key_value_heads\": 2, \"max_position_embeddings\": 128,"
+     " \"vocab_size\": 256, \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0,"
+     " \"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0,"
+     " \"original_max_position_embeddings\": 64}}"},
+    {"examples/bert/model.yaml", bert_tiny,
+     "{\"hidden_size\": 128, \"intermediate_size\": 512, \"num_hidden_layers\": 4,"
+     " \"num_attention_heads\": 4, \"max_position_embeddings\": 128, \"vocab_size\": 260}"},
+};
+
+static char *graph_text(const struct model *model)
+{
+    const struct graph_options how = {.batch_size = 2, .time = 10, .train = true, .dropout = true};
+    struct graph *graph;
+    status_t status = graph_build(model, &how, &graph);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    char *text = graph_dump(graph);
+    graph_free(graph);
+    return text;
+}
+
+START_TEST(test_example)
+{
+    const char *root = getenv("srcdir");
+    char *path = file_path_join(root != NULL ? root : ".", examples[_i].file);
+    char *text = model_text(examples[_i].config, examples[_i].changes);
+    struct buf file = {0};
+    struct model *model, *example;
+    ck_assert_ptr_null(file_read(path, 1 << 20, &file));
+    ck_assert_ptr_null(model_parse(text, strlen(text), "model.hf", &model));
+    ck_assert_ptr_null(model_parse(file.data, file.length, path, &example));
+    ck_assert_int_eq(model->parameter_count, example->parameter_count);
+    for (int i = 0; i < model->parameter_count; i++) {
+        const struct parameter *a = &model->parameters[i], *b = &example->parameters[i];
+        ck_assert_str_eq(a->name, b->name);
+        ck_assert_msg(tensor_same_shape(&a->type, &b->type), "%s", a->name);
+        ck_assert_int_eq(a->tied_to, b->tied_to);
+        if (a->tied_to >= 0) continue;
+        ck_assert_msg(a->init == b->init, "%s", a->name);
+        ck_assert_double_eq_tol(a->bound, b->bound, 1e-12); /* a root, written out */
+        ck_assert_msg(a->has_zero_row == b->has_zero_row && a->zero_row == b->zero_row, "%s",
+                      a->name);
+    }
+    ck_assert_int_eq(model->context, example->context);
+    ck_assert_int_eq(model->class_count, example->class_count);
+    char *graph = graph_text(model), *graph_of_example = graph_text(example);
+    ck_assert_str_eq(graph, graph_of_example);
+    free(graph);
+    free(graph_of_example);
+    model_free(model);
+    model_free(example);
+    buf_deinit(&file);
+    free(text);
+    free(path);
+}
+END_TEST
+
 /* A wrong configuration: the code and a part of the message. */
 static const struct {
     const char *config, *changes, *message;
@@ -494,6 +558,7 @@ int main(void)
     tcase_add_loop_test(tcase, test_option, 0, sizeof options / sizeof options[0]);
     tcase_add_loop_test(tcase, test_option_is_a_model, 0, sizeof options / sizeof options[0]);
     tcase_add_test(tcase, test_parameters);
+    tcase_add_loop_test(tcase, test_example, 0, sizeof examples / sizeof examples[0]);
     tcase_add_loop_test(tcase, test_mistake, 0, sizeof mistakes / sizeof mistakes[0]);
     tcase_add_test(tcase, test_not_json);
     tcase_add_test(tcase, test_export);
