@@ -13,7 +13,7 @@
 struct attention_shape {
     int64_t batch, time, heads, kv_heads, head_dim;
     int64_t group; /* query heads to a kv head */
-    bool packed, causal, backward;
+    bool packed, causal, backward, bf16;
     double scale;
 };
 
@@ -33,15 +33,16 @@ static inline struct attention_shape attention_shape_of(const struct op_desc *de
                                     .packed = !desc->input_present[backward ? 2 : 1],
                                     .causal = desc->attrs.attention.causal,
                                     .backward = backward,
+                                    .bf16 = y->dtype == DTYPE_BF16,
                                     .scale = scale > 0 ? scale : 1 / sqrt((double)head_dim)};
 }
 
 /* Row `time` of head `head` of q is at q + (batch * time_count + time) * q_row + head * head_dim,
- * and so on; y and its gradient are dense. */
+ * and so on, in elements; y and its gradient are dense. */
 struct attention_places {
-    int64_t q_row, kv_row; /* elements from one time to the next */
-    const float *q, *k, *v, *y, *dy;
-    float *dq, *dk, *dv;
+    int64_t q_row, kv_row;          /* elements from one time to the next */
+    const void *q, *k, *v, *y, *dy; /* f32, or bf16 */
+    void *dq, *dk, *dv;
     const float *lse;
     const uint8_t *mask; /* NULL: all keys are seen */
 };
@@ -53,18 +54,19 @@ static inline struct attention_places attention_places_of(const struct attention
     int64_t q_width = shape->heads * shape->head_dim, kv_width = shape->kv_heads * shape->head_dim;
     struct attention_places p = {.q_row = q_width, .kv_row = kv_width};
     p.q = in[0], p.k = in[1], p.v = in[2];
+    size_t size = shape->bf16 ? 2 : 4;
     if (shape->packed) {
         p.q_row = p.kv_row = q_width + 2 * kv_width;
-        p.k = p.q + q_width;
-        p.v = p.k + kv_width;
+        p.k = (const char *)p.q + (size_t)q_width * size;
+        p.v = (const char *)p.k + (size_t)kv_width * size;
     }
     p.mask = call->inputs[shape->backward ? 6 : 3];
     if (!shape->backward) return p;
     p.dy = call->inputs[0], p.y = call->inputs[4], p.lse = call->inputs[5];
     p.dq = call->outputs[0], p.dk = call->outputs[1], p.dv = call->outputs[2];
     if (shape->packed) {
-        p.dk = p.dq + q_width;
-        p.dv = p.dk + kv_width;
+        p.dk = (char *)p.dq + (size_t)q_width * size;
+        p.dv = (char *)p.dk + (size_t)kv_width * size;
     }
     return p;
 }

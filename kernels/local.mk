@@ -69,14 +69,21 @@ tests_unit_test_kernels_SOURCES = tests/unit/test_kernels.c tests/unit/kernel_fi
 tests_unit_test_kernels_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_kernels_LDADD = $(kernel_test_libs)
 
-EXTRA_DIST += tests/parity/attention.txt tests/parity/make_attention_numbers.py \
-  tests/parity/make_sequence_numbers.py tests/parity/sequence.txt
 check_PROGRAMS += tests/unit/test_kernels_attention
 TESTS += tests/unit/test_kernels_attention
 tests_unit_test_kernels_attention_SOURCES = tests/unit/test_kernels_attention.c \
-  tests/unit/kernel_fixture.h
+  tests/unit/attention_fixture.h tests/unit/kernel_fixture.h
 tests_unit_test_kernels_attention_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_kernels_attention_LDADD = $(kernel_test_libs)
+
+EXTRA_DIST += tests/parity/attention.txt tests/parity/make_attention_numbers.py \
+  tests/parity/make_sequence_numbers.py tests/parity/sequence.txt
+check_PROGRAMS += tests/unit/test_attention_numbers
+TESTS += tests/unit/test_attention_numbers
+tests_unit_test_attention_numbers_SOURCES = tests/unit/test_attention_numbers.c \
+  tests/unit/attention_fixture.h tests/unit/kernel_fixture.h
+tests_unit_test_attention_numbers_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_attention_numbers_LDADD = $(kernel_test_libs)
 
 check_PROGRAMS += tests/unit/test_kernels_gradients
 TESTS += tests/unit/test_kernels_gradients

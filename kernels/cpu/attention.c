@@ -3,7 +3,8 @@
  * as larger scores come up (Dao et al., "FlashAttention", 2022), backward with the probabilities
  * made again from their log-sum-exp. A block of scores lies with its queries side by side, so that
  * sums along the keys need no sums within vectors; q and dy are transposed block by block, all else
- * is read where it is. Memory: a few blocks per thread.
+ * is read where it is, or on bf16 from a copy of the block. Memory: a few blocks per thread, and
+ * on bf16 backward the sums of one kv head's gradients.
  *
  * Threads take query blocks of heads forward, and kv heads backward, where a key's gradient is
  * summed up over the query blocks of its heads in their order.
@@ -20,12 +21,17 @@
 
 enum { BLOCK = ATTENTION_BLOCK, SCORES = BLOCK * BLOCK };
 
+/* Random bits of a block of queries and two blocks of keys, of which words before may be needed. */
+enum { ROW_WORDS = 2 * BLOCK / 64 + 1, ALL_WORDS = BLOCK * ROW_WORDS + 2 };
+
 /* What one thread works in, all of it in the workspace. */
 struct scratch {
     float *q, *dy;                            /* (d, BLOCK): a query block's, transposed */
     float *sums;                              /* (BLOCK, d): y or dq of a query block */
     float *scores, *kept, *gradients;         /* (BLOCK keys, BLOCK queries) */
     float *max, *sum, *shrink, *lse, *totals; /* by query */
+    float *copies[4];                         /* (BLOCK, d), on bf16: of q, dy, k, v */
+    float *dk, *dv;                           /* (t, d), on bf16 */
 };
 
 struct job {
@@ -40,47 +46,76 @@ struct job {
     float kept_scale;
 };
 
-static size_t scratch_floats(const struct attention_shape *shape)
+/* Lays out a thread's scratch from `at` on; returns how many floats that is. */
+static size_t scratch_lay(const struct attention_shape *shape, float *at, struct scratch *s)
 {
     size_t panel = (size_t)shape->head_dim * BLOCK;
-    return shape->backward ? 3 * panel + 3 * SCORES + 2 * BLOCK : 2 * panel + SCORES + 3 * BLOCK;
-}
-
-static float *take(float **at, size_t count)
-{
-    float *taken = *at;
-    *at += count;
-    return taken;
+    size_t whole = (size_t)(shape->head_dim * shape->time + 15) / 16 * 16;
+    struct {
+        float **part;
+        size_t count;
+        bool wanted;
+    } parts[] = {{&s->q, panel, true},
+                 {&s->sums, panel, true},
+                 {&s->scores, SCORES, true},
+                 {&s->max, BLOCK, !shape->backward},
+                 {&s->sum, BLOCK, !shape->backward},
+                 {&s->shrink, BLOCK, !shape->backward},
+                 {&s->dy, panel, shape->backward},
+                 {&s->kept, SCORES, shape->backward},
+                 {&s->gradients, SCORES, shape->backward},
+                 {&s->lse, BLOCK, shape->backward},
+                 {&s->totals, BLOCK, shape->backward},
+                 {&s->copies[0], panel, shape->bf16},
+                 {&s->copies[1], panel, shape->bf16 && shape->backward},
+                 {&s->copies[2], panel, shape->bf16},
+                 {&s->copies[3], panel, shape->bf16},
+                 {&s->dk, whole, shape->bf16 && shape->backward},
+                 {&s->dv, whole, shape->bf16 && shape->backward}};
+    size_t total = 0;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        *parts[i].part = parts[i].wanted && at != NULL ? at + total : NULL;
+        if (parts[i].wanted) total += parts[i].count;
+    }
+    return total;
 }
 
 static struct scratch scratch_of(const struct job *job)
 {
-    float *at =
-        (float *)job->call->workspace + (size_t)cpu_parallel_thread() * scratch_floats(&job->shape);
-    size_t panel = (size_t)job->shape.head_dim * BLOCK;
-    struct scratch s = {.q = take(&at, panel),
-                        .sums = take(&at, panel),
-                        .scores = take(&at, SCORES)};
-    if (job->shape.backward) {
-        s.dy = take(&at, panel);
-        s.kept = take(&at, SCORES);
-        s.gradients = take(&at, SCORES);
-        s.lse = take(&at, BLOCK);
-        s.totals = take(&at, BLOCK);
-    } else {
-        s.max = take(&at, BLOCK);
-        s.sum = take(&at, BLOCK);
-        s.shrink = take(&at, BLOCK);
-    }
+    struct scratch s;
+    size_t count = scratch_lay(&job->shape, NULL, &s);
+    scratch_lay(&job->shape, (float *)job->call->workspace + (size_t)cpu_parallel_thread() * count,
+                &s);
     return s;
+}
+
+/* Rows of one head of an operand, some elements apart. */
+struct rows {
+    const float *at;
+    size_t stride;
+};
+
+/* Where they lie; on bf16, a copy of them. */
+static struct rows rows_of(const struct job *job, const void *operand, int64_t place,
+                           int64_t stride, size_t count, float *copy)
+{
+    if (!job->shape.bf16) return (struct rows){(const float *)operand + place, (size_t)stride};
+    const uint16_t *from = (const uint16_t *)operand + place;
+    size_t width = (size_t)job->shape.head_dim;
+    for (size_t i = 0; i < count; i++)
+        job->loops->bf16_to_f32(width, copy + i * width, from + (int64_t)i * stride);
+    return (struct rows){copy, width};
 }
 
 /* One block of queries of one head, and one block of keys that it meets. */
 struct meeting {
     int64_t batch, head, query, key; /* the first of each */
     size_t queries, keys, lanes;     /* lanes: queries rounded up */
-    const float *k, *v;
+    struct rows k, v;
     struct attention_block block;
+    bool any;      /* keys met before */
+    int64_t drawn; /* of which keys on the random bits are there; -1: none are */
+    uint64_t words[ALL_WORDS];
 };
 
 static size_t count_from(const struct job *job, int64_t first)
@@ -95,34 +130,53 @@ static int64_t kv_place(const struct job *job, int64_t batch, int64_t head, int6
            head / job->shape.group * job->shape.head_dim;
 }
 
-static struct meeting meeting_start(const struct job *job, int64_t batch, int64_t head,
-                                    int64_t query)
+static int64_t q_place(const struct job *job, const struct meeting *m)
 {
-    size_t queries = count_from(job, query);
-    return (struct meeting){.batch = batch,
-                            .head = head,
-                            .query = query,
-                            .queries = queries,
-                            .lanes = (queries + 15) / 16 * 16};
+    return (m->batch * job->shape.time + m->query) * job->at.q_row + m->head * job->shape.head_dim;
+}
+
+/* Of y and dy, which are dense. */
+static int64_t y_place(const struct job *job, const struct meeting *m)
+{
+    return ((m->batch * job->shape.time + m->query) * job->shape.heads + m->head) *
+           job->shape.head_dim;
+}
+
+static int64_t y_row(const struct job *job)
+{
+    return job->shape.heads * job->shape.head_dim;
+}
+
+static void meeting_start(const struct job *job, struct meeting *m, int64_t batch, int64_t head,
+                          int64_t query)
+{
+    m->batch = batch, m->head = head, m->query = query;
+    m->queries = count_from(job, query);
+    m->lanes = (m->queries + 15) / 16 * 16;
+    m->any = false;
+    m->drawn = -1;
 }
 
 /* Moves on to a key block; false if none of its keys is seen by anyone. */
-static bool meeting_move(const struct job *job, struct meeting *m, int64_t key)
+static bool meeting_move(const struct job *job, const struct scratch *s, struct meeting *m,
+                         int64_t key)
 {
     m->key = key;
     m->keys = count_from(job, key);
-    int64_t place = kv_place(job, m->batch, m->head, key);
-    m->k = job->at.k + place;
-    m->v = job->at.v + place;
     m->block = (struct attention_block){.queries = m->lanes,
                                         .keys = m->keys,
                                         .diagonal = job->shape.causal && key == m->query,
                                         .scale = (float)job->shape.scale};
-    if (job->at.mask == NULL) return true;
-    m->block.seen = job->at.mask + m->batch * job->shape.time + key;
-    bool any = false;
-    for (size_t i = 0; i < m->keys; i++) any = any || m->block.seen[i] != 0;
-    return any;
+    if (job->at.mask != NULL) {
+        m->block.seen = job->at.mask + m->batch * job->shape.time + key;
+        bool any = false;
+        for (size_t i = 0; i < m->keys; i++) any = any || m->block.seen[i] != 0;
+        if (!any) return false;
+    }
+    int64_t place = kv_place(job, m->batch, m->head, key);
+    m->k = rows_of(job, job->at.k, place, job->at.kv_row, m->keys, s->copies[2]);
+    m->v = rows_of(job, job->at.v, place, job->at.kv_row, m->keys, s->copies[3]);
+    return true;
 }
 
 /* Where the keys that a query block can meet end. */
@@ -136,15 +190,15 @@ static enum product_part part_of(const struct meeting *m, enum product_part of_d
     return m->block.diagonal ? of_diagonal : PRODUCT_WHOLE;
 }
 
-/* rows (k or v) against lanes (q or dy): scores, or gradients of probabilities. */
-static void make_scores(const struct job *job, const struct meeting *m, const float *rows,
+/* Rows (k or v) against lanes (q or dy): scores, or gradients of probabilities. */
+static void make_scores(const struct job *job, const struct meeting *m, struct rows rows,
                         const float *lanes, float *scores)
 {
     struct cpu_product product = {.rows = m->keys,
                                   .columns = m->lanes,
                                   .depth = (size_t)job->shape.head_dim,
-                                  .a = rows,
-                                  .a_row = (size_t)job->at.kv_row,
+                                  .a = rows.at,
+                                  .a_row = rows.stride,
                                   .a_depth = 1,
                                   .b = lanes,
                                   .b_depth = BLOCK,
@@ -156,7 +210,8 @@ static void make_scores(const struct job *job, const struct meeting *m, const fl
 
 /* Adds up rows (v or k) for each query. */
 static void sum_to_queries(const struct job *job, const struct meeting *m, const float *scores,
-                           const float *rows, float *sums, bool add, const float *factors)
+                           struct rows rows, float *sums, size_t sums_row, bool add,
+                           const float *factors)
 {
     struct cpu_product product = {.rows = m->queries,
                                   .columns = (size_t)job->shape.head_dim,
@@ -164,72 +219,74 @@ static void sum_to_queries(const struct job *job, const struct meeting *m, const
                                   .a = scores,
                                   .a_row = 1,
                                   .a_depth = BLOCK,
-                                  .b = rows,
-                                  .b_depth = (size_t)job->at.kv_row,
+                                  .b = rows.at,
+                                  .b_depth = rows.stride,
                                   .c = sums,
-                                  .c_row = (size_t)job->shape.head_dim,
+                                  .c_row = sums_row,
                                   .part = part_of(m, PRODUCT_DEPTH_TO_ROW),
                                   .add = add,
                                   .factors = factors};
     job->loops->product(&product);
 }
 
-/* Adds up rows (dy or q) for each key. */
+/* Adds up rows (dy or q) for each key; `sums` is the gradient, or on bf16 what becomes it. */
 static void sum_to_keys(const struct job *job, const struct meeting *m, const float *scores,
-                        const float *rows, int64_t row_stride, float *gradient)
+                        struct rows rows, void *gradient, float *sums)
 {
+    size_t width = (size_t)job->shape.head_dim;
+    bool bf16 = job->shape.bf16;
+    float *to = bf16 ? sums + (size_t)m->key * width
+                     : (float *)gradient + kv_place(job, m->batch, m->head, m->key);
     struct cpu_product product = {.rows = m->keys,
-                                  .columns = (size_t)job->shape.head_dim,
+                                  .columns = width,
                                   .depth = m->queries,
                                   .a = scores,
                                   .a_row = BLOCK,
                                   .a_depth = 1,
-                                  .b = rows,
-                                  .b_depth = (size_t)row_stride,
-                                  .c = gradient + kv_place(job, m->batch, m->head, m->key),
-                                  .c_row = (size_t)job->at.kv_row,
+                                  .b = rows.at,
+                                  .b_depth = rows.stride,
+                                  .c = to,
+                                  .c_row = bf16 ? width : (size_t)job->at.kv_row,
                                   .part = part_of(m, PRODUCT_DEPTH_FROM_ROW),
                                   .add = true};
     job->loops->product(&product);
 }
 
-/* Dropout counts probabilities by query and then by key, a block the other way round. */
-static void drop(const struct job *job, const struct meeting *m, float *to, const float *from)
+/*
+ * Dropout counts probabilities by query and then by key, a block the other way round. The generator
+ * gives 128 bits at least: those of two key blocks, or of all rows where one block is all keys.
+ */
+static void drop(const struct job *job, struct meeting *m, float *to, const float *from)
 {
-    enum { ROW_WORDS = BLOCK / 64 + 1 };
-    uint64_t words[BLOCK * ROW_WORDS + 1];
     uint32_t offsets[BLOCK];
+    int64_t pair = m->key / (2 * BLOCK) * (2 * BLOCK), time = job->shape.time;
+    bool one_run = time <= BLOCK, draw = m->drawn != pair;
+    m->drawn = pair;
+    uint64_t first = attention_row_index(&job->shape, m->batch, m->head, m->query);
+    if (one_run)
+        job->loops->keep_bits((size_t)(first % 4 + (uint64_t)time * m->queries + 63) / 64, m->words,
+                              first / 4, &job->mask);
     for (size_t i = 0; i < m->queries; i++) {
-        uint64_t start =
-            attention_row_index(&job->shape, m->batch, m->head, m->query + (int64_t)i) +
-            (uint64_t)m->key;
-        job->loops->keep_bits((m->keys + start % 4 + 63) / 64, words + i * ROW_WORDS, start / 4,
-                              &job->mask);
-        offsets[i] = (uint32_t)(i * ROW_WORDS * 64 + start % 4);
+        uint64_t start = first + i * (uint64_t)time + (uint64_t)pair;
+        size_t left = (size_t)(time - pair), count = left < 2 * BLOCK ? left : 2 * BLOCK;
+        if (!one_run && draw)
+            job->loops->keep_bits((count + start % 4 + 63) / 64, m->words + i * ROW_WORDS,
+                                  start / 4, &job->mask);
+        offsets[i] =
+            (uint32_t)(one_run ? first % 4 + i * (uint64_t)time
+                               : i * ROW_WORDS * 64 + start % 4 + (uint64_t)(m->key - pair));
     }
-    job->loops->apply_bits_transposed(m->queries, m->keys, BLOCK, to, from, words, offsets,
+    job->loops->apply_bits_transposed(m->queries, m->keys, BLOCK, to, from, m->words, offsets,
                                       job->kept_scale, false);
 }
 
-static const float *query_rows(const struct job *job, const struct meeting *m)
+static void round_rows(const struct job *job, void *operand, int64_t place, int64_t stride,
+                       size_t count, const float *rows)
 {
-    return job->at.q + (m->batch * job->shape.time + m->query) * job->at.q_row +
-           m->head * job->shape.head_dim;
-}
-
-/* Of y and dy, which are dense. */
-static int64_t output_place(const struct job *job, const struct meeting *m)
-{
-    return ((m->batch * job->shape.time + m->query) * job->shape.heads + m->head) *
-           job->shape.head_dim;
-}
-
-static void put_row(size_t count, float *to, const float *from, float factor, bool add)
-{
-    if (add)
-        for (size_t i = 0; i < count; i++) to[i] += from[i] * factor;
-    else
-        for (size_t i = 0; i < count; i++) to[i] = from[i] * factor;
+    size_t width = (size_t)job->shape.head_dim;
+    for (size_t i = 0; i < count; i++)
+        job->loops->f32_to_bf16(width, (uint16_t *)operand + place + (int64_t)i * stride,
+                                rows + i * width);
 }
 
 /* y and lse of a query block, when all its keys have been met. */
@@ -237,14 +294,17 @@ static void finish_queries(const struct job *job, const struct meeting *m, const
 {
     const bool *add = job->kernel->desc.accumulate;
     size_t width = (size_t)job->shape.head_dim;
-    float *y = (float *)job->call->outputs[0] + output_place(job, m);
+    for (size_t i = 0; i < m->queries; i++)
+        s->shrink[i] = s->max[i] == -INFINITY ? 0 : 1 / s->sum[i];
+    float *y = job->shape.bf16 ? s->sums : (float *)job->call->outputs[0] + y_place(job, m);
+    job->loops->scale_rows(m->queries, width, y, job->shape.bf16 ? width : (size_t)y_row(job),
+                           s->sums, width, s->shrink, add[0]);
+    if (job->shape.bf16)
+        round_rows(job, job->call->outputs[0], y_place(job, m), y_row(job), m->queries, s->sums);
     float *lse = job->call->outputs[1];
-    if (lse != NULL) lse += (m->batch * job->shape.heads + m->head) * job->shape.time + m->query;
+    if (lse == NULL) return;
+    lse += (m->batch * job->shape.heads + m->head) * job->shape.time + m->query;
     for (size_t i = 0; i < m->queries; i++) {
-        float factor = s->max[i] == -INFINITY ? 0 : 1 / s->sum[i];
-        put_row(width, y + i * width * (size_t)job->shape.heads, s->sums + i * width, factor,
-                add[0]);
-        if (lse == NULL) continue;
         float value = s->max[i] == -INFINITY ? -INFINITY : s->max[i] + logf(s->sum[i]);
         lse[i] = add[1] ? lse[i] + value : value;
     }
@@ -253,18 +313,19 @@ static void finish_queries(const struct job *job, const struct meeting *m, const
 static void attend(const struct job *job, struct meeting *m, const struct scratch *s)
 {
     size_t width = (size_t)job->shape.head_dim;
-    job->loops->pack_lanes(m->queries, width, s->q, query_rows(job, m), (size_t)job->at.q_row);
+    struct rows q =
+        rows_of(job, job->at.q, q_place(job, m), job->at.q_row, m->queries, s->copies[0]);
+    job->loops->pack_lanes(m->queries, width, s->q, q.at, q.stride);
     for (size_t i = 0; i < BLOCK; i++) s->max[i] = -INFINITY, s->sum[i] = 0;
-    bool add = false;
     for (int64_t key = 0; key < keys_end(job, m); key += BLOCK) {
-        if (!meeting_move(job, m, key)) continue;
+        if (!meeting_move(job, s, m, key)) continue;
         make_scores(job, m, m->k, s->q, s->scores);
         job->loops->attention_softmax(&m->block, s->scores, s->max, s->sum, s->shrink);
         if (job->dropout) drop(job, m, s->scores, s->scores);
-        sum_to_queries(job, m, s->scores, m->v, s->sums, add, s->shrink);
-        add = true;
+        sum_to_queries(job, m, s->scores, m->v, s->sums, width, m->any, s->shrink);
+        m->any = true;
     }
-    if (!add) memset(s->sums, 0, m->queries * width * sizeof(float));
+    if (!m->any) memset(s->sums, 0, m->queries * width * sizeof(float));
     finish_queries(job, m, s);
 }
 
@@ -280,57 +341,71 @@ static void forward_part(const void *argument, size_t begin, size_t end)
 {
     const struct job *job = argument;
     struct scratch s = scratch_of(job);
+    struct meeting m;
     for (size_t n = begin; n < end; n++) {
         int64_t item = (int64_t)n / job->blocks, block = order_of(job, (int64_t)n % job->blocks);
-        struct meeting m =
-            meeting_start(job, item / job->shape.heads, item % job->shape.heads, block * BLOCK);
+        meeting_start(job, &m, item / job->shape.heads, item % job->shape.heads, block * BLOCK);
         attend(job, &m, &s);
     }
 }
 
-/* Gradients of one query block's head: dq at once, dk and dv added to what is there. */
-static void attend_backward(const struct job *job, struct meeting *m, const struct scratch *s)
+/* By query: what the scores are to be reduced by, and sums(P dP). */
+static void prepare_queries(const struct job *job, const struct meeting *m, const struct scratch *s,
+                            struct rows dy)
 {
     const struct attention_shape *shape = &job->shape;
-    size_t width = (size_t)shape->head_dim;
-    int64_t y_row = shape->heads * shape->head_dim;
-    const float *q = query_rows(job, m), *dy = job->at.dy + output_place(job, m);
     const float *lse = job->at.lse + (m->batch * shape->heads + m->head) * shape->time + m->query;
-    job->loops->pack_lanes(m->queries, width, s->q, q, (size_t)job->at.q_row);
-    job->loops->pack_lanes(m->queries, width, s->dy, dy, (size_t)y_row);
     for (size_t i = 0; i < BLOCK; i++) {
         bool sees = i < m->queries && lse[i] != -INFINITY;
         s->lse[i] = sees ? lse[i] : INFINITY; /* probabilities of 0 */
         s->totals[i] = 0;
     }
-    job->loops->dot_rows(m->queries, width, s->totals, dy, job->at.y + output_place(job, m),
-                         (size_t)y_row);
+    struct rows y = rows_of(job, job->at.y, y_place(job, m), y_row(job), m->queries, s->copies[2]);
+    job->loops->dot_rows(m->queries, (size_t)shape->head_dim, s->totals, dy.at, dy.stride, y.at,
+                         y.stride);
+}
+
+/* Gradients of one query block's head: dq at once, dk and dv added to what is there. */
+static void attend_backward(const struct job *job, struct meeting *m, const struct scratch *s)
+{
+    size_t width = (size_t)job->shape.head_dim;
+    bool bf16 = job->shape.bf16;
+    struct rows q =
+        rows_of(job, job->at.q, q_place(job, m), job->at.q_row, m->queries, s->copies[0]);
+    struct rows dy =
+        rows_of(job, job->at.dy, y_place(job, m), y_row(job), m->queries, s->copies[1]);
+    job->loops->pack_lanes(m->queries, width, s->q, q.at, q.stride);
+    job->loops->pack_lanes(m->queries, width, s->dy, dy.at, dy.stride);
+    prepare_queries(job, m, s, dy);
+    float *dq = bf16 ? s->sums : (float *)job->at.dq + q_place(job, m);
+    size_t dq_row = bf16 ? width : (size_t)job->at.q_row;
+    bool add = job->kernel->desc.accumulate[0];
     const float *kept = job->dropout ? s->kept : s->scores;
-    bool add = false;
     for (int64_t key = 0; key < keys_end(job, m); key += BLOCK) {
-        if (!meeting_move(job, m, key)) continue;
+        if (!meeting_move(job, s, m, key)) continue;
         make_scores(job, m, m->k, s->q, s->scores);
         job->loops->attention_probabilities(&m->block, s->scores, s->lse);
         if (job->dropout) drop(job, m, s->kept, s->scores);
-        sum_to_keys(job, m, kept, dy, y_row, job->at.dv);
+        sum_to_keys(job, m, kept, dy, job->at.dv, s->dv);
         make_scores(job, m, m->v, s->dy, s->gradients);
         job->loops->attention_gradients(&m->block, s->gradients, s->scores, kept, s->totals);
-        sum_to_keys(job, m, s->gradients, q, job->at.q_row, job->at.dk);
-        sum_to_queries(job, m, s->gradients, m->k, s->sums, add, NULL);
-        add = true;
+        sum_to_keys(job, m, s->gradients, q, job->at.dk, s->dk);
+        sum_to_queries(job, m, s->gradients, m->k, dq, dq_row, m->any || add, NULL);
+        m->any = true;
     }
-    if (!add) memset(s->sums, 0, m->queries * width * sizeof(float));
-    float *dq = job->at.dq + (q - job->at.q);
-    for (size_t i = 0; i < m->queries; i++)
-        put_row(width, dq + (int64_t)i * job->at.q_row, s->sums + i * width, 1,
-                job->kernel->desc.accumulate[0]);
+    for (size_t i = 0; i < m->queries && !m->any && !add; i++)
+        memset(dq + i * dq_row, 0, width * sizeof(float));
+    if (bf16) round_rows(job, job->at.dq, q_place(job, m), job->at.q_row, m->queries, dq);
 }
 
-static void clear_rows(const struct job *job, int64_t batch, int64_t head, float *gradient)
+/* Before a kv head's gradient is summed up, in place or on bf16 beside it. */
+static void clear_sums(const struct job *job, int64_t batch, int64_t head, void *gradient,
+                       float *sums, bool add)
 {
-    for (int64_t key = 0; key < job->shape.time; key++)
-        memset(gradient + kv_place(job, batch, head, key), 0,
-               (size_t)job->shape.head_dim * sizeof(float));
+    size_t width = (size_t)job->shape.head_dim;
+    if (job->shape.bf16) memset(sums, 0, (size_t)job->shape.time * width * sizeof *sums);
+    for (int64_t key = 0; !job->shape.bf16 && !add && key < job->shape.time; key++)
+        memset((float *)gradient + kv_place(job, batch, head, key), 0, width * sizeof(float));
 }
 
 static void backward_part(const void *argument, size_t begin, size_t end)
@@ -339,16 +414,21 @@ static void backward_part(const void *argument, size_t begin, size_t end)
     const struct attention_shape *shape = &job->shape;
     const bool *add = job->kernel->desc.accumulate;
     struct scratch s = scratch_of(job);
+    struct meeting m;
     for (size_t n = begin; n < end; n++) {
         int64_t batch = (int64_t)n / shape->kv_heads;
         int64_t first = (int64_t)n % shape->kv_heads * shape->group;
-        if (!add[shape->packed ? 0 : 1]) clear_rows(job, batch, first, job->at.dk);
-        if (!add[shape->packed ? 0 : 2]) clear_rows(job, batch, first, job->at.dv);
+        clear_sums(job, batch, first, job->at.dk, s.dk, add[shape->packed ? 0 : 1]);
+        clear_sums(job, batch, first, job->at.dv, s.dv, add[shape->packed ? 0 : 2]);
         for (int64_t head = first; head < first + shape->group; head++)
             for (int64_t query = 0; query < shape->time; query += BLOCK) {
-                struct meeting m = meeting_start(job, batch, head, query);
+                meeting_start(job, &m, batch, head, query);
                 attend_backward(job, &m, &s);
             }
+        if (!shape->bf16) continue;
+        int64_t place = kv_place(job, batch, first, 0);
+        round_rows(job, job->at.dk, place, job->at.kv_row, (size_t)shape->time, s.dk);
+        round_rows(job, job->at.dv, place, job->at.kv_row, (size_t)shape->time, s.dv);
     }
 }
 
@@ -369,16 +449,21 @@ static status_t run_attention(const struct kernel *kernel, const struct kernel_c
                                .rank = call->rank,
                                .threshold = philox_threshold(p)},
                       .kept_scale = (float)(1 / (1 - p))};
-    size_t items = (size_t)(shape.batch * (shape.backward ? shape.kv_heads : shape.heads));
-    if (shape.backward) cpu_parallel(kernel->threads, items, 1, backward_part, &job);
-    else cpu_parallel(kernel->threads, items * (size_t)job.blocks, 1, forward_part, &job);
+    if (shape.backward)
+        cpu_parallel(kernel->threads, (size_t)(shape.batch * shape.kv_heads), 1, backward_part,
+                     &job);
+    else
+        cpu_parallel(kernel->threads, (size_t)(shape.batch * shape.heads * job.blocks), 1,
+                     forward_part, &job);
     return STATUS_OKAY;
 }
 
 status_t cpu_prepare_attention(struct kernel *kernel)
 {
     struct attention_shape shape = attention_shape_of(&kernel->desc);
-    kernel->workspace_bytes = (uint64_t)kernel->threads * scratch_floats(&shape) * sizeof(float);
+    struct scratch scratch;
+    kernel->workspace_bytes =
+        (uint64_t)kernel->threads * scratch_lay(&shape, NULL, &scratch) * sizeof(float);
     kernel->run = run_attention;
     return STATUS_OKAY;
 }

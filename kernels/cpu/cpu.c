@@ -95,7 +95,9 @@ bool cpu_runs_bf16(const struct op_desc *desc)
     case OP_LAYER_NORM:
     case OP_LAYER_NORM_BACKWARD:
     case OP_RMS_NORM:
-    case OP_RMS_NORM_BACKWARD: return true;
+    case OP_RMS_NORM_BACKWARD:
+    case OP_ATTENTION:
+    case OP_ATTENTION_BACKWARD: return true;
     default: return false;
     }
 }

@@ -110,8 +110,11 @@ struct cpu_loops {
     /* Rows of x become columns of y, which has ATTENTION_BLOCK of them; the others are 0. */
     void (*pack_lanes)(size_t rows, size_t columns, float *y, const float *x, size_t x_row);
     /* sums[row] = a[row] . b[row] */
-    void (*dot_rows)(size_t rows, size_t columns, float *sums, const float *a, const float *b,
-                     size_t row_stride);
+    void (*dot_rows)(size_t rows, size_t columns, float *sums, const float *a, size_t a_row,
+                     const float *b, size_t b_row);
+    /* y[row] = x[row] * factors[row] */
+    void (*scale_rows)(size_t rows, size_t columns, float *y, size_t y_row, const float *x,
+                       size_t x_row, const float *factors, bool add);
     /* Scores become exp(scale * score - max), with the largest of all blocks so far; what was
      * summed up before must be multiplied with `shrink`, as `sum` is. By query. */
     void (*attention_softmax)(const struct attention_block *block, float *scores, float *max,

@@ -154,10 +154,10 @@ LOOP loop_attention_gradients(const struct attention_block *block, float *gradie
 }
 
 /* sums[row] = a[row] . b[row] */
-LOOP loop_dot_rows(size_t rows, size_t columns, float *sums, const float *a, const float *b,
-                   size_t row_stride)
+LOOP loop_dot_rows(size_t rows, size_t columns, float *sums, const float *a, size_t a_row,
+                   const float *b, size_t b_row)
 {
-    for (size_t row = 0; row < rows; row++, a += row_stride, b += row_stride) {
+    for (size_t row = 0; row < rows; row++, a += a_row, b += b_row) {
         float lanes[LANES] = {0};
         size_t i = 0;
         for (; i + LANES <= columns; i += LANES) {
@@ -166,6 +166,19 @@ LOOP loop_dot_rows(size_t rows, size_t columns, float *sums, const float *a, con
         }
         for (; i < columns; i++) lanes[i % LANES] = __builtin_fmaf(a[i], b[i], lanes[i % LANES]);
         sums[row] = add_lanes(lanes);
+    }
+}
+
+LOOP loop_scale_rows(size_t rows, size_t columns, float *y, size_t y_row, const float *x,
+                     size_t x_row, const float *factors, bool add)
+{
+    for (size_t row = 0; row < rows; row++, y += y_row, x += x_row) {
+        float factor = factors[row];
+        if (add) {
+            SIMD for (size_t i = 0; i < columns; i++) y[i] = __builtin_fmaf(x[i], factor, y[i]);
+        } else {
+            SIMD for (size_t i = 0; i < columns; i++) y[i] = x[i] * factor;
+        }
     }
 }
 

@@ -69,6 +69,7 @@ static const struct cpu_loops table = {
     .product = loop_product,
     .pack_lanes = loop_pack_lanes,
     .dot_rows = loop_dot_rows,
+    .scale_rows = loop_scale_rows,
     .attention_softmax = loop_attention_softmax,
     .attention_probabilities = loop_attention_probabilities,
     .attention_gradients = loop_attention_gradients,

@@ -13,6 +13,12 @@ struct attention {
     struct attention_places at;
 };
 
+/* An operand of the reference library is f32. */
+static const float *f32(const void *operand)
+{
+    return operand;
+}
+
 static struct attention attention_of(const struct kernel *kernel, const struct kernel_call *call)
 {
     struct attention a = {kernel, call, attention_shape_of(&kernel->desc), {0}};
@@ -52,8 +58,8 @@ static bool sees(const struct attention *a, int64_t batch, int64_t row, int64_t 
 static double score(const struct attention *a, int64_t batch, int64_t head, int64_t row,
                     int64_t column)
 {
-    return a->shape.scale * dot(a->shape.head_dim, a->at.q + q_place(a, batch, head, row),
-                                a->at.k + kv_place(a, batch, head, column));
+    return a->shape.scale * dot(a->shape.head_dim, f32(a->at.q) + q_place(a, batch, head, row),
+                                f32(a->at.k) + kv_place(a, batch, head, column));
 }
 
 /* What a probability is multiplied with: 0, or 1 / (1 - p). */
@@ -107,7 +113,7 @@ status_t reference_attention(const struct kernel *kernel, const struct kernel_ca
                     double sum = 0;
                     for (int64_t j = 0; j < a.shape.time; j++)
                         if (probabilities[j] != 0)
-                            sum += probabilities[j] * a.at.v[kv_place(&a, b, h, j) + c];
+                            sum += probabilities[j] * f32(a.at.v)[kv_place(&a, b, h, j) + c];
                     reference_put(kernel, 0, &y[y_place(&a, b, h, i) + c], sum);
                 }
             }
@@ -134,8 +140,8 @@ static double probability_gradient(const struct attention *a, int64_t batch, int
                                    int64_t row, int64_t column)
 {
     return dropout_factor(a, batch, head, row, column) *
-           dot(a->shape.head_dim, a->at.dy + y_place(a, batch, head, row),
-               a->at.v + kv_place(a, batch, head, column));
+           dot(a->shape.head_dim, f32(a->at.dy) + y_place(a, batch, head, row),
+               f32(a->at.v) + kv_place(a, batch, head, column));
 }
 
 /* dq of one row; returns sum(P dP). `scores` holds a row. */
@@ -144,7 +150,7 @@ static double row_gradient(const struct attention *a, int64_t batch, int64_t hea
 {
     const struct attention_shape *s = &a->shape;
     int64_t place = y_place(a, batch, head, row);
-    double total = dot(s->head_dim, a->at.dy + place, a->at.y + place);
+    double total = dot(s->head_dim, f32(a->at.dy) + place, f32(a->at.y) + place);
     for (int64_t j = 0; j < s->time; j++) {
         double p = probability(a, batch, head, row, j);
         scores[j] = p != 0 ? p * (probability_gradient(a, batch, head, row, j) - total) : 0;
@@ -152,8 +158,9 @@ static double row_gradient(const struct attention *a, int64_t batch, int64_t hea
     for (int64_t c = 0; c < s->head_dim; c++) {
         double sum = 0;
         for (int64_t j = 0; j < s->time; j++)
-            if (scores[j] != 0) sum += scores[j] * a->at.k[kv_place(a, batch, head, j) + c];
-        reference_put(a->kernel, 0, &a->at.dq[q_place(a, batch, head, row) + c], sum * s->scale);
+            if (scores[j] != 0) sum += scores[j] * f32(a->at.k)[kv_place(a, batch, head, j) + c];
+        reference_put(a->kernel, 0, (float *)a->at.dq + q_place(a, batch, head, row) + c,
+                      sum * s->scale);
     }
     return total;
 }
@@ -176,11 +183,11 @@ static void column_gradient(const struct attention *a, int64_t batch, int64_t kv
         double dk = 0, dv = 0;
         for (int64_t n = 0; n < count; n++) {
             int64_t head = first + n / s->time, row = n % s->time;
-            if (scores[n] != 0) dk += scores[n] * a->at.q[q_place(a, batch, head, row) + c];
-            if (kept[n] != 0) dv += kept[n] * a->at.dy[y_place(a, batch, head, row) + c];
+            if (scores[n] != 0) dk += scores[n] * f32(a->at.q)[q_place(a, batch, head, row) + c];
+            if (kept[n] != 0) dv += kept[n] * f32(a->at.dy)[y_place(a, batch, head, row) + c];
         }
-        reference_put(a->kernel, s->packed ? 0 : 1, &a->at.dk[place + c], dk * s->scale);
-        reference_put(a->kernel, s->packed ? 0 : 2, &a->at.dv[place + c], dv);
+        reference_put(a->kernel, s->packed ? 0 : 1, (float *)a->at.dk + place + c, dk * s->scale);
+        reference_put(a->kernel, s->packed ? 0 : 2, (float *)a->at.dv + place + c, dv);
     }
 }
 

@@ -1,123 +1,13 @@
 /*
  * Attention, rotary positions and the fused head: the reference against central differences of its
- * own forward pass, the CPU library against the reference over odd random shapes, with one and two
- * threads, and both against PyTorch (tests/parity/attention.txt). Every run is checked for stray
- * writes, unwritten results and the same bits a second time.
+ * own forward pass, and the CPU library against the reference over odd random shapes, with one and
+ * two threads. Every run is checked for stray writes, unwritten results and the same bits a second
+ * time.
  */
-#include "kernel_fixture.h"
-
-#include <stdio.h>
-
+#include "attention_fixture.h"
 #include "kernels/bfloat16.h"
-#include "kernels/cpu/loops.h"
 
 enum { RUNS = 30 };
-
-/* An op with memory for its operands. */
-struct world {
-    struct op_desc desc;
-    struct area inputs[OP_MAX_INPUTS], outputs[OP_MAX_OUTPUTS];
-    uint64_t seed, step;
-    uint32_t rank;
-    double tolerance; /* besides what any sum's is */
-};
-
-static struct kernel_call call_of(const struct world *world)
-{
-    struct kernel_call call = {.seed = world->seed, .step = world->step, .rank = world->rank};
-    for (int i = 0; i < OP_MAX_INPUTS; i++) call.inputs[i] = world->inputs[i].memory;
-    for (int i = 0; i < OP_MAX_OUTPUTS; i++) call.outputs[i] = world->outputs[i].memory;
-    return call;
-}
-
-static float *input_of(const struct world *world, int input)
-{
-    return (float *)world->inputs[input].memory;
-}
-
-static float *output_of(const struct world *world, int output)
-{
-    return (float *)world->outputs[output].memory;
-}
-
-/* Takes memory for what is present and has none; inputs in f32 are random, outputs no numbers. */
-static void world_fill(struct random *random, struct world *world)
-{
-    struct op_desc *desc = &world->desc;
-    ck_assert_status_ok(op_desc_check(desc));
-    for (int i = 0; i < desc->input_count; i++) {
-        if (!desc->input_present[i] || world->inputs[i].base != NULL) continue;
-        size_t shift = 4 * (size_t)random_between(random, 0, 1);
-        world->inputs[i] = area_new(tensor_bytes(&desc->inputs[i]), shift);
-        if (desc->inputs[i].dtype == DTYPE_F32)
-            fill_random(random, input_of(world, i), tensor_element_count(&desc->inputs[i]));
-    }
-    for (int i = 0; i < desc->output_count; i++) {
-        if (!desc->output_present[i]) continue;
-        size_t shift = 4 * (size_t)random_between(random, 0, 1);
-        world->outputs[i] = area_new(tensor_bytes(&desc->outputs[i]), shift);
-    }
-}
-
-static void world_free(struct world *world)
-{
-    for (int i = 0; i < OP_MAX_INPUTS; i++) area_free(&world->inputs[i]);
-    for (int i = 0; i < OP_MAX_OUTPUTS; i++) area_free(&world->outputs[i]);
-}
-
-static void world_run(const struct world *world, enum kernel_library library)
-{
-    run_once(library, &world->desc, call_of(world));
-    for (int i = 0; i < OP_MAX_OUTPUTS; i++)
-        if (world->outputs[i].base != NULL)
-            ck_assert_msg(area_edges_whole(&world->outputs[i]), "%s writes beyond output %d",
-                          op_info_get(world->desc.kind)->name, i);
-}
-
-/* Attention. */
-
-struct attention_case {
-    int64_t batch, time, kv_heads, group, head_dim;
-    bool packed, causal, masked;
-    double p, scale;
-};
-
-static struct op_desc attention_desc(const struct attention_case *c)
-{
-    struct op_desc desc = desc_of(OP_ATTENTION);
-    int64_t heads = c->kv_heads * c->group, q_width = heads * c->head_dim;
-    int64_t kv_width = c->kv_heads * c->head_dim;
-    desc.attrs.attention.heads = heads;
-    desc.attrs.attention.kv_heads = c->kv_heads;
-    desc.attrs.attention.causal = c->causal;
-    desc.attrs.attention.scale = c->scale;
-    desc.attrs.attention.p = c->p;
-    desc.attrs.attention.stream = 5;
-    desc.inputs[0] =
-        type_of(DTYPE_F32, 3, c->batch, c->time, q_width + (c->packed ? 2 * kv_width : 0), 0);
-    desc.inputs[1] = desc.inputs[2] = type_of(DTYPE_F32, 3, c->batch, c->time, kv_width, 0);
-    desc.inputs[3] = type_of(DTYPE_U8, 2, c->batch, c->time, 0, 0);
-    desc.input_present[1] = desc.input_present[2] = !c->packed;
-    desc.input_present[3] = c->masked;
-    desc.outputs[0] = type_of(DTYPE_F32, 3, c->batch, c->time, q_width, 0);
-    desc.outputs[1] = type_of(DTYPE_F32, 3, c->batch, heads, c->time, 0);
-    return desc;
-}
-
-static struct op_desc attention_backward_desc(const struct op_desc *forward)
-{
-    struct op_desc desc = desc_of(OP_ATTENTION_BACKWARD);
-    desc.attrs = forward->attrs;
-    desc.inputs[0] = desc.inputs[4] = forward->outputs[0];
-    desc.inputs[5] = forward->outputs[1];
-    desc.inputs[6] = forward->inputs[3];
-    desc.input_present[6] = forward->input_present[3];
-    for (int i = 0; i < 3; i++) {
-        desc.inputs[1 + i] = desc.outputs[i] = forward->inputs[i];
-        desc.input_present[1 + i] = desc.output_present[i] = forward->input_present[i];
-    }
-    return desc;
-}
 
 /* Padding before, after, anywhere, or everywhere. */
 static void fill_mask(struct random *random, const struct world *world, int input)
@@ -126,11 +16,12 @@ static void fill_mask(struct random *random, const struct world *world, int inpu
     uint8_t *mask = world->inputs[input].memory;
     int64_t batch = world->desc.inputs[input].dims[0], time = world->desc.inputs[input].dims[1];
     for (int64_t b = 0; b < batch; b++) {
-        int64_t kind = random_between(random, 0, 4), edge = random_between(random, 0, time);
+        int64_t kind = random_between(random, 0, 5), edge = random_between(random, 0, time);
         for (int64_t j = 0; j < time; j++)
             mask[b * time + j] = (uint8_t)(kind == 0   ? j < edge
                                            : kind == 1 ? j >= edge
                                            : kind == 2 ? 0
+                                           : kind == 3 ? j / 64 % 2 == edge % 2 /* whole blocks */
                                                        : random_bool(random));
     }
 }
@@ -167,24 +58,6 @@ static void fill_attention(struct random *random, struct world *world,
     int64_t count = tensor_element_count(&world->desc.inputs[0]);
     if (!c->packed)
         for (int64_t i = 0; i < count; i++) input_of(world, 0)[i] *= spread;
-}
-
-/* The backward op of a world that ran: the same operands, what it made, and a random dy. */
-static void fill_attention_backward(struct random *random, struct world *world,
-                                    const struct world *forward)
-{
-    world->desc = attention_backward_desc(&forward->desc);
-    world->seed = forward->seed, world->step = forward->step, world->rank = forward->rank;
-    world->tolerance = 2 * forward->tolerance;
-    world_fill(random, world);
-    for (int i = 0; i < 3; i++)
-        if (forward->desc.input_present[i])
-            memcpy(world->inputs[1 + i].memory, forward->inputs[i].memory,
-                   forward->inputs[i].bytes);
-    memcpy(world->inputs[4].memory, forward->outputs[0].memory, forward->outputs[0].bytes);
-    memcpy(world->inputs[5].memory, forward->outputs[1].memory, forward->outputs[1].bytes);
-    if (forward->desc.input_present[3])
-        memcpy(world->inputs[6].memory, forward->inputs[3].memory, forward->inputs[3].bytes);
 }
 
 /* Rotary positions. */
@@ -660,182 +533,6 @@ START_TEST(test_bf16)
 }
 END_TEST
 
-/* Numbers of PyTorch. */
-
-/* A line of the file, cut into words. */
-struct line {
-    char text[4096], *words[64];
-    int count;
-};
-
-static bool read_line(FILE *file, struct line *line)
-{
-    if (fgets(line->text, sizeof line->text, file) == NULL) return false;
-    line->count = 0;
-    char *rest = NULL;
-    for (char *word = strtok_r(line->text, " \n", &rest); word != NULL;
-         word = strtok_r(NULL, " \n", &rest)) {
-        ck_assert_int_lt(line->count, 64);
-        line->words[line->count++] = word;
-    }
-    return true;
-}
-
-static int64_t integer(const struct line *line, int word)
-{
-    ck_assert_int_lt(word, line->count);
-    return atoll(line->words[word]);
-}
-
-/* The next line of the file holds what this is. */
-static void expect(FILE *file, const char *name, const float *values, int64_t count,
-                   double tolerance)
-{
-    static struct line line;
-    ck_assert(read_line(file, &line));
-    ck_assert_str_eq(line.words[0], name);
-    ck_assert_int_eq(integer(&line, 1), count);
-    int64_t step = integer(&line, 2);
-    ck_assert_int_eq(line.count - 3, (count + step - 1) / step);
-    double largest = 1;
-    for (int i = 3; i < line.count; i++)
-        if (isfinite(atof(line.words[i]))) largest = fmax(largest, fabs(atof(line.words[i])));
-    for (int i = 3; i < line.count; i++) {
-        double expected = atof(line.words[i]), found = values[(i - 3) * step];
-        if (!(fabs(found - expected) <= tolerance * largest) && found != expected)
-            ck_abort_msg("%s at %lld is %.9g, PyTorch has %.9g", name, (long long)(i - 3) * step,
-                         found, expected);
-    }
-}
-
-static void expect_output(FILE *file, const char *name, const struct world *world, int output,
-                          double tolerance)
-{
-    expect(file, name, output_of(world, output), tensor_element_count(&world->desc.outputs[output]),
-           tolerance);
-}
-
-static void attention_of_pytorch(FILE *file, const struct line *line, enum kernel_library library)
-{
-    struct attention_case c = {.batch = integer(line, 1),
-                               .time = integer(line, 2),
-                               .kv_heads = integer(line, 3),
-                               .group = integer(line, 4),
-                               .head_dim = integer(line, 5),
-                               .packed = integer(line, 6) == 1,
-                               .causal = integer(line, 7) == 1,
-                               .masked = integer(line, 8) > 0};
-    struct random random = {(uint64_t)c.time}, other = {1};
-    struct world forward = {.desc = attention_desc(&c)}, backward = {0};
-    world_fill(&other, &forward);
-    for (int i = 0; i < 3; i++)
-        if (forward.desc.input_present[i])
-            fill_random(&random, input_of(&forward, i),
-                        tensor_element_count(&forward.desc.inputs[i]));
-    for (int64_t i = 0; c.masked && i < c.batch * c.time; i++)
-        forward.inputs[3].memory[i] = i % c.time < c.time - i / c.time * integer(line, 8);
-    world_run(&forward, library);
-    fill_attention_backward(&other, &backward, &forward);
-    fill_random(&random, input_of(&backward, 0), tensor_element_count(&backward.desc.inputs[0]));
-    world_run(&backward, library);
-    expect_output(file, "y", &forward, 0, 2e-6);
-    expect_output(file, "lse", &forward, 1, 2e-6);
-    expect_output(file, "dq", &backward, 0, 2e-6);
-    if (!c.packed) expect_output(file, "dk", &backward, 1, 2e-6);
-    if (!c.packed) expect_output(file, "dv", &backward, 2, 2e-6);
-    world_free(&forward);
-    world_free(&backward);
-}
-
-static void rope_of_pytorch(FILE *file, const struct line *line, enum kernel_library library)
-{
-    for (int back = 0; back < 2; back++) {
-        struct world world = {.desc = desc_of(back ? OP_ROPE_BACKWARD : OP_ROPE)};
-        struct op_desc *desc = &world.desc;
-        int64_t time = integer(line, 1), heads = integer(line, 2), head_dim = integer(line, 3);
-        desc->attrs.rope.head_dim = head_dim;
-        desc->attrs.rope.theta = atof(line->words[4]);
-        desc->attrs.rope.scaling = (enum rope_scaling)integer(line, 5);
-        desc->attrs.rope.factor = atof(line->words[6]);
-        desc->attrs.rope.low_freq_factor = atof(line->words[7]);
-        desc->attrs.rope.high_freq_factor = atof(line->words[8]);
-        desc->attrs.rope.original_context = integer(line, 9);
-        desc->inputs[0] = desc->outputs[0] = type_of(DTYPE_F32, 3, 1, time, heads * head_dim, 0);
-        struct random random = {(uint64_t)time}, other = {1};
-        world_fill(&other, &world);
-        fill_random(&random, input_of(&world, 0), time * heads * head_dim);
-        world_run(&world, library);
-        /* A frequency's last bit is worth this much of an angle at the far end. */
-        expect_output(file, back ? "dx" : "y", &world, 0, 1e-7 * (double)time + 1e-6);
-        world_free(&world);
-    }
-}
-
-static void head_of_pytorch(FILE *file, const struct line *line, enum kernel_library library)
-{
-    int64_t rows = integer(line, 1), columns = integer(line, 2), classes = integer(line, 3);
-    struct world forward = {.desc = desc_of(OP_LINEAR_CROSS_ENTROPY)};
-    struct world backward = {.desc = desc_of(OP_LINEAR_CROSS_ENTROPY_BACKWARD)};
-    struct op_desc *desc = &forward.desc;
-    desc->attrs.loss.reduction = integer(line, 5) ? REDUCTION_MEAN : REDUCTION_SUM;
-    desc->inputs[0] = type_of(DTYPE_F32, 2, rows, columns, 0, 0);
-    desc->inputs[1] = type_of(DTYPE_F32, 2, classes, columns, 0, 0);
-    desc->inputs[2] = type_of(DTYPE_F32, 1, classes, 0, 0, 0);
-    desc->inputs[3] = type_of(DTYPE_I32, 1, rows, 0, 0, 0);
-    desc->input_present[2] = integer(line, 4) == 1;
-    desc->outputs[0] = desc->outputs[1] = type_of(DTYPE_F32, 1, 1, 0, 0, 0);
-    backward.desc.attrs = desc->attrs;
-    memcpy(backward.desc.inputs, desc->inputs, sizeof desc->inputs);
-    backward.desc.input_present[2] = backward.desc.output_present[3] = desc->input_present[2];
-    backward.desc.outputs[0] = desc->outputs[0];
-    for (int i = 0; i < 3; i++) backward.desc.outputs[1 + i] = desc->inputs[i];
-    struct random random = {(uint64_t)rows}, other = {1};
-    world_fill(&other, &forward);
-    world_fill(&other, &backward);
-    for (int i = 0; i < 3; i++)
-        if (desc->input_present[i])
-            fill_random(&random, input_of(&forward, i), tensor_element_count(&desc->inputs[i]));
-    for (int64_t i = 0; i < rows; i++)
-        ((int32_t *)forward.inputs[3].memory)[i] =
-            (int32_t)(random_bits(&random) % (uint64_t)(classes + 1)) - 1;
-    for (int i = 0; i < 4; i++)
-        if (desc->input_present[i])
-            memcpy(backward.inputs[i].memory, forward.inputs[i].memory, forward.inputs[i].bytes);
-    world_run(&forward, library);
-    world_run(&backward, library);
-    ck_assert_float_eq(output_of(&forward, 0)[0], output_of(&backward, 0)[0]);
-    expect_output(file, "loss", &forward, 0, 1e-6);
-    expect_output(file, "correct", &forward, 1, 0);
-    expect_output(file, "dx", &backward, 1, 2e-6);
-    expect_output(file, "dweight", &backward, 2, 2e-6);
-    if (desc->input_present[2]) expect_output(file, "dbias", &backward, 3, 2e-6);
-    world_free(&forward);
-    world_free(&backward);
-}
-
-START_TEST(test_numbers_of_pytorch)
-{
-    const char *srcdir = getenv("srcdir");
-    char *path = mem_printf("%s/tests/parity/attention.txt", srcdir ? srcdir : ".");
-    FILE *file = fopen(path, "r");
-    ck_assert_msg(file != NULL, "cannot open %s", path);
-    static struct line line;
-    int cases[3] = {0};
-    while (read_line(file, &line)) {
-        if (strcmp(line.words[0], "attention") == 0 && ++cases[0])
-            attention_of_pytorch(file, &line, (enum kernel_library)_i);
-        else if (strcmp(line.words[0], "rope") == 0 && ++cases[1])
-            rope_of_pytorch(file, &line, (enum kernel_library)_i);
-        else if (strcmp(line.words[0], "head") == 0 && ++cases[2])
-            head_of_pytorch(file, &line, (enum kernel_library)_i);
-        else ck_abort_msg("no test for %s", line.words[0]);
-    }
-    ck_assert(cases[0] >= 5 && cases[1] >= 3 && cases[2] >= 3);
-    fclose(file);
-    free(path);
-}
-END_TEST
-
 int main(void)
 {
     Suite *suite = suite_create("kernels of attention");
@@ -851,7 +548,6 @@ int main(void)
     tcase_add_test(tests, test_memory_is_linear);
     tcase_add_test(tests, test_memory_of_head);
     tcase_add_loop_test(tests, test_bf16, 0, 2);
-    tcase_add_loop_test(tests, test_numbers_of_pytorch, 0, 2);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

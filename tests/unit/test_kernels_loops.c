@@ -645,7 +645,8 @@ START_TEST(test_attention_levels)
                 const struct cpu_loops *used = i == 0 ? loops : base;
                 memset(states[i], 0, sizeof found);
                 used->pack_lanes(rows, columns, states[i], x, stride);
-                used->dot_rows(rows, columns, states[i] + SIZE, x, p, stride);
+                used->dot_rows(rows, columns, states[i] + SIZE, x, stride, p, stride);
+                used->scale_rows(rows, columns, states[i], stride, x, stride, p, run % 2);
                 double sum = used->softmax_scaled(columns * rows, states[i], 0.25f, true);
                 memcpy(states[i] + SIZE + B, &sum, sizeof sum);
                 if (half > 0) used->rotate(2, half, states[i] + SIZE + 2 * B, x, p, kept, run % 2);

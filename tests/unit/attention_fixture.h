@@ -1,0 +1,134 @@
+/*
+ * What the tests of attention, rotary positions and the fused head share: an op with memory for its
+ * operands, and descriptions of attention. Everything is static; a test takes what it needs.
+ */
+#ifndef FSDPD_TESTS_ATTENTION_FIXTURE_H
+#define FSDPD_TESTS_ATTENTION_FIXTURE_H
+
+#include "kernel_fixture.h"
+
+/* An op with memory for its operands. */
+struct world {
+    struct op_desc desc;
+    struct area inputs[OP_MAX_INPUTS], outputs[OP_MAX_OUTPUTS];
+    uint64_t seed, step;
+    uint32_t rank;
+    double tolerance; /* besides what any sum's is */
+};
+
+static struct kernel_call call_of(const struct world *world)
+{
+    struct kernel_call call = {.seed = world->seed, .step = world->step, .rank = world->rank};
+    for (int i = 0; i < OP_MAX_INPUTS; i++) call.inputs[i] = world->inputs[i].memory;
+    for (int i = 0; i < OP_MAX_OUTPUTS; i++) call.outputs[i] = world->outputs[i].memory;
+    return call;
+}
+
+static float *input_of(const struct world *world, int input)
+{
+    return (float *)world->inputs[input].memory;
+}
+
+static float *output_of(const struct world *world, int output)
+{
+    return (float *)world->outputs[output].memory;
+}
+
+/* Takes memory for what is present and has none; inputs in f32 are random, outputs no numbers. */
+static void world_fill(struct random *random, struct world *world)
+{
+    struct op_desc *desc = &world->desc;
+    ck_assert_status_ok(op_desc_check(desc));
+    for (int i = 0; i < desc->input_count; i++) {
+        if (!desc->input_present[i] || world->inputs[i].base != NULL) continue;
+        size_t shift = 4 * (size_t)random_between(random, 0, 1);
+        world->inputs[i] = area_new(tensor_bytes(&desc->inputs[i]), shift);
+        if (desc->inputs[i].dtype == DTYPE_F32)
+            fill_random(random, input_of(world, i), tensor_element_count(&desc->inputs[i]));
+    }
+    for (int i = 0; i < desc->output_count; i++) {
+        if (!desc->output_present[i]) continue;
+        size_t shift = 4 * (size_t)random_between(random, 0, 1);
+        world->outputs[i] = area_new(tensor_bytes(&desc->outputs[i]), shift);
+    }
+}
+
+static void world_free(struct world *world)
+{
+    for (int i = 0; i < OP_MAX_INPUTS; i++) area_free(&world->inputs[i]);
+    for (int i = 0; i < OP_MAX_OUTPUTS; i++) area_free(&world->outputs[i]);
+}
+
+static void world_run(const struct world *world, enum kernel_library library)
+{
+    run_once(library, &world->desc, call_of(world));
+    for (int i = 0; i < OP_MAX_OUTPUTS; i++)
+        if (world->outputs[i].base != NULL)
+            ck_assert_msg(area_edges_whole(&world->outputs[i]), "%s writes beyond output %d",
+                          op_info_get(world->desc.kind)->name, i);
+}
+
+/* Attention. */
+
+struct attention_case {
+    int64_t batch, time, kv_heads, group, head_dim;
+    bool packed, causal, masked;
+    double p, scale;
+};
+
+static struct op_desc attention_desc(const struct attention_case *c)
+{
+    struct op_desc desc = desc_of(OP_ATTENTION);
+    int64_t heads = c->kv_heads * c->group, q_width = heads * c->head_dim;
+    int64_t kv_width = c->kv_heads * c->head_dim;
+    desc.attrs.attention.heads = heads;
+    desc.attrs.attention.kv_heads = c->kv_heads;
+    desc.attrs.attention.causal = c->causal;
+    desc.attrs.attention.scale = c->scale;
+    desc.attrs.attention.p = c->p;
+    desc.attrs.attention.stream = 5;
+    desc.inputs[0] =
+        type_of(DTYPE_F32, 3, c->batch, c->time, q_width + (c->packed ? 2 * kv_width : 0), 0);
+    desc.inputs[1] = desc.inputs[2] = type_of(DTYPE_F32, 3, c->batch, c->time, kv_width, 0);
+    desc.inputs[3] = type_of(DTYPE_U8, 2, c->batch, c->time, 0, 0);
+    desc.input_present[1] = desc.input_present[2] = !c->packed;
+    desc.input_present[3] = c->masked;
+    desc.outputs[0] = type_of(DTYPE_F32, 3, c->batch, c->time, q_width, 0);
+    desc.outputs[1] = type_of(DTYPE_F32, 3, c->batch, heads, c->time, 0);
+    return desc;
+}
+
+static struct op_desc attention_backward_desc(const struct op_desc *forward)
+{
+    struct op_desc desc = desc_of(OP_ATTENTION_BACKWARD);
+    desc.attrs = forward->attrs;
+    desc.inputs[0] = desc.inputs[4] = forward->outputs[0];
+    desc.inputs[5] = forward->outputs[1];
+    desc.inputs[6] = forward->inputs[3];
+    desc.input_present[6] = forward->input_present[3];
+    for (int i = 0; i < 3; i++) {
+        desc.inputs[1 + i] = desc.outputs[i] = forward->inputs[i];
+        desc.input_present[1 + i] = desc.output_present[i] = forward->input_present[i];
+    }
+    return desc;
+}
+
+/* The backward op of a world that ran: the same operands, what it made, and a random dy. */
+static void fill_attention_backward(struct random *random, struct world *world,
+                                    const struct world *forward)
+{
+    world->desc = attention_backward_desc(&forward->desc);
+    world->seed = forward->seed, world->step = forward->step, world->rank = forward->rank;
+    world->tolerance = 2 * forward->tolerance;
+    world_fill(random, world);
+    for (int i = 0; i < 3; i++)
+        if (forward->desc.input_present[i])
+            memcpy(world->inputs[1 + i].memory, forward->inputs[i].memory,
+                   forward->inputs[i].bytes);
+    memcpy(world->inputs[4].memory, forward->outputs[0].memory, forward->outputs[0].bytes);
+    memcpy(world->inputs[5].memory, forward->outputs[1].memory, forward->outputs[1].bytes);
+    if (forward->desc.input_present[3])
+        memcpy(world->inputs[6].memory, forward->inputs[3].memory, forward->inputs[3].bytes);
+}
+
+#endif
