@@ -46,6 +46,13 @@ static void reply_job(struct rpc_call *call, const char *id, Fsdpd__V1__JobState
     job.reason = &reason;
     job.steps = 40;
     job.plan = &plan;
+    Fsdpd__V1__JobSpec spec = FSDPD__V1__JOB_SPEC__INIT;
+    Fsdpd__V1__ModelSpec model = FSDPD__V1__MODEL_SPEC__INIT;
+    if (script.hf_config != NULL) {
+        model.hf_config = (char *)script.hf_config;
+        spec.model = &model;
+        job.spec = &spec;
+    }
     rpc_call_reply(call, &job.base);
 }
 
@@ -205,11 +212,26 @@ static void on_watch(struct rpc_call *call, const ProtobufCMessage *message, voi
     rpc_call_finish(call, NULL);
 }
 
+/* CHUNK bytes of a file of CHUNKS of them: a header of 200, and ones. */
+static void fill_tensors(uint8_t *bytes, int number)
+{
+    static const float one = 1;
+    for (int i = 0; i < CHUNK; i += (int)sizeof one) memcpy(bytes + i, &one, sizeof one);
+    if (number > 0) return;
+    char header[201];
+    snprintf(header, sizeof header, "%-192s",
+             "{\"a\":{\"dtype\":\"F32\",\"shape\":[1200],\"data_offsets\":[0,4800]}}");
+    memset(bytes, 0, 8);
+    bytes[0] = 192;
+    memcpy(bytes + 8, header, 192);
+}
+
 static void send_chunk(struct rpc_call *call, int number)
 {
     Fsdpd__V1__StateDictChunk chunk = FSDPD__V1__STATE_DICT_CHUNK__INIT;
     uint8_t bytes[CHUNK];
-    memset(bytes, 'a' + number, sizeof bytes);
+    if (script.tensors) fill_tensors(bytes, number);
+    else memset(bytes, 'a' + number, sizeof bytes);
     chunk.data.data = bytes;
     chunk.data.len = sizeof bytes;
     if (number == 0 && script.pull != PULL_NO_TOTAL) {

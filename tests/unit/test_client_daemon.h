@@ -26,6 +26,8 @@ enum pull_mode {
 
 struct script {
     enum pull_mode pull;
+    bool tensors;            /* a pull's bytes are a state_dict: one tensor, a, of 1,200 elements */
+    const char *hf_config;   /* of the job that GetJob tells of; NULL: none */
     enum status_code refuse; /* every unary call; 0: none */
     int break_watch_after;   /* events of the first stream; 0: never */
     bool restart;            /* the server goes away when it breaks, and comes back */

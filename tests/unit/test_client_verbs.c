@@ -182,6 +182,72 @@ START_TEST(pull_broken)
 }
 END_TEST
 
+static const char gpt2[] = "{\"model_type\": \"gpt2\"}";
+
+START_TEST(pull_for_transformers)
+{
+    script.tensors = true;
+    script.hf_config = gpt2;
+    expect("pull mnist-1 --format hf -o out/gpt2 --dtype bf16", 0);
+    ck_assert_str_eq(
+        out, "out/gpt2: 2.61 kB in 2 files, the weights of mnist-1 after step 938, as bf16\n");
+    ck_assert_str_eq(err, "");
+    ck_assert_int_eq(files_in("out"), 1);
+    ck_assert_int_eq(files_in("out/gpt2"), 2);
+    struct buf bytes = {0};
+    ck_assert_ptr_null(file_read("out/gpt2/model.safetensors", 1 << 20, &bytes));
+    static const char header[] =
+        "{\"__metadata__\":{\"format\":\"pt\"},"
+        "\"a\":{\"dtype\":\"BF16\",\"shape\":[1200],\"data_offsets\":[0,2400]}}";
+    ck_assert_int_eq(memcmp(bytes.data + 8, header, sizeof header - 1), 0);
+    for (size_t i = bytes.length - 2400; i < bytes.length; i += 2)
+        ck_assert(bytes.data[i] == (char)0x80 && bytes.data[i + 1] == 0x3f);
+    ck_assert_ptr_null(file_read("out/gpt2/config.json", 1 << 20, &bytes));
+    ck_assert_ptr_nonnull(strstr(buf_text(&bytes), "\"torch_dtype\": \"bfloat16\""));
+    buf_deinit(&bytes);
+
+    expect("pull mnist-1 --format hf -o out/json --format json", 0);
+    expect_in(out, "\"file\": \"out/json\"");
+    expect("pull mnist-1 -o out/half --dtype bf16", 0);
+    expect_in(out, "out/half: 2.5");
+    expect("pull mnist-1 --format hf -o out/gpt2", 2);
+    expect_in(err, "out/gpt2 is not empty");
+    expect("pull mnist-1 --format hf -o -", 2);
+    expect("pull mnist-1 --format hf", 2);
+    expect_in(err, "expected -o DIR");
+    expect("pull mnist-1 -o out/x --max-shard-size 1GB", 2);
+    expect_in(err, "--max-shard-size belongs to --format hf");
+    expect("pull mnist-1 --format hf -o out/x --max-shard-size 0", 2);
+    expect("pull mnist-1 -o out/x --dtype f16", 2);
+    script.hf_config = NULL;
+    expect("pull mnist-1 --format hf -o out/x", 6);
+    expect_in(err, "does not have a model of Hugging Face's transformers");
+    script.hf_config = gpt2;
+    script.tensors = false;
+    expect("pull mnist-1 --format hf -o out/x", 1);
+    expect_in(err, "the state_dict that fsdpd sent: safetensors: a header of");
+    ck_assert_int_eq(files_in("out"), 3);
+}
+END_TEST
+
+/* However a stream ends in the middle, nothing of the directory is left. */
+START_TEST(pull_for_transformers_broken)
+{
+    char line[96];
+    script.tensors = true;
+    script.hf_config = gpt2;
+    script.pull = broken_pulls[_i].mode;
+    snprintf(line, sizeof line, "pull mnist-1 --format hf -o out/dir%s", broken_pulls[_i].options);
+    expect(line, broken_pulls[_i].code);
+    expect_in(err, broken_pulls[_i].message);
+    ck_assert_int_eq(files_in("out"), 0);
+    snprintf(line, sizeof line, "pull mnist-1 --dtype bf16 -o out/file%s",
+             broken_pulls[_i].options);
+    expect(line, broken_pulls[_i].code);
+    ck_assert_int_eq(files_in("out"), 0);
+}
+END_TEST
+
 START_TEST(pull_refused)
 {
     expect("pull mnist-1", 2);
@@ -459,6 +525,9 @@ int main(void)
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, pull_whole);
     tcase_add_loop_test(tests, pull_broken, 0, (int)(sizeof broken_pulls / sizeof broken_pulls[0]));
+    tcase_add_test(tests, pull_for_transformers);
+    tcase_add_loop_test(tests, pull_for_transformers_broken, 0,
+                        (int)(sizeof broken_pulls / sizeof broken_pulls[0]));
     tcase_add_test(tests, pull_refused);
     tcase_add_test(tests, watch_to_the_end);
     tcase_add_loop_test(tests, watch_reconnects, 0, 2);
