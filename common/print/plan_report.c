@@ -265,12 +265,13 @@ void report_estimate(const Fsdpd__V1__Plan *plan, struct buf *out)
     end_programs(&table, titles, out);
     buf_deinit(&title);
     report_collectives(plan, out);
+    double seconds = plan->programs[0]->estimate->step_seconds;
+    if (plan->micro_steps > 1 && plan->n_programs > 1 && plan->programs[1]->estimate != NULL)
+        seconds += (plan->micro_steps - 1) * plan->programs[1]->estimate->step_seconds;
     if (plan->steps > 0)
         buf_printf(out, "\n%s steps, about %s of training.\n",
                    text_format_count(plan->steps, count),
-                   text_format_duration((double)plan->steps *
-                                            plan->programs[0]->estimate->step_seconds,
-                                        (char[32]){0}));
+                   text_format_duration((double)plan->steps * seconds, (char[32]){0}));
 }
 
 void report_schedule(const Fsdpd__V1__Plan *plan, size_t limit, struct buf *out)

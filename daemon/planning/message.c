@@ -322,6 +322,7 @@ Fsdpd__V1__Plan *plan_message_new(const struct train_session *session,
     if (options->dump) message->dump = plan_dump(plan);
     message->hash = plan->hash;
     message->steps = train_session_steps(session);
+    message->micro_steps = plan->options.micro_steps > 1 ? plan->options.micro_steps : 1;
     message->device = mem_strdup(options->profile->name);
     message->device_memory_bytes = options->memory_bytes;
     add_unit_notes(message, units->notes);

@@ -19,8 +19,7 @@ static const char *find_offload(const struct train_job *job)
 }
 
 static void add_notes(Fsdpd__V1__Plan *message, const struct train_job *job,
-                      const struct weights *weights, const struct profile *profile,
-                      unsigned micro_steps)
+                      const struct weights *weights, const struct profile *profile)
 {
     if (!profile->here)
         plan_message_add_note(message,
@@ -37,8 +36,8 @@ static void add_notes(Fsdpd__V1__Plan *message, const struct train_job *job,
         plan_message_add_note(message,
                               "train.batch_tokens: a step of %" PRIu64
                               " tokens is %u batch%s of %u windows on every rank",
-                              job->batch_tokens, micro_steps, micro_steps > 1 ? "es" : "",
-                              job->batch_size);
+                              job->batch_tokens, message->micro_steps,
+                              message->micro_steps > 1 ? "es" : "", job->batch_size);
     const char *offload = find_offload(job);
     if (offload != NULL)
         plan_message_add_note(message,
@@ -82,9 +81,7 @@ static status_t make(struct advisor *advisor, const struct planning_options *opt
                                                  .schedule = options->details,
                                                  .dump = options->dump};
     *plan = plan_message_new(session, &message);
-    unsigned micro_steps = train_session_plan(session)->options.micro_steps;
-    add_notes(*plan, advisor->job, train_session_weights(session), advisor->profile,
-              micro_steps > 0 ? micro_steps : 1);
+    add_notes(*plan, advisor->job, train_session_weights(session), advisor->profile);
     if (options->details) {
         advisor->tries = advice_tries(train_session_plan(session)->train.instruction_count);
         advice_add(advisor, session, *plan);
