@@ -19,12 +19,11 @@ int verb_help(struct client *client)
 
 int verb_completion(struct client *client)
 {
-    if (strcmp(client->options.arguments[0], "bash") != 0)
-        return output_usage_error(status_new(STATUS_INVALID_ARGUMENT,
-                                             "completion: expected bash, found '%s'",
-                                             client->options.arguments[0]));
     struct buf text = {0};
-    options_completion(&text);
+    if (!options_completion(client->options.arguments[0], &text))
+        return output_usage_error(status_new(STATUS_INVALID_ARGUMENT,
+                                             "completion: expected bash, zsh or fish, found '%s'",
+                                             client->options.arguments[0]));
     output_print(&text);
     return EXIT_DONE;
 }

@@ -3,6 +3,7 @@ noinst_LIBRARIES += libclient.a
 libclient_a_SOURCES = \
   %D%/cancel.c \
   %D%/client.c %D%/client.h \
+  %D%/completion.c \
   %D%/directory.c %D%/directory.h \
   %D%/download.c %D%/download.h \
   %D%/exit.c %D%/exit.h \
@@ -35,6 +36,21 @@ bin_PROGRAMS += fsdpctl
 fsdpctl_SOURCES = %D%/main.c
 fsdpctl_LDADD = $(CLIENT_LDADD)
 %D%/main.$(OBJEXT): $(PROTO_H)
+
+# Shells' completion, made by the program itself from its tables.
+bashcompletiondir = $(datadir)/bash-completion/completions
+nodist_bashcompletion_DATA = %D%/completions/fsdpctl
+zshcompletiondir = $(datadir)/zsh/vendor-completions
+nodist_zshcompletion_DATA = %D%/completions/_fsdpctl
+fishcompletiondir = $(datadir)/fish/vendor_completions.d
+nodist_fishcompletion_DATA = %D%/completions/fsdpctl.fish
+CLEANFILES += %D%/completions/fsdpctl %D%/completions/_fsdpctl %D%/completions/fsdpctl.fish
+%D%/completions/fsdpctl: fsdpctl$(EXEEXT)
+	$(AM_V_GEN)$(MKDIR_P) $(@D) && ./fsdpctl completion bash > $@
+%D%/completions/_fsdpctl: fsdpctl$(EXEEXT)
+	$(AM_V_GEN)$(MKDIR_P) $(@D) && ./fsdpctl completion zsh > $@
+%D%/completions/fsdpctl.fish: fsdpctl$(EXEEXT)
+	$(AM_V_GEN)$(MKDIR_P) $(@D) && ./fsdpctl completion fish > $@
 
 EXTRA_DIST += examples/mnist/job.yaml
 EXTRA_DIST += docs/fsdpctl.md

@@ -253,36 +253,3 @@ void options_help(const struct verb *verb, struct buf *out)
     help_rows(verb->options, NULL, out);
     help_rows(options_global, verb->options, out);
 }
-
-static void completion_options(const struct option_row *rows, struct buf *out)
-{
-    for (; rows != NULL && rows->name != NULL; rows++) buf_printf(out, " --%s", rows->name);
-}
-
-void options_completion(struct buf *out)
-{
-    buf_add_text(out, "# fsdpctl's completion for bash: source <(fsdpctl completion bash)\n"
-                      "_fsdpctl()\n{\n"
-                      "    local word=${COMP_WORDS[COMP_CWORD]} verb= i\n"
-                      "    for ((i = 1; i < COMP_CWORD; i++)); do\n"
-                      "        case ${COMP_WORDS[i]} in\n        ");
-    for (int i = 0; i < verb_count; i++) buf_printf(out, "%s%s", i ? "|" : "", verbs[i].name);
-    buf_add_text(out, ") verb=${COMP_WORDS[i]}; break ;;\n"
-                      "        esac\n    done\n"
-                      "    COMPREPLY=()\n"
-                      "    case $verb in\n    '')\n        COMPREPLY=($(compgen -W \"");
-    for (int i = 0; i < verb_count; i++) buf_printf(out, "%s%s", i ? " " : "", verbs[i].name);
-    completion_options(options_global, out);
-    buf_add_text(out, "\" -- \"$word\")) ;;\n");
-    for (int i = 0; i < verb_count; i++) {
-        buf_printf(out, "    %s)\n        [[ $word == -* ]] && COMPREPLY=($(compgen -W \"",
-                   verbs[i].name);
-        struct buf words = {0};
-        completion_options(verbs[i].options, &words);
-        completion_options(options_global, &words);
-        buf_printf(out, "%s\" -- \"$word\")) ;;\n", buf_text(&words) + 1);
-        buf_deinit(&words);
-    }
-    /* Nothing matched: bash's own completion of file names. */
-    buf_add_text(out, "    esac\n}\ncomplete -o default -F _fsdpctl fsdpctl\n");
-}

@@ -90,7 +90,7 @@ void options_deinit(struct options *options);
 /* What --help prints: of one verb, or of all for NULL. */
 void options_help(const struct verb *verb, struct buf *out);
 
-/* The script that `fsdpctl completion bash` prints. */
-void options_completion(struct buf *out);
+/* The script that `fsdpctl completion SHELL` prints: "bash", "zsh" or "fish"; false: another. */
+bool options_completion(const char *shell, struct buf *out);
 
 #endif

@@ -43,8 +43,11 @@ const struct verb verbs[] = {
     {"workers", "", 0, "List the attached workers", NULL, NULL, verb_workers},
     {"status", "", 0, "Show the daemon, its workers and jobs at a glance", NULL, NULL, verb_status},
     {"version", "", 0, "Show the versions of fsdpctl and of the daemon", NULL, NULL, verb_version},
-    {"completion", "bash", 1, "Print a script for the shell: source <(fsdpctl completion bash)",
-     NULL, NULL, verb_completion},
+    {"completion", "bash|zsh|fish", 1, "Print a script that completes command lines of fsdpctl",
+     "In bash or zsh: source <(fsdpctl completion bash). In fish: fsdpctl completion fish | "
+     "source.\n"
+     "Installed packages have the scripts where the shells look for them.\n",
+     NULL, verb_completion},
     {"help", "[VERB]", 1, "Explain a verb", NULL, NULL, verb_help},
 };
 

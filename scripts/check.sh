@@ -85,6 +85,8 @@ fuzz() { # counts every target; needs clang, which may be missing on another sys
 export PYTHONDONTWRITEBYTECODE=1
 # shellcheck disable=SC2086
 need_packages "$install" $CHECK_PACKAGES || exit 1
+# shellcheck disable=SC2086
+want_packages "$install" $WANTED_PACKAGES
 step "build" build_tree build --enable-werror
 echo "== tests"
 run_tests build

@@ -14,6 +14,10 @@ CHECK_PACKAGES="$BUILD_PACKAGES check python3 python3-torch python3-numpy python
 # shellcheck disable=SC2034
 BENCH_PACKAGES="$BUILD_PACKAGES python3 python3-torch python3-numpy libopenblas0-openmp"
 
+# Some tests use these, and say SKIP where they are not to be had.
+# shellcheck disable=SC2034
+WANTED_PACKAGES="man-db mandoc fish zsh"
+
 say() { printf '%s\n' "$*" >&2; }
 die() {
   say "$0: $*"
@@ -49,6 +53,11 @@ need_packages() {
   "${as_root[@]}" apt-get update -qq
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
     apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+# want_packages INSTALL PACKAGE...: the same of what one can do without: never fails.
+want_packages() {
+  (need_packages "$@") || say "going on without: $(shift && missing_packages "$@" | xargs)"
 }
 
 # build_tree DIR CONFIGURE_ARGUMENT...: configures (once for the same arguments) and builds.

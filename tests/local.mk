@@ -13,6 +13,7 @@ SYSTEM_TESTS = \
   %D%/system/test_grpc_client.py \
   %D%/system/test_hf.py \
   %D%/system/test_jobs.py \
+  %D%/system/test_manual.py \
   %D%/system/test_metrics.py \
   %D%/system/test_mnist.py \
   %D%/system/test_plan.py \

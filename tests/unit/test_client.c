@@ -116,7 +116,7 @@ START_TEST(help)
     ck_assert_ptr_nonnull(strstr(buf_text(&text), "-o, --output FILE"));
     ck_assert_ptr_null(strstr(buf_text(&text), "--output FORMAT"));
     buf_clear(&text);
-    options_completion(&text);
+    ck_assert(options_completion("bash", &text));
     FILE *shell = popen("bash -n 2>&1", "w");
     ck_assert_ptr_nonnull(shell);
     fputs(buf_text(&text), shell);

@@ -408,6 +408,8 @@ START_TEST(other_verbs)
         {"plan job.yaml -o json", "\"strategy\": \"full_shard\""},
         {"help submit", "usage: fsdpctl submit FILE"},
         {"completion bash", "complete -o default -F _fsdpctl fsdpctl"},
+        {"completion zsh", "#compdef fsdpctl"},
+        {"completion fish", "complete -c fsdpctl -f"},
         {"--version", "fsdpctl "},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -415,7 +417,7 @@ START_TEST(other_verbs)
         expect_in(out, cases[i].part);
     }
     expect("wrap change mnist-1", EXIT_USAGE);
-    expect("completion fish", EXIT_USAGE);
+    expect("completion tcsh", EXIT_USAGE);
     expect("help nothing", EXIT_USAGE);
     expect("", EXIT_USAGE);
     script.refuse = STATUS_PERMISSION_DENIED;
