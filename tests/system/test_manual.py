@@ -47,7 +47,7 @@ class Manual(unittest.TestCase):
                 self.assertIn("\n.SH NAME\n" + name.replace("-", r"\-") + r" \- ", text)
                 # Nothing of Markdown is left.
                 prose = re.sub(r"\n\.nf\n.*?\n\.fi\n", "", text, flags=re.S)
-                left = re.findall(r"\]\([a-z./]+\)|`|\n##.*|\n\| .*", prose)
+                left = re.findall(r"\]\([a-z./-]+\.[a-z]+\)|`|\n##.*|\n\| .*", prose)
                 self.assertEqual(left, [])
                 self.assertEqual(text.count("\n.nf\n"), text.count("\n.fi\n"))
 
