@@ -67,6 +67,44 @@ static void print_wrapper(struct printing *printing, int u)
     buf_add_char(&printing->out, '\n');
 }
 
+static void print_module(struct printing *printing, int m, int depth);
+
+static void print_run(struct printing *printing, const struct module *list, int first, int last,
+                      int depth, const char *text)
+{
+    const struct module *modules = printing->model->modules;
+    indent(printing, depth);
+    buf_printf(&printing->out, "(%s", modules[list->children[first]].name);
+    if (last > first)
+        buf_printf(&printing->out, "-%s): %d x %s", modules[list->children[last]].name,
+                   last - first + 1, text);
+    else buf_printf(&printing->out, "): %s", text);
+}
+
+/* A ModuleList's neighbours that look alike are printed once, as PyTorch does since 2.0. */
+static void print_list(struct printing *printing, const struct module *list, int depth)
+{
+    char *previous = NULL;
+    int first = 0;
+    for (int i = 0; i < list->child_count; i++) {
+        struct buf whole = printing->out;
+        printing->out = (struct buf){0};
+        print_module(printing, list->children[i], depth);
+        char *text = buf_take(&printing->out);
+        printing->out = whole;
+        if (previous != NULL && strcmp(previous, text) == 0) {
+            free(text);
+            continue;
+        }
+        if (previous != NULL) print_run(printing, list, first, i - 1, depth, previous);
+        free(previous);
+        previous = text;
+        first = i;
+    }
+    print_run(printing, list, first, list->child_count - 1, depth, previous);
+    free(previous);
+}
+
 static void print_module(struct printing *printing, int m, int depth)
 {
     const struct module *module = &printing->model->modules[m];
@@ -86,7 +124,9 @@ static void print_module(struct printing *printing, int m, int depth)
             indent(printing, depth + 1);
             buf_printf(&printing->out, "%s\n", inside);
         }
-        for (int i = 0; i < module->child_count; i++) {
+        bool list = strcmp(module->type, "ModuleList") == 0;
+        if (list) print_list(printing, module, depth + 1);
+        for (int i = 0; i < module->child_count && !list; i++) {
             int child = module->children[i];
             indent(printing, depth + 1);
             buf_printf(&printing->out, "(%s): ", printing->model->modules[child].name);

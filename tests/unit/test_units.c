@@ -659,6 +659,35 @@ START_TEST(prints_as_pytorch)
 }
 END_TEST
 
+START_TEST(neighbours_alike_are_printed_once)
+{
+    struct model *model = fixture_model_new("Net");
+    int list = fixture_module(model, 0, "layers", "ModuleList", "");
+    for (int i = 0; i < 4; i++) {
+        char name[] = {(char)('0' + i), '\0'};
+        fixture_linear(model, list, name, 4, i == 2 ? 7 : 6);
+    }
+    int row = fixture_module(model, 0, "row", "Sequential", "");
+    fixture_linear(model, row, "0", 4, 6);
+    fixture_linear(model, row, "1", 4, 6);
+    struct unit_set *units = build_size(model, 1000);
+    char *text = units_print_tree(units, model);
+    ck_assert_ptr_nonnull(
+        strstr(text, "    (layers): ModuleList(\n"
+                     "      (0-1): 2 x Linear(in_features=4, out_features=6, bias=True)\n"
+                     "      (2): Linear(in_features=4, out_features=7, bias=True)\n"
+                     "      (3): Linear(in_features=4, out_features=6, bias=True)\n"
+                     "    )\n"
+                     "    (row): Sequential(\n"
+                     "      (0): Linear(in_features=4, out_features=6, bias=True)\n"
+                     "      (1): Linear(in_features=4, out_features=6, bias=True)\n"
+                     "    )\n"));
+    free(text);
+    units_free(units);
+    fixture_model_free(model);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("units");
@@ -680,6 +709,7 @@ int main(void)
     tcase_add_test(tests, ties_stay_in_one_unit);
     tcase_add_test(tests, frozen_parameters_keep_apart);
     tcase_add_test(tests, prints_as_pytorch);
+    tcase_add_test(tests, neighbours_alike_are_printed_once);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
