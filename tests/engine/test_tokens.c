@@ -199,6 +199,32 @@ START_TEST(test_worlds)
 }
 END_TEST
 
+/* Units changed between steps, and between the batches of a validation: the same bits. */
+START_TEST(test_other_units)
+{
+    static struct group plain, changed;
+    static const struct wrap_policy none = {.kind = WRAP_NONE}, blocks = {.kind = WRAP_AUTO};
+    init_group(&plain, 2, 6);
+    train_well(&plain);
+    init_group(&changed, 2, 6);
+    changed.order_count = 3;
+    changed.order_at[0] = 7;
+    changed.order_at[1] = 17; /* step 15's validation has four batches */
+    changed.order_at[2] = 30;
+    changed.wraps[0] = changed.wraps[2] = &none;
+    changed.wraps[1] = &blocks;
+    train_well(&changed);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_ptr_null(changed.members[1].changes[i].refused);
+        ck_assert_uint_gt(changed.members[1].changes[i].peak_bytes, 0);
+    }
+    ck_assert_uint_eq(changed.members[0].orders[1].step, 15);
+    expect_near(&plain, &changed, 0);
+    group_reset(&plain);
+    group_reset(&changed);
+}
+END_TEST
+
 /* A file too large to be checked before: the error comes from rank 1's loader, and ends all. */
 START_TEST(test_bad_token_in_the_middle)
 {
@@ -298,6 +324,7 @@ int main(void)
     tcase_add_test(tests, test_learns);
     tcase_add_test(tests, test_same_bits);
     tcase_add_loop_test(tests, test_worlds, 0, 5);
+    tcase_add_test(tests, test_other_units);
     tcase_add_test(tests, test_bad_token_in_the_middle);
     tcase_add_test(tests, test_refusals);
     tcase_add_test(tests, test_plan);

@@ -181,8 +181,19 @@ class Shakespeare(unittest.TestCase):
                          struct.pack("<H", 5) * 40000)
         result = self.ctl("submit", "data.format=tokens", f"data.path={bad}", *SHORT,
                           arguments=["--wait"])
+        self.expect_bad_token(bad, 40000, result)
+        # One too large to be checked before training: the second worker's loader finds it.
+        with open(self.write("large.bin"), "r+b") as file:
+            file.truncate((1 << 29) + 4096)
+            file.seek(2 * (64 * 20 + 7))
+            file.write(struct.pack("<H", 256))
+        result = self.ctl("submit", "data.format=tokens", f"data.path={file.name}", *SHORT,
+                          "train.shuffle=false", "train.evaluate=false", arguments=["--wait"])
+        self.expect_bad_token(file.name, 64 * 20 + 7, result)
+
+    def expect_bad_token(self, path, place, result):
         self.assertEqual(result.returncode, harness.JOB_FAILED, result.stderr)
-        self.assertIn(f"{bad}: token 40000 (byte 80000) is 256, but the model's vocabulary has the "
+        self.assertIn(f"{path}: token {place} (byte {2 * place}) is 256, but the model's vocabulary has the "
                       "ids 0 to 255", result.stderr)
 
     def test_example(self):
