@@ -329,6 +329,13 @@ START_TEST(test_resharding)
                                 (size_t)outcomes[k]->parameter_elements * sizeof(float)),
                          0);
     }
+    job.reshard = RESHARD_GROUP;
+    struct engine_outcome *processes = engine_train(&job, GROUP_GLOO, 4);
+    ck_assert_int_eq(memcmp(processes->parameters, outcomes[0]->parameters,
+                            (size_t)processes->parameter_elements * sizeof(float)),
+                     0);
+    ck_assert_str_eq(processes->collectives, outcomes[1]->collectives);
+    engine_outcome_free(processes);
     const char *log = outcomes[1]->collectives;
     ck_assert_int_eq(count_of(log, "all_gather(294944)"), 1);
     ck_assert_int_eq(count_of(log, "all_gather(589888)x2"), 1);
