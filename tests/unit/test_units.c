@@ -670,7 +670,7 @@ START_TEST(neighbours_alike_are_printed_once)
     int row = fixture_module(model, 0, "row", "Sequential", "");
     fixture_linear(model, row, "0", 4, 6);
     fixture_linear(model, row, "1", 4, 6);
-    struct unit_set *units = build_size(model, 1000);
+    struct unit_set *units = build(model, (struct wrap_policy){.kind = WRAP_NONE}, 2);
     char *text = units_print_tree(units, model);
     ck_assert_ptr_nonnull(
         strstr(text, "    (layers): ModuleList(\n"
