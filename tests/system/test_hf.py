@@ -245,6 +245,34 @@ class HuggingFace(unittest.TestCase):
         shutil.rmtree(path)
         self.pull(job, self.out("1"))
 
+    def test_running(self):
+        """A running job gives its weights, takes other units, and gives them again."""
+        result = self.daemon.ctl("submit", self.job, "--set", "train.max_steps=1000000")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        job = result.stdout.strip()
+        self.daemon.wait_step(job, 2)
+        shapes = {name: shape for name, (_, shape, _) in self.pull(job, self.out("1")).items()}
+        self.assertEqual(len(self.daemon.show(job)["units"]), 3) # the blocks, and the root
+        changed = self.daemon.ctl("wrap", "set", job, "--policy", "none")
+        self.assertEqual(changed.returncode, 0, changed.stderr)
+        self.assertEqual(len(self.daemon.show(job)["units"]), 1)
+        again = self.pull(job, self.out("2"), "--max-shard-size", "20KB")
+        self.assertEqual({name: shape for name, (_, shape, _) in again.items()}, shapes)
+        self.assertEqual(self.daemon.ctl("cancel", job).returncode, 0)
+        self.daemon.wait_state(job, "CANCELLED")
+
+    def test_restarted(self):
+        """What was kept of a job is enough, also for another fsdpd."""
+        root = tempfile.mkdtemp(prefix="fsdpd-test-")
+        self.addCleanup(shutil.rmtree, root, True)
+        with harness.Daemon(workers=1, data=self.data, root=root) as daemon:
+            result = daemon.ctl("submit", self.job, "--wait", "--set", "workers=1", "--id", "kept")
+            self.assertEqual(result.returncode, 0, result.stderr)
+        with harness.Daemon(workers=1, data=self.data, root=root) as daemon:
+            result = daemon.ctl("pull", "kept", "--format", "hf", "-o", self.out("1"))
+            self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("transformer.wte.weight", read_directory(self.out("1")))
+
     def test_submitted_again(self):
         arguments = ("submit", self.job, "--id", "again-1", "--set", "train.max_steps=1")
         for _ in range(2):
