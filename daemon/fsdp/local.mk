@@ -56,8 +56,11 @@ tests_unit_test_plan_mutations_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_plan_mutations_LDADD = libfsdpfixture.a libfsdp.a libops.a libbase.a $(CHECK_LIBS) \
   -lm
 
-check_PROGRAMS += tests/unit/test_plan_golden
-TESTS += tests/unit/test_plan_golden
+check_PROGRAMS += tests/unit/test_plan_golden tests/unit/test_plan_tokens
+TESTS += tests/unit/test_plan_golden tests/unit/test_plan_tokens
+tests_unit_test_plan_tokens_SOURCES = tests/unit/test_plan_tokens.c
+tests_unit_test_plan_tokens_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_plan_tokens_LDADD = $(tests_unit_test_plan_golden_LDADD)
 tests_unit_test_plan_golden_SOURCES = tests/unit/test_plan_golden.c
 tests_unit_test_plan_golden_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_plan_golden_LDADD = libfsdp.a libmodel.a libops.a libyamldoc.a libbase.a \

@@ -195,6 +195,36 @@ START_TEST(low_precision)
 }
 END_TEST
 
+/* Units that compute in a type of their own: one block in f32 among others in bf16. */
+START_TEST(mixed_precision)
+{
+    struct model *model = tiny_model(_i);
+    enum dtype *modules = mem_alloc_array((size_t)model->module_count, sizeof *modules);
+    for (int m = 0; m < model->module_count; m++) {
+        const char *path = model->modules[m].path;
+        modules[m] = strstr(path, "layer.1") || strstr(path, "h.1") || strstr(path, "layers.1")
+                         ? DTYPE_F32
+                         : DTYPE_BF16;
+    }
+    struct graph_options options = train;
+    options.compute_dtype = DTYPE_BF16;
+    options.module_dtypes = modules;
+    struct graph *graph = build(model, &options);
+    int full = 0, low = 0;
+    for (int i = 0; i < graph->op_count; i++) {
+        if (graph->ops[i].kind != OP_ATTENTION) continue;
+        enum dtype dtype = graph->values[graph->ops[i].inputs[0]].type.dtype;
+        full += dtype == DTYPE_F32;
+        low += dtype == DTYPE_BF16;
+    }
+    ck_assert_int_eq(full, 1);
+    ck_assert_int_eq(low, TINY_LAYERS - 1);
+    graph_free(graph);
+    free(modules);
+    model_free(model);
+}
+END_TEST
+
 static int find_op(const struct graph *graph, const char *name)
 {
     for (int i = 0; i < graph->op_count; i++)
@@ -336,6 +366,7 @@ int main(void)
     tcase_add_loop_test(tests, what_is_fused, 0, COUNT_OF(fusions));
     tcase_add_test(tests, logits_can_be_kept);
     tcase_add_loop_test(tests, low_precision, 0, 2 * TINY_COUNT);
+    tcase_add_loop_test(tests, mixed_precision, 0, TINY_COUNT);
     tcase_add_test(tests, checkpointed_blocks);
     tcase_add_loop_test(tests, frozen_parts, 0, COUNT_OF(frozen));
     tcase_add_loop_test(tests, shapes_that_do_not_fit_are_named, 0, COUNT_OF(misfits));
