@@ -25,7 +25,7 @@ static status_t apply_workers(struct options *options, const struct option_row *
 {
     (void)row;
     int64_t count = 0;
-    if (text_parse_i64(strchr(text, ':') + 1, &count))
+    if (strcmp(text, "none") == 0 || text_parse_i64(strchr(text, ':') + 1, &count))
         options->coordinator.local_workers = (int)count;
     options->coordinator.local_device = "cpu";
     return NULL;
@@ -261,7 +261,7 @@ static void expected(const struct option_row *row, struct buf *out)
     case OPTION_INTEGER: buf_printf(out, "an integer from %.0f to %.0f", row->min, row->max); break;
     case OPTION_SECONDS: buf_printf(out, "seconds from %g to %g", row->min, row->max); break;
     case OPTION_WORKERS:
-        buf_printf(out, "cpu:N with N from %.0f to %.0f", row->min, row->max);
+        buf_printf(out, "cpu:N with N from %.0f to %.0f, or none", row->min, row->max);
         break;
     case OPTION_CHOICE:
         for (int i = 0; i < OPTION_CHOICES_MAX && row->choices[i] != NULL; i++) {
@@ -295,7 +295,9 @@ static bool is_value(const struct option_row *row, const char *text)
     case OPTION_SECONDS:
         return text_parse_f64(text, &number) && number >= row->min && number <= row->max;
     case OPTION_CHOICE: return is_choice(row, text);
-    case OPTION_WORKERS: return strncmp(text, "cpu:", 4) == 0 && is_integer(row, text + 4);
+    case OPTION_WORKERS:
+        if (strcmp(text, "none") == 0) return true;
+        return strncmp(text, "cpu:", 4) == 0 && is_integer(row, text + 4);
     default: return text[0] != '\0';
     }
 }
@@ -379,6 +381,7 @@ void option_describe_type(const struct option_row *row, struct buf *out)
     if (row->kind == OPTION_INTEGER || row->kind == OPTION_WORKERS)
         buf_printf(out, ", %.0f to %.0f", row->min, row->max);
     if (row->kind == OPTION_SECONDS) buf_printf(out, ", %g to %g", row->min, row->max);
+    if (row->kind == OPTION_WORKERS) buf_add_text(out, ", or `none`");
 }
 
 /* Quoted where YAML would read it otherwise. */

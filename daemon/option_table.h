@@ -28,7 +28,7 @@ enum option_kind {
     OPTION_INTEGER, /* min to max */
     OPTION_SECONDS, /* min to max; kept in milliseconds */
     OPTION_CHOICE,
-    OPTION_WORKERS, /* cpu:N, N from 1 to max */
+    OPTION_WORKERS, /* cpu:N, N from 1 to max, or none */
 };
 
 enum { OPTION_CHOICES_MAX = 5 };

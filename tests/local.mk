@@ -23,6 +23,7 @@ SYSTEM_TESTS = \
   %D%/system/test_shakespeare.py \
   %D%/system/test_tensorboard.py \
   %D%/system/test_trace.py \
+  %D%/system/test_units.py \
   %D%/system/test_restart.py \
   %D%/system/test_wrap.py
 dist_check_SCRIPTS += $(PARITY_TESTS) $(SYSTEM_TESTS)

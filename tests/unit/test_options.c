@@ -101,6 +101,13 @@ START_TEST(test_roles_and_flags)
 }
 END_TEST
 
+START_TEST(test_no_local_workers)
+{
+    ok(PARSE("fsdpd", "--workers", "none", "--state-dir", directory));
+    ck_assert_int_eq(options.coordinator.local_workers, 0);
+}
+END_TEST
+
 START_TEST(test_mistakes)
 {
     refused(PARSE("fsdpd", "wroker"), "did you mean worker");
@@ -432,6 +439,7 @@ int main(void)
     TCase *tests = tcase_create("options");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, test_roles_and_flags);
+    tcase_add_test(tests, test_no_local_workers);
     tcase_add_test(tests, test_mistakes);
     tcase_add_test(tests, test_help);
     tcase_add_test(tests, test_file);
