@@ -58,6 +58,20 @@ class Precision(unittest.TestCase):
         self.assertEqual(plain, checkpointed)
         self.assertIn("fsdp.cpu_offload has no effect on a CPU", text)
 
+    def test_a_unit_in_f32(self):
+        """One unit keeps computing in f32, and says so; offload of it is accepted, and said."""
+        settings = ("precision.param_dtype=bf16", "precision.reduce_dtype=bf16",
+                    "fsdp.wrap.policy=units")
+        _, low, _ = self.train(*settings, "fsdp.wrap.units=[[conv1, conv2], fc1]", epochs=3)
+        text, mixed, tensors = self.train(
+            *settings, "fsdp.wrap.units=[[conv1, conv2], {modules: fc1, param_dtype: f32, "
+            "reduce_dtype: f32, cpu_offload: true}]", epochs=3)
+        print(f"accuracy {low} in bf16, {mixed} with fc1 in f32")
+        self.assertIn("1,179,776 parameters, in f32, reduced in f32, offloaded to the CPU", text)
+        self.assertIn("cpu_offload of a unit has no effect on a CPU", text)
+        self.assertLessEqual(abs(low - mixed), 0.05)
+        self.assertIn("fc1.weight", tensors)
+
     def test_plans(self):
         def sent(*settings):
             arguments = ["plan", harness.JOB, "--set", f"data.dir={self.daemon.data}"]
@@ -76,7 +90,11 @@ class Precision(unittest.TestCase):
         for setting, word in (("precision.param_dtype=f16", "f32 or bf16"),
                               ("precision.param_type=bf16", "precision.param_dtype"),
                               ("precision.reduce_dtype=[bf16]", "a list"),
-                              ("fsdp.cpu_offload=maybe", "true or false")):
+                              ("fsdp.cpu_offload=maybe", "true or false"),
+                              ("fsdp.reshard_after_forward=3", "a divisor of workers (2)"),
+                              ("fsdp.reshard_after_forward=half", "a number of ranks"),
+                              ("fsdp.wrap={policy: units, units: [{modules: fc1, "
+                               "param_dtype: f64}]}", "f32 or bf16")):
             result = self.daemon.ctl("submit", harness.JOB, "--set",
                                      f"data.dir={self.daemon.data}", "--set", setting)
             self.assertEqual(result.returncode, harness.USAGE, result.stderr)
