@@ -286,6 +286,37 @@ START_TEST(test_parameters)
 }
 END_TEST
 
+/* What is published of models: their configuration, and how many parameters they have. */
+static const struct {
+    const char *config;
+    int64_t parameters;
+} published[] = {
+    {"{\"model_type\": \"gpt2\"}", 124439808},
+    {"{\"model_type\": \"gpt2\", \"n_embd\": 1600, \"n_layer\": 48, \"n_head\": 25}", 1557611200},
+    {"{\"model_type\": \"bert\"}", 109514298},
+    {"{\"model_type\": \"llama\"}", 6738415616}, /* Llama 2, 7B */
+    {"{\"model_type\": \"llama\", \"hidden_size\": 4096, \"intermediate_size\": 14336,"
+     " \"num_hidden_layers\": 32, \"num_attention_heads\": 32, \"num_key_value_heads\": 8,"
+     " \"vocab_size\": 128256, \"rope_theta\": 500000.0}",
+     8030261248}, /* Llama 3.1 */
+    {"{\"model_type\": \"llama\", \"hidden_size\": 2048, \"intermediate_size\": 8192,"
+     " \"num_hidden_layers\": 16, \"num_attention_heads\": 32, \"num_key_value_heads\": 8,"
+     " \"head_dim\": 64, \"vocab_size\": 128256, \"tie_word_embeddings\": true}",
+     1235814400}, /* Llama 3.2, 1B */
+};
+
+START_TEST(test_published)
+{
+    char *text = model_text(published[_i].config, "{}");
+    struct model *model;
+    status_t status = model_parse(text, strlen(text), "model.hf", &model);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    ck_assert_int_eq(model_parameter_elements(model), published[_i].parameters);
+    model_free(model);
+    free(text);
+}
+END_TEST
+
 /* The model files of examples/ say the same models as configurations of their sizes. */
 static const struct {
     const char *file, *config, *changes;
@@ -558,6 +589,7 @@ int main(void)
     tcase_add_loop_test(tcase, test_option, 0, sizeof options / sizeof options[0]);
     tcase_add_loop_test(tcase, test_option_is_a_model, 0, sizeof options / sizeof options[0]);
     tcase_add_test(tcase, test_parameters);
+    tcase_add_loop_test(tcase, test_published, 0, sizeof published / sizeof published[0]);
     tcase_add_loop_test(tcase, test_example, 0, sizeof examples / sizeof examples[0]);
     tcase_add_loop_test(tcase, test_mistake, 0, sizeof mistakes / sizeof mistakes[0]);
     tcase_add_test(tcase, test_not_json);
