@@ -4,9 +4,10 @@
  * Two buffers may share bytes if every touch of one happens before every touch of the other.
  * Placing is greedy: buffers in some order, each at the lowest offset at which it meets no
  * conflicting one. That is a heuristic for a problem that is NP-hard (storage allocation for
- * interval graphs already is); two orders are tried, largest first and earliest first, and the
- * smaller arena is taken. The "greedy by size" order is from Pisarchyk and Lee, "Efficient Memory
- * Management for Deep Neural Net Inference", 2020.
+ * interval graphs already is); two orders are tried, largest first and earliest first. Then, again
+ * and again, the buffers that the arena's end is due to come first, which they did not find room
+ * for where they were. The smallest arena is taken. The "greedy by size" order is from Pisarchyk
+ * and Lee, "Efficient Memory Management for Deep Neural Net Inference", 2020.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -84,6 +85,41 @@ static uint64_t place_in_order(const struct plan_program *program, const struct 
     return arena;
 }
 
+/* A further order: those at the arena's end come first. Whether there is a new order. */
+static bool promote(struct candidate *candidates, int count, const uint64_t *offsets,
+                    uint64_t arena)
+{
+    int first = 0;
+    bool changed = false;
+    for (int i = 0; i < count; i++) {
+        struct candidate candidate = candidates[i];
+        if (offsets[candidate.buffer] + candidate.size != arena) continue;
+        changed |= i != first;
+        memmove(&candidates[first + 1], &candidates[first], (size_t)(i - first) * sizeof candidate);
+        candidates[first++] = candidate;
+    }
+    return changed;
+}
+
+enum { PROMOTIONS = 12, MOST_COMPARISONS = 4 * 1024 * 1024 };
+
+/* Places the buffers in this order and in those that follow from it; keeps what is smallest. */
+static void place_and_improve(struct plan_program *program, const struct live_ranges *live,
+                              struct candidate *candidates, int count, uint64_t *offsets)
+{
+    int64_t rounds = MOST_COMPARISONS / ((int64_t)count * count + 1);
+    if (rounds > PROMOTIONS) rounds = PROMOTIONS;
+    for (int64_t round = 0; round <= rounds; round++) {
+        uint64_t arena = place_in_order(program, live, candidates, count, offsets);
+        if (arena < program->work_bytes) {
+            program->work_bytes = arena;
+            for (int k = 0; k < count; k++)
+                program->buffers[candidates[k].buffer].offset = offsets[candidates[k].buffer];
+        }
+        if (!promote(candidates, count, offsets, arena)) return;
+    }
+}
+
 void plan_place(struct plan_program *program, const struct live_ranges *live)
 {
     struct candidate *candidates = mem_alloc_array(program->buffer_count, sizeof *candidates);
@@ -98,11 +134,7 @@ void plan_place(struct plan_program *program, const struct live_ranges *live)
     program->work_bytes = UINT64_MAX;
     for (size_t i = 0; i < sizeof orders / sizeof orders[0]; i++) {
         if (count > 1) qsort(candidates, count, sizeof *candidates, orders[i]);
-        uint64_t arena = place_in_order(program, live, candidates, count, offsets);
-        if (arena >= program->work_bytes) continue;
-        program->work_bytes = arena;
-        for (int k = 0; k < count; k++)
-            program->buffers[candidates[k].buffer].offset = offsets[candidates[k].buffer];
+        place_and_improve(program, live, candidates, count, offsets);
     }
     free(offsets);
     free(candidates);

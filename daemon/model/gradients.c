@@ -21,6 +21,7 @@ struct backward {
     struct graph_builder *builder;
     bool *needed;            /* by forward value: a trainable parameter is behind it */
     int *gradient;           /* by forward value: its gradient so far, or -1 */
+    bool *past_relu;         /* by forward value: its gradient is also that of what ReLU had */
     int *parameter_gradient; /* by parameter: its gradient, or -1 before the first */
     bool accumulate;         /* the first of a parameter's gradients, too */
     int current;             /* the forward op that is differentiated */
@@ -103,15 +104,22 @@ static struct graph_op *add_unary(struct backward *backward, enum op_kind kind,
     return made;
 }
 
+/* Through a ReLU whose result, or the largest of several results, was `y`. */
+static int pass_relu(struct backward *backward, const forward_op *op, int y, int dy)
+{
+    struct graph_op *made = add_unary(backward, OP_RELU_BACKWARD, op, "backward_relu", dy);
+    made->attrs = (union op_attrs){0};
+    made->inputs[1] = y;
+    return add_gradient_value(backward, y, 0);
+}
+
 /* Through the activation that a convolution or linear was fused with. */
 static int activation_gradient(struct backward *backward, const forward_op *op,
                                enum op_activation activation, int dy)
 {
-    if (activation == ACTIVATION_NONE) return dy;
-    struct graph_op *made = add_unary(backward, OP_RELU_BACKWARD, op, "backward_relu", dy);
-    made->attrs = (union op_attrs){0};
-    made->inputs[1] = op->outputs[0];
-    return add_gradient_value(backward, op->outputs[0], 0);
+    int y = op->outputs[0];
+    if (activation == ACTIVATION_NONE || backward->past_relu[y]) return dy;
+    return pass_relu(backward, op, y, dy);
 }
 
 static bool is_needed(const struct backward *backward, int value)
@@ -161,6 +169,10 @@ static void linear_gradient(struct backward *backward, const forward_op *op, int
 
 static void relu_gradient(struct backward *backward, const forward_op *op, int dy)
 {
+    if (backward->past_relu[op->outputs[0]]) {
+        contribute(backward, op->inputs[0], dy);
+        return;
+    }
     add_unary(backward, OP_RELU_BACKWARD, op, "backward", dy)->inputs[1] = op->outputs[0];
     contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
 }
@@ -186,8 +198,32 @@ static int add_pool_indices(struct backward *backward, const forward_op *op)
     return add_forward_output(backward, op, 1, type, "indices");
 }
 
+/* Whether a ReLU made the value, and one op alone reads it. */
+static bool is_relus_only(const struct graph *graph, int value)
+{
+    int producer = graph->values[value].producer, readers = 0;
+    if (producer < 0) return false;
+    const struct graph_op *op = &graph->ops[producer];
+    bool relu = op->kind == OP_RELU ||
+                (op->kind == OP_CONV2D && op->attrs.conv.activation == ACTIVATION_RELU) ||
+                (op->kind == OP_LINEAR && op->attrs.linear.activation == ACTIVATION_RELU);
+    for (int i = producer + 1; relu && i < graph->forward_op_count; i++)
+        for (int k = 0; k < OP_MAX_INPUTS; k++) readers += graph->ops[i].inputs[k] == value;
+    return relu && readers == 1;
+}
+
+/*
+ * Of a ReLU before the pool only the winners' gradients are not 0 anyhow, and whether ReLU let a
+ * winner pass the pool's output says too. So ReLU's turn comes first: there are fewer elements, and
+ * its whole output need not be kept. Every bit is the same.
+ */
 static void max_pool2d_gradient(struct backward *backward, const forward_op *op, int dy)
 {
+    int x = op->inputs[0];
+    if (is_relus_only(backward->builder->graph, x)) {
+        dy = pass_relu(backward, op, op->outputs[0], dy);
+        backward->past_relu[x] = true;
+    }
     int indices = add_pool_indices(backward, op);
     add_unary(backward, OP_MAX_POOL2D_BACKWARD, op, "backward", dy)->inputs[1] = indices;
     contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
@@ -459,6 +495,7 @@ status_t graph_add_gradients(struct graph_builder *builder, const struct graph_o
                                 .accumulate = options->accumulate,
                                 .needed = mem_alloc_array(values, sizeof(bool)),
                                 .gradient = mem_alloc_array(values, sizeof(int)),
+                                .past_relu = mem_alloc_array(values, sizeof(bool)),
                                 .parameter_gradient = mem_alloc_array(parameters, sizeof(int))};
     for (size_t i = 0; i < values; i++) backward.gradient[i] = -1;
     for (size_t i = 0; i < parameters; i++) backward.parameter_gradient[i] = -1;
@@ -472,6 +509,7 @@ status_t graph_add_gradients(struct graph_builder *builder, const struct graph_o
                             graph->model->program->file_name);
     free(backward.needed);
     free(backward.gradient);
+    free(backward.past_relu);
     free(backward.parameter_gradient);
     return status;
 }

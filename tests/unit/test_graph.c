@@ -218,7 +218,7 @@ static const struct {
      "forward: ['output = s(c(x))']\n" LOSS,
      "%5 = conv2d(%0, c.weight) stride=2x2 padding=1x2 dilation=2x1 groups=2 relu (2, 8, 4, 5)  "
      "# c\n"
-     "%6, %16 = max_pool2d(%5) kernel=2x2 stride=1x1 padding=1x1 (2, 8, 5, 6), (2, 8, 5, 6) u8  "
+     "%6, %17 = max_pool2d(%5) kernel=2x2 stride=1x1 padding=1x1 (2, 8, 5, 6), (2, 8, 5, 6) u8  "
      "# s.1\n"
      "%7 = reshape(%6) (2, 240)  # s.2\n"
      "%8 = linear(%7, s.3.weight, s.3.bias) (2, 4)  # s.3\n"
@@ -229,11 +229,56 @@ static const struct {
      "# s.3.backward_weights\n"
      "%14 = linear_backward_data(%11, s.3.weight) (2, 240)  # s.3.backward_data\n"
      "%15 = reshape(%14) (2, 8, 5, 6)  # s.2.backward\n"
-     "%17 = max_pool2d_backward(%15, %16) kernel=2x2 stride=1x1 padding=1x1 (2, 8, 4, 5)  "
+     "%16 = relu_backward(%15, %6) (2, 8, 5, 6)  # s.1.backward_relu\n"
+     "%18 = max_pool2d_backward(%16, %17) kernel=2x2 stride=1x1 padding=1x1 (2, 8, 4, 5)  "
      "# s.1.backward\n"
-     "%18 = relu_backward(%17, %5) (2, 8, 4, 5)  # c.backward_relu\n"
      "d(c.weight) = conv2d_backward_weights(%0, %18) stride=2x2 padding=1x2 dilation=2x1 groups=2 "
      "(8, 2, 3, 5)  # c.backward_weights\n"},
+    {"ReLU of what a pool alone reads has its gradient behind the pool, also on its own",
+     "name: N\ninput: [1, 4, 4]\nclasses: 4\n"
+     "modules: {c: 'Conv2d(1, 1, 1, bias=False)'}\n"
+     "forward: ['x = c(x)', 'y = max_pool2d(relu(x), 2) + max_pool2d(x, 2)', "
+     "'output = flatten(y, 1)']\n" LOSS,
+     "%3 = conv2d(%0, c.weight) (2, 1, 4, 4)  # c\n"
+     "%4 = relu(%3) (2, 1, 4, 4)  # relu\n"
+     "%5, %16 = max_pool2d(%4) kernel=2x2 stride=2x2 (2, 1, 2, 2), (2, 1, 2, 2) u8  # max_pool2d\n"
+     "%6, %13 = max_pool2d(%3) kernel=2x2 stride=2x2 (2, 1, 2, 2), (2, 1, 2, 2) u8  "
+     "# max_pool2d_1\n"
+     "%7 = add(%5, %6) (2, 1, 2, 2)  # add\n"
+     "%8 = reshape(%7) (2, 4)  # flatten\n"
+     "%9, %10 = cross_entropy(%8, %1) mean (1,), (2, 4)  # cross_entropy\n"
+     "backward:\n"
+     "%11 = cross_entropy_backward(%10, %1) mean (2, 4)  # cross_entropy.backward\n"
+     "%12 = reshape(%11) (2, 1, 2, 2)  # flatten.backward\n"
+     "%14 = max_pool2d_backward(%12, %13) kernel=2x2 stride=2x2 (2, 1, 4, 4)  "
+     "# max_pool2d_1.backward\n"
+     "%15 = relu_backward(%12, %5) (2, 1, 2, 2)  # max_pool2d.backward_relu\n"
+     "%17 = max_pool2d_backward(%15, %16) kernel=2x2 stride=2x2 (2, 1, 4, 4)  "
+     "# max_pool2d.backward\n"
+     "%18 = add(%14, %17) (2, 1, 4, 4)  # c.sum_gradients\n"
+     "d(c.weight) = conv2d_backward_weights(%0, %18) (1, 1, 1, 1)  # c.backward_weights\n"},
+    {"but not where something else reads it too",
+     "name: N\ninput: [1, 4, 4]\nclasses: 4\n"
+     "modules: {c: 'Conv2d(1, 1, 1, bias=False)'}\n"
+     "forward: ['x = relu(c(x))', 'y = max_pool2d(x, 2) + max_pool2d(x, 2)', "
+     "'output = flatten(y, 1)']\n" LOSS,
+     "%3 = conv2d(%0, c.weight) relu (2, 1, 4, 4)  # c\n"
+     "%4, %14 = max_pool2d(%3) kernel=2x2 stride=2x2 (2, 1, 2, 2), (2, 1, 2, 2) u8  # max_pool2d\n"
+     "%5, %12 = max_pool2d(%3) kernel=2x2 stride=2x2 (2, 1, 2, 2), (2, 1, 2, 2) u8  "
+     "# max_pool2d_1\n"
+     "%6 = add(%4, %5) (2, 1, 2, 2)  # add\n"
+     "%7 = reshape(%6) (2, 4)  # flatten\n"
+     "%8, %9 = cross_entropy(%7, %1) mean (1,), (2, 4)  # cross_entropy\n"
+     "backward:\n"
+     "%10 = cross_entropy_backward(%9, %1) mean (2, 4)  # cross_entropy.backward\n"
+     "%11 = reshape(%10) (2, 1, 2, 2)  # flatten.backward\n"
+     "%13 = max_pool2d_backward(%11, %12) kernel=2x2 stride=2x2 (2, 1, 4, 4)  "
+     "# max_pool2d_1.backward\n"
+     "%15 = max_pool2d_backward(%11, %14) kernel=2x2 stride=2x2 (2, 1, 4, 4)  "
+     "# max_pool2d.backward\n"
+     "%16 = add(%13, %15) (2, 1, 4, 4)  # c.sum_gradients\n"
+     "%17 = relu_backward(%16, %3) (2, 1, 4, 4)  # c.backward_relu\n"
+     "d(c.weight) = conv2d_backward_weights(%0, %17) (1, 1, 1, 1)  # c.backward_weights\n"},
 };
 
 START_TEST(training_graphs)
