@@ -14,13 +14,24 @@
 #include "base/mem.h"
 #include "model/graph_builder.h"
 
-static int *count_uses(const struct graph *graph)
+/* By value, before anything is fused: how many operands it is, and of which op first. */
+struct readers {
+    int *uses, *first;
+};
+
+static struct readers find_readers(const struct graph *graph)
 {
-    int *uses = mem_alloc_array((size_t)graph->value_count, sizeof *uses);
-    for (int i = 0; i < graph->op_count; i++)
-        for (int k = 0; k < OP_MAX_INPUTS; k++)
-            if (graph->ops[i].inputs[k] >= 0) uses[graph->ops[i].inputs[k]]++;
-    return uses;
+    size_t values = (size_t)graph->value_count;
+    struct readers readers = {.uses = mem_alloc_array(values, sizeof(int)),
+                              .first = mem_alloc_array(values, sizeof(int))};
+    for (int i = graph->op_count - 1; i >= 0; i--)
+        for (int k = 0; k < OP_MAX_INPUTS; k++) {
+            int value = graph->ops[i].inputs[k];
+            if (value < 0) continue;
+            readers.uses[value]++;
+            readers.first[value] = i;
+        }
+    return readers;
 }
 
 /* The op that makes input 0 of `op` for it alone, or -1. */
@@ -79,22 +90,14 @@ static void fuse_gate(struct graph *graph, int product, const int *uses, bool *d
     }
 }
 
-/* The first op that reads the value. */
-static int first_reader(const struct graph *graph, int value, const bool *dead)
-{
-    for (int i = graph->values[value].producer + 1; i < graph->op_count; i++)
-        for (int k = 0; k < OP_MAX_INPUTS && !dead[i]; k++)
-            if (graph->ops[i].inputs[k] == value) return i;
-    return -1;
-}
-
 static bool is_inside(const struct model *model, int module, int outer)
 {
     while (module > outer) module = model->modules[module].parent; /* parents come first */
     return module == outer;
 }
 
-static void fuse_residual(struct graph *graph, int norm, bool *dead)
+/* What reads a sum is never before what read it first: fusion only moves readers back. */
+static void fuse_residual(struct graph *graph, int norm, const int *first, bool *dead)
 {
     struct graph_op *op = &graph->ops[norm];
     int residual = op->kind == OP_LAYER_NORM ? 3 : 2; /* the sum's slot, too */
@@ -103,7 +106,7 @@ static void fuse_residual(struct graph *graph, int norm, bool *dead)
     const struct graph_op *add = &graph->ops[source];
     const struct tensor_type *a = &graph->values[add->inputs[0]].type,
                              *b = &graph->values[add->inputs[1]].type;
-    if (!tensor_same_shape(a, b) || first_reader(graph, sum, dead) != norm) return;
+    if (!tensor_same_shape(a, b) || first[sum] != norm) return;
     if (!is_inside(graph->model, op->module, add->module)) return;
     op->inputs[0] = add->inputs[0];
     op->inputs[residual] = add->inputs[1];
@@ -138,18 +141,20 @@ static bool may_fuse_head(const struct graph *graph, const struct graph_options 
 
 void graph_fuse(struct graph *graph, const struct graph_options *options, bool *dead)
 {
-    int *uses = count_uses(graph);
+    struct readers readers = find_readers(graph);
+    const int *uses = readers.uses;
     for (int i = 0; i < graph->op_count; i++) {
         switch (graph->ops[i].kind) {
         case OP_RELU: fuse_relu(graph, i, uses, dead); break;
         case OP_NLL_LOSS: fuse_loss(graph, i, uses, dead); break;
         case OP_MUL: fuse_gate(graph, i, uses, dead); break;
         case OP_LAYER_NORM:
-        case OP_RMS_NORM: fuse_residual(graph, i, dead); break;
+        case OP_RMS_NORM: fuse_residual(graph, i, readers.first, dead); break;
         default: break;
         }
         if (graph->ops[i].kind == OP_CROSS_ENTROPY && may_fuse_head(graph, options))
             fuse_head(graph, i, uses, dead);
     }
-    free(uses);
+    free(readers.uses);
+    free(readers.first);
 }

@@ -6,7 +6,7 @@
 #include "base/text.h"
 #include "model/reader.h"
 
-enum { MAX_RULES = 256, MAX_GLOB_LENGTH = 256 };
+enum { MAX_RULES = 64, MAX_GLOB_LENGTH = 256 };
 
 /* "zeros: true", or in braces only "zeros". */
 static status_t read_flag(const struct yamldoc_node *node)
