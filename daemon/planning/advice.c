@@ -152,12 +152,21 @@ static void advise_faster(struct advisor *advisor, const struct outcome *now,
         offer_faster(advisor, &job, "fsdp.backward_prefetch=pre", now, message);
         job.backward_prefetch = advisor->job->backward_prefetch;
     }
+    bool hosts = per_host > 1 && job.world > per_host && job.world % per_host == 0;
+    if (job.strategy == STRATEGY_FULL_SHARD && hosts &&
+        job.reshard_after_forward == RESHARD_DEFAULT) {
+        char *setting = mem_printf("fsdp.reshard_after_forward=%d (a host)", per_host);
+        job.reshard_after_forward = RESHARD_GROUP;
+        job.reshard_ranks = per_host;
+        offer_faster(advisor, &job, setting, now, message);
+        job.reshard_after_forward = RESHARD_DEFAULT;
+        free(setting);
+    }
     if (job.strategy == STRATEGY_FULL_SHARD) {
         job.strategy = STRATEGY_SHARD_GRAD_OP;
         offer_faster(advisor, &job, "fsdp.strategy=shard_grad_op", now, message);
     }
-    if (job.strategy != STRATEGY_HYBRID_SHARD && per_host > 1 && job.world > per_host &&
-        job.world % per_host == 0) {
+    if (job.strategy != STRATEGY_HYBRID_SHARD && hosts) {
         char *setting =
             mem_printf("fsdp.strategy=hybrid_shard with fsdp.shard_size=%d (a host)", per_host);
         job.strategy = STRATEGY_HYBRID_SHARD;

@@ -155,6 +155,9 @@ START_TEST(advice)
         {"h200x64", "fsdp.wrap.policy=none", NULL, "hybrid_shard with fsdp.shard_size=8"},
         {"h200x8", "fsdp.wrap.policy=none", NULL, "!hybrid_shard"},
         {"h200x64", "fsdp.wrap.min_num_params=100", NULL, "shard_grad_op would take"},
+        {"h200x64", "fsdp.wrap.min_num_params=100", NULL,
+         "fsdp.reshard_after_forward=8 (a host) would take"},
+        {"h200x8", "fsdp.wrap.min_num_params=100", NULL, "!fsdp.reshard_after_forward"},
         {"h200x8", "fsdp.backward_prefetch=none", "fsdp.wrap.min_num_params=100",
          "fsdp.backward_prefetch=pre would take"},
     };
@@ -253,7 +256,7 @@ int main(void)
     tcase_add_test(tests, units_of_their_own);
     tcase_add_test(tests, settings_of_units);
     tcase_add_test(tests, golden);
-    tcase_add_loop_test(tests, advice, 0, 10);
+    tcase_add_loop_test(tests, advice, 0, 12);
     tcase_add_test(tests, notes);
     tcase_add_loop_test(tests, what_does_not_fit, 0, 3);
     tcase_add_test(tests, report);
