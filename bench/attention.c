@@ -1,21 +1,23 @@
 /*
  * Times attention, or the fused head, on random operands: the best and the median run of the op and
- * of its backward op, in microseconds, and the workspace in bytes. bench/attention.py compares them
- * with PyTorch.
+ * of its backward op, in microseconds, GFLOP/s of the best, and the workspace in bytes. On one
+ * thread it is processor time, which what else the machine does disturbs less. bench/attention.py
+ * compares with PyTorch.
  *
- *     bench/attention attention THREADS SECONDS BATCH HEADS TIME HEAD_DIM
+ *     bench/attention attention THREADS SECONDS BATCH HEADS TIME HEAD_DIM [DROPOUT]
  *     bench/attention head THREADS SECONDS ROWS COLUMNS CLASSES
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#include "base/clock.h"
 #include "kernels/kernels.h"
 
 enum { MAX_RUNS = 100000 };
 
 static double seconds;
+static clockid_t clock_used;
 static int64_t largest_index = 1;
 
 static struct op_desc desc_of(enum op_kind kind)
@@ -43,6 +45,13 @@ static void *operand_new(const struct tensor_type *type)
     return memory;
 }
 
+static double now_us(void)
+{
+    struct timespec now;
+    clock_gettime(clock_used, &now);
+    return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}
+
 static int compare_doubles(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
@@ -67,12 +76,12 @@ static void measure(const struct op_desc *desc)
     static double times[MAX_RUNS];
     int count = 0;
     status_free(kernel_run(kernel, &call)); /* warms up */
-    int64_t end = clock_monotonic_ns() + (int64_t)(seconds * 1e9);
+    double end = now_us() + seconds * 1e6;
     do {
-        int64_t start = clock_monotonic_ns();
+        double start = now_us();
         if (kernel_run(kernel, &call) != NULL) abort();
-        times[count++] = (double)(clock_monotonic_ns() - start) / 1e3;
-    } while (count < MAX_RUNS && clock_monotonic_ns() < end);
+        times[count++] = now_us() - start;
+    } while (count < MAX_RUNS && now_us() < end);
     qsort(times, (size_t)count, sizeof *times, compare_doubles);
     printf("%s %.1f %.1f %.1f %llu\n", op_info_get(desc->kind)->name, times[0], times[count / 2],
            op_desc_flops(desc) / times[0] / 1e3, (unsigned long long)workspace);
@@ -88,12 +97,14 @@ static struct tensor_type type_of(enum dtype dtype, int dim_count, int64_t a, in
 }
 
 /* Causal, on q, k and v side by side. */
-static void measure_attention(int64_t batch, int64_t heads, int64_t time, int64_t head_dim)
+static void measure_attention(int64_t batch, int64_t heads, int64_t time, int64_t head_dim,
+                              double dropout)
 {
     int64_t width = heads * head_dim;
     struct op_desc desc = desc_of(OP_ATTENTION);
     desc.attrs.attention.heads = desc.attrs.attention.kv_heads = heads;
     desc.attrs.attention.causal = true;
+    desc.attrs.attention.p = dropout;
     desc.input_present[1] = desc.input_present[2] = desc.input_present[3] = false;
     desc.inputs[0] = type_of(DTYPE_F32, 3, batch, time, 3 * width);
     desc.outputs[0] = type_of(DTYPE_F32, 3, batch, time, width);
@@ -133,19 +144,22 @@ int main(int argc, char **argv)
 {
     int64_t sizes[4] = {0};
     for (int i = 0; i < 4 && i + 4 < argc; i++) sizes[i] = atoll(argv[i + 4]);
-    bool attention = argc == 8 && strcmp(argv[1], "attention") == 0;
+    bool attention = (argc == 8 || argc == 9) && strcmp(argv[1], "attention") == 0;
     bool head = argc == 7 && strcmp(argv[1], "head") == 0;
     bool sized = sizes[0] > 0 && sizes[1] > 0 && sizes[2] > 0 && (head || sizes[3] > 0);
     if ((!attention && !head) || !sized) {
         fprintf(stderr,
-                "usage: %s attention THREADS SECONDS BATCH HEADS TIME HEAD_DIM\n"
+                "usage: %s attention THREADS SECONDS BATCH HEADS TIME HEAD_DIM [DROPOUT]\n"
                 "       %s head THREADS SECONDS ROWS COLUMNS CLASSES\n",
                 argv[0], argv[0]);
         return 2;
     }
-    kernels_set_threads(atoi(argv[2]));
+    int threads = atoi(argv[2]);
+    kernels_set_threads(threads);
+    clock_used = threads > 1 ? CLOCK_MONOTONIC : CLOCK_PROCESS_CPUTIME_ID;
     seconds = atof(argv[3]);
-    if (attention) measure_attention(sizes[0], sizes[1], sizes[2], sizes[3]);
+    if (attention)
+        measure_attention(sizes[0], sizes[1], sizes[2], sizes[3], argc > 8 ? atof(argv[8]) : 0);
     else measure_head(sizes[0], sizes[1], sizes[2]);
     return 0;
 }

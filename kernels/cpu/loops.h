@@ -100,10 +100,10 @@ struct cpu_loops {
     /* dx = exp(y) * scale */
     void (*exp_scaled)(size_t n, float *dx, const float *y, float scale, bool add);
 
-    /* Heads of 2 * half columns: y = (a cos - b sin, b cos + a sin) of their halves a and b. y may
-     * be x. */
+    /* Heads of 2 * half columns: y = (a cos - b sin, b cos + a sin) of their halves a and b, or
+     * back with the sines' signs changed. y may be x. */
     void (*rotate)(size_t heads, size_t half, float *y, const float *x, const float *cosines,
-                   const float *sines, bool add);
+                   const float *sines, bool back, bool add);
 
     void (*product)(const struct cpu_product *product);
 

@@ -183,22 +183,23 @@ LOOP loop_scale_rows(size_t rows, size_t columns, float *y, size_t y_row, const 
 }
 
 LOOP loop_rotate(size_t heads, size_t half, float *y, const float *x, const float *cosines,
-                 const float *sines, bool add)
+                 const float *sines, bool back, bool add)
 {
+    float sign = back ? -1 : 1;
     for (size_t head = 0; head < heads; head++, x += 2 * half, y += 2 * half) {
         if (add) {
             SIMD for (size_t i = 0; i < half; i++)
             {
-                float a = x[i], b = x[i + half];
-                y[i] += __builtin_fmaf(a, cosines[i], -(b * sines[i]));
-                y[i + half] += __builtin_fmaf(b, cosines[i], a * sines[i]);
+                float a = x[i], b = x[i + half], sine = sign * sines[i];
+                y[i] += __builtin_fmaf(a, cosines[i], -(b * sine));
+                y[i + half] += __builtin_fmaf(b, cosines[i], a * sine);
             }
         } else {
             SIMD for (size_t i = 0; i < half; i++)
             {
-                float a = x[i], b = x[i + half];
-                y[i] = __builtin_fmaf(a, cosines[i], -(b * sines[i]));
-                y[i + half] = __builtin_fmaf(b, cosines[i], a * sines[i]);
+                float a = x[i], b = x[i + half], sine = sign * sines[i];
+                y[i] = __builtin_fmaf(a, cosines[i], -(b * sine));
+                y[i + half] = __builtin_fmaf(b, cosines[i], a * sine);
             }
         }
     }

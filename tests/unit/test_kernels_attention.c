@@ -347,6 +347,43 @@ START_TEST(test_head)
 }
 END_TEST
 
+/* Kernels that turn by the same angles share a table, and outlive the one that made it. */
+START_TEST(test_rope_shares)
+{
+    struct random random = {4};
+    struct world world = {.desc = rope_desc(&random, OP_ROPE)};
+    world_fill(&random, &world);
+    world_run(&world, KERNELS_REFERENCE);
+    struct op_desc other = world.desc, back = world.desc;
+    other.attrs.rope.theta += 1;
+    back.kind = OP_ROPE_BACKWARD;
+    struct kernel *first, *second, *third, *fourth;
+    ck_assert_status_ok(kernel_new(KERNELS_CPU, &world.desc, &first));
+    ck_assert_status_ok(kernel_new(KERNELS_CPU, &world.desc, &second));
+    ck_assert_status_ok(kernel_new(KERNELS_CPU, &other, &third));
+    ck_assert_status_ok(kernel_new(KERNELS_CPU, &back, &fourth));
+    const int64_t *dims = world.desc.inputs[0].dims;
+    uint64_t bytes = 4 * (uint64_t)(dims[1] * world.desc.attrs.rope.head_dim);
+    ck_assert_uint_eq(kernel_held_bytes(first), bytes);
+    ck_assert_uint_eq(kernel_held_bytes(second), 0);
+    ck_assert_uint_eq(kernel_held_bytes(third), bytes);
+    ck_assert_uint_eq(kernel_held_bytes(fourth), 0);
+    kernel_free(first);
+    kernel_free(fourth);
+    struct area found = area_new(world.outputs[0].bytes, 0);
+    ck_assert_status_ok(kernel_run(second, &(struct kernel_call){.inputs = {world.inputs[0].memory},
+                                                                 .outputs = {found.memory}}));
+    assert_close(&world, 0, (float *)found.memory, output_of(&world, 0));
+    kernel_free(second);
+    kernel_free(third);
+    ck_assert_status_ok(kernel_new(KERNELS_CPU, &world.desc, &first));
+    ck_assert_uint_eq(kernel_held_bytes(first), bytes); /* the table was gone */
+    kernel_free(first);
+    area_free(&found);
+    world_free(&world);
+}
+END_TEST
+
 /* Rows that see nothing give 0, and take no gradient. */
 START_TEST(test_nothing_seen)
 {
@@ -544,6 +581,7 @@ int main(void)
     tcase_add_loop_test(tests, test_attention, 0, 4);
     tcase_add_loop_test(tests, test_rope, 0, 2);
     tcase_add_loop_test(tests, test_head, 0, 2);
+    tcase_add_test(tests, test_rope_shares);
     tcase_add_loop_test(tests, test_nothing_seen, 0, 4);
     tcase_add_test(tests, test_memory_is_linear);
     tcase_add_test(tests, test_memory_of_head);

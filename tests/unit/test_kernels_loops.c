@@ -649,7 +649,9 @@ START_TEST(test_attention_levels)
                 used->scale_rows(rows, columns, states[i], stride, x, stride, p, run % 2);
                 double sum = used->softmax_scaled(columns * rows, states[i], 0.25f, true);
                 memcpy(states[i] + SIZE + B, &sum, sizeof sum);
-                if (half > 0) used->rotate(2, half, states[i] + SIZE + 2 * B, x, p, kept, run % 2);
+                if (half > 0)
+                    used->rotate(2, half, states[i] + SIZE + 2 * B, x, p, kept, run % 4 > 1,
+                                 run % 2);
             }
             assert_same_bits(found, expected, 2 * SIZE, "packing, dots or turns", loops->name);
         }
