@@ -272,7 +272,8 @@ int64_t op_window_output(int64_t size, int64_t kernel, int64_t stride, int64_t p
  * (of causal attention the half that is not masked), else 0. */
 double op_desc_flops(const struct op_desc *desc);
 
-/* Bytes that one run must at least read and write: every operand once. */
+/* Bytes that one run must at least read and write: every operand once, but of an embedding's table
+ * only the rows that tokens can name. */
 uint64_t op_desc_bytes(const struct op_desc *desc);
 
 #endif

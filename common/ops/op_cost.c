@@ -45,6 +45,18 @@ double op_desc_flops(const struct op_desc *desc)
     }
 }
 
+/* An embedding reads the rows that its tokens name, and adds to these; but a gradient that is not
+ * added to is zeroed as a whole. */
+static uint64_t table_bytes(const struct op_desc *desc)
+{
+    bool forward = desc->kind == OP_EMBEDDING;
+    const struct tensor_type *table = forward ? &desc->inputs[1] : &desc->outputs[0];
+    uint64_t whole = tensor_bytes(table);
+    uint64_t row = (uint64_t)table->dims[1] * dtype_size(table->dtype);
+    uint64_t rows = (uint64_t)tensor_element_count(&desc->inputs[0]) * row;
+    return (forward || desc->accumulate[0]) && rows < whole ? rows : whole;
+}
+
 uint64_t op_desc_bytes(const struct op_desc *desc)
 {
     uint64_t bytes = 0;
@@ -52,5 +64,8 @@ uint64_t op_desc_bytes(const struct op_desc *desc)
         if (desc->input_present[i]) bytes += tensor_bytes(&desc->inputs[i]);
     for (int i = 0; i < desc->output_count; i++)
         if (desc->output_present[i]) bytes += tensor_bytes(&desc->outputs[i]);
+    if (desc->kind == OP_EMBEDDING) bytes += table_bytes(desc) - tensor_bytes(&desc->inputs[1]);
+    if (desc->kind == OP_EMBEDDING_BACKWARD)
+        bytes += table_bytes(desc) - tensor_bytes(&desc->outputs[0]);
     return bytes;
 }

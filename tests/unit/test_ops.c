@@ -554,6 +554,21 @@ START_TEST(test_work)
     desc = pool();
     ck_assert_double_eq(op_desc_flops(&desc), 0);
     ck_assert_uint_eq(op_desc_bytes(&desc), 4 * (384 + 96) + 96);
+    /* Of a table, no more than the tokens can name, unless it is zeroed. */
+    struct op_desc embedding = desc_of(OP_EMBEDDING);
+    embedding.inputs[0] = type_of(DTYPE_I32, 2, 2, 8, 0, 0);
+    embedding.inputs[1] = type_of(DTYPE_BF16, 2, 50257, 768, 0, 0);
+    embedding.outputs[0] = type_of(DTYPE_BF16, 3, 2, 8, 768, 0);
+    ck_assert_uint_eq(op_desc_bytes(&embedding), 16 * 4 + 2 * 16 * 768 * 2);
+    embedding.inputs[1].dims[0] = 5;
+    ck_assert_uint_eq(op_desc_bytes(&embedding), 16 * 4 + (5 + 16) * 768 * 2);
+    struct op_desc gradient = desc_of(OP_EMBEDDING_BACKWARD);
+    gradient.inputs[0] = embedding.inputs[0];
+    gradient.inputs[1] = embedding.outputs[0];
+    gradient.outputs[0] = type_of(DTYPE_F32, 2, 50257, 768, 0, 0);
+    ck_assert_uint_eq(op_desc_bytes(&gradient), 16 * 4 + 16 * 768 * 2 + 50257ull * 768 * 4);
+    gradient.accumulate[0] = true;
+    ck_assert_uint_eq(op_desc_bytes(&gradient), 16 * 4 + 16 * 768 * 2 + 16 * 768 * 4);
     /* A gradient costs what its forward pass does. */
     struct op_desc weights = desc_of(OP_LINEAR_BACKWARD_WEIGHTS);
     weights.inputs[0] = type_of(DTYPE_F32, 2, 64, 9216, 0, 0);
