@@ -1,7 +1,7 @@
 /*
  * Times the memory-bound ops of a GPT-2 step, as bench/sequence.py does PyTorch's: microseconds of
  * the fastest and the median run, nanoseconds per element of the largest operand but the table of
- * an embedding, and memory traffic (every operand once). With one thread, the time is the
+ * an embedding, and memory traffic (op_desc_bytes). With one thread, the time is the
  * processor's, which other programs disturb less.
  *
  *     bench/sequence [tokens [threads [seconds per op [part of the ops' names]]]]
@@ -96,16 +96,12 @@ static void measure(const char *name, const struct op_desc *desc)
         if (status != NULL) abort();
     } while (count < MAX_RUNS && clock_monotonic_ns() < end);
     qsort(times, (size_t)count, sizeof *times, compare_doubles);
-    bool embedding = desc->kind == OP_EMBEDDING || desc->kind == OP_EMBEDDING_BACKWARD;
     const struct tensor_type *y = &desc->outputs[0];
     if (desc->kind == OP_EMBEDDING_BACKWARD || desc->kind == OP_SUM_LEADING) y = &desc->inputs[0];
     int64_t elements = tensor_element_count(y);
     if (desc->kind == OP_EMBEDDING_BACKWARD) elements *= WIDTH;
-    char traffic[32] = "-";
-    if (!embedding)
-        snprintf(traffic, sizeof traffic, "%.1f", (double)op_desc_bytes(desc) / times[0]);
-    printf("%-36s %9.1f %9.1f %8.3f %8s\n", name, times[0] / 1e3, times[count / 2] / 1e3,
-           times[0] / (double)elements, traffic);
+    printf("%-36s %9.1f %9.1f %8.3f %8.1f\n", name, times[0] / 1e3, times[count / 2] / 1e3,
+           times[0] / (double)elements, (double)op_desc_bytes(desc) / times[0]);
     fflush(stdout);
     for (int i = 0; i < desc->input_count; i++) free((void *)call.inputs[i]);
     for (int i = 0; i < desc->output_count; i++) free(call.outputs[i]);
