@@ -15,6 +15,8 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/parallel.h"
 
+#define MOST_TABLE_BYTES ((uint64_t)1 << 30)
+
 struct rope_table {
     struct op_desc desc; /* the attributes count */
     size_t time, half;   /* positions, pairs */
@@ -123,12 +125,19 @@ static status_t run_rope(const struct kernel *kernel, const struct kernel_call *
 
 status_t cpu_prepare_rope(struct kernel *kernel)
 {
+    int64_t time = kernel->desc.inputs[0].dims[1], head = kernel->desc.attrs.rope.head_dim;
+    uint64_t bytes = (uint64_t)(time * head) * sizeof(float);
+    if (bytes > MOST_TABLE_BYTES)
+        return status_new(STATUS_RESOURCE_EXHAUSTED,
+                          "%s: the angles of %lld positions and %lld columns take %llu bytes, at "
+                          "most %llu can be",
+                          kernel_name(kernel), (long long)time, (long long)head,
+                          (unsigned long long)bytes, (unsigned long long)MOST_TABLE_BYTES);
     bool made = false;
-    struct rope_table *table =
-        table_take(&kernel->desc, (size_t)kernel->desc.inputs[0].dims[1], &made);
+    struct rope_table *table = table_take(&kernel->desc, (size_t)time, &made);
     kernel->state = table;
     kernel->release = table_release;
-    if (made) kernel->held_bytes = 2 * table->time * table->half * sizeof *table->values;
+    if (made) kernel->held_bytes = bytes;
     kernel->run = run_rope;
     return STATUS_OKAY;
 }

@@ -379,6 +379,11 @@ START_TEST(test_rope_shares)
     ck_assert_status_ok(kernel_new(KERNELS_CPU, &world.desc, &first));
     ck_assert_uint_eq(kernel_held_bytes(first), bytes); /* the table was gone */
     kernel_free(first);
+    other.inputs[0].dims[1] = other.outputs[0].dims[1] = (int64_t)1 << 29;
+    status_t status = kernel_new(KERNELS_CPU, &other, &first);
+    ck_assert_int_eq(status_code(status), STATUS_RESOURCE_EXHAUSTED);
+    ck_assert_ptr_nonnull(strstr(status_message(status), "536870912 positions"));
+    status_free(status);
     area_free(&found);
     world_free(&world);
 }
