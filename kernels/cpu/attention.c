@@ -7,7 +7,8 @@
  * on bf16 backward the sums of one kv head's gradients.
  *
  * Threads take query blocks of heads forward, and kv heads backward, where a key's gradient is
- * summed up over the query blocks of its heads in their order.
+ * summed up over the query blocks of its heads in their order. The number of threads does not
+ * change a bit of the results.
  */
 #include "kernels/attention.h"
 
@@ -365,11 +366,18 @@ static void prepare_queries(const struct job *job, const struct meeting *m, cons
                          y.stride);
 }
 
-/* Gradients of one query block's head: dq at once, dk and dv added to what is there. */
-static void attend_backward(const struct job *job, struct meeting *m, const struct scratch *s)
+/* Which gradients are wanted of which keys. */
+struct span {
+    bool queries, keys;
+    int64_t begin, end; /* of keys, at block bounds */
+};
+
+/* Gradients of one query block of a head: dq at once, dk and dv added to what is there. */
+static void attend_backward(const struct job *job, struct meeting *m, const struct scratch *s,
+                            const struct span *span)
 {
     size_t width = (size_t)job->shape.head_dim;
-    bool bf16 = job->shape.bf16;
+    bool bf16 = job->shape.bf16, add = job->kernel->desc.accumulate[0];
     struct rows q =
         rows_of(job, job->at.q, q_place(job, m), job->at.q_row, m->queries, s->copies[0]);
     struct rows dy =
@@ -379,57 +387,110 @@ static void attend_backward(const struct job *job, struct meeting *m, const stru
     prepare_queries(job, m, s, dy);
     float *dq = bf16 ? s->sums : (float *)job->at.dq + q_place(job, m);
     size_t dq_row = bf16 ? width : (size_t)job->at.q_row;
-    bool add = job->kernel->desc.accumulate[0];
     const float *kept = job->dropout ? s->kept : s->scores;
-    for (int64_t key = 0; key < keys_end(job, m); key += BLOCK) {
+    int64_t end = keys_end(job, m) < span->end ? keys_end(job, m) : span->end;
+    for (int64_t key = span->begin; key < end; key += BLOCK) {
         if (!meeting_move(job, s, m, key)) continue;
         make_scores(job, m, m->k, s->q, s->scores);
         job->loops->attention_probabilities(&m->block, s->scores, s->lse);
         if (job->dropout) drop(job, m, s->kept, s->scores);
-        sum_to_keys(job, m, kept, dy, job->at.dv, s->dv);
+        if (span->keys) sum_to_keys(job, m, kept, dy, job->at.dv, s->dv);
         make_scores(job, m, m->v, s->dy, s->gradients);
         job->loops->attention_gradients(&m->block, s->gradients, s->scores, kept, s->totals);
-        sum_to_keys(job, m, s->gradients, q, job->at.dk, s->dk);
-        sum_to_queries(job, m, s->gradients, m->k, dq, dq_row, m->any || add, NULL);
+        if (span->keys) sum_to_keys(job, m, s->gradients, q, job->at.dk, s->dk);
+        if (span->queries)
+            sum_to_queries(job, m, s->gradients, m->k, dq, dq_row, m->any || add, NULL);
         m->any = true;
     }
+    if (!span->queries) return;
     for (size_t i = 0; i < m->queries && !m->any && !add; i++)
         memset(dq + i * dq_row, 0, width * sizeof(float));
     if (bf16) round_rows(job, job->at.dq, q_place(job, m), job->at.q_row, m->queries, dq);
 }
 
 /* Before a kv head's gradient is summed up, in place or on bf16 beside it. */
-static void clear_sums(const struct job *job, int64_t batch, int64_t head, void *gradient,
-                       float *sums, bool add)
+static void clear_sums(const struct job *job, int64_t batch, int64_t head, const struct span *span,
+                       void *gradient, float *sums, bool add)
 {
     size_t width = (size_t)job->shape.head_dim;
-    if (job->shape.bf16) memset(sums, 0, (size_t)job->shape.time * width * sizeof *sums);
-    for (int64_t key = 0; !job->shape.bf16 && !add && key < job->shape.time; key++)
-        memset((float *)gradient + kv_place(job, batch, head, key), 0, width * sizeof(float));
+    for (int64_t key = span->begin; key < span->end; key++) {
+        if (job->shape.bf16) memset(sums + (size_t)key * width, 0, width * sizeof *sums);
+        else if (!add)
+            memset((float *)gradient + kv_place(job, batch, head, key), 0, width * sizeof(float));
+    }
 }
 
-static void backward_part(const void *argument, size_t begin, size_t end)
+/* dk and dv of a span of a kv head's keys, and dq of its query heads if that is wanted too. */
+static void attend_kv_head(const struct job *job, struct meeting *m, const struct scratch *s,
+                           int64_t batch, int64_t kv_head, const struct span *span)
 {
-    const struct job *job = argument;
     const struct attention_shape *shape = &job->shape;
     const bool *add = job->kernel->desc.accumulate;
+    int64_t first = kv_head * shape->group;
+    clear_sums(job, batch, first, span, job->at.dk, s->dk, add[shape->packed ? 0 : 1]);
+    clear_sums(job, batch, first, span, job->at.dv, s->dv, add[shape->packed ? 0 : 2]);
+    for (int64_t head = first; head < first + shape->group; head++)
+        for (int64_t query = shape->causal ? span->begin : 0; query < shape->time; query += BLOCK) {
+            meeting_start(job, m, batch, head, query);
+            attend_backward(job, m, s, span);
+        }
+    if (!shape->bf16) return;
+    int64_t place = kv_place(job, batch, first, span->begin);
+    size_t count = (size_t)(span->end - span->begin), at = (size_t)(span->begin * shape->head_dim);
+    round_rows(job, job->at.dk, place, job->at.kv_row, count, s->dk + at);
+    round_rows(job, job->at.dv, place, job->at.kv_row, count, s->dv + at);
+}
+
+static void kv_heads_part(const void *argument, size_t begin, size_t end)
+{
+    const struct job *job = argument;
+    struct span span = {.queries = true, .keys = true, .end = job->shape.time};
+    struct scratch s = scratch_of(job);
+    struct meeting m;
+    for (size_t n = begin; n < end; n++)
+        attend_kv_head(job, &m, &s, (int64_t)n / job->shape.kv_heads,
+                       (int64_t)n % job->shape.kv_heads, &span);
+}
+
+static void queries_part(const void *argument, size_t begin, size_t end)
+{
+    const struct job *job = argument;
+    struct span span = {.queries = true, .end = job->shape.time};
     struct scratch s = scratch_of(job);
     struct meeting m;
     for (size_t n = begin; n < end; n++) {
-        int64_t batch = (int64_t)n / shape->kv_heads;
-        int64_t first = (int64_t)n % shape->kv_heads * shape->group;
-        clear_sums(job, batch, first, job->at.dk, s.dk, add[shape->packed ? 0 : 1]);
-        clear_sums(job, batch, first, job->at.dv, s.dv, add[shape->packed ? 0 : 2]);
-        for (int64_t head = first; head < first + shape->group; head++)
-            for (int64_t query = 0; query < shape->time; query += BLOCK) {
-                meeting_start(job, &m, batch, head, query);
-                attend_backward(job, &m, &s);
-            }
-        if (!shape->bf16) continue;
-        int64_t place = kv_place(job, batch, first, 0);
-        round_rows(job, job->at.dk, place, job->at.kv_row, (size_t)shape->time, s.dk);
-        round_rows(job, job->at.dv, place, job->at.kv_row, (size_t)shape->time, s.dv);
+        int64_t item = (int64_t)n / job->blocks, block = order_of(job, (int64_t)n % job->blocks);
+        meeting_start(job, &m, item / job->shape.heads, item % job->shape.heads, block * BLOCK);
+        attend_backward(job, &m, &s, &span);
     }
+}
+
+static void keys_part(const void *argument, size_t begin, size_t end)
+{
+    const struct job *job = argument;
+    struct scratch s = scratch_of(job);
+    struct meeting m;
+    for (size_t n = begin; n < end; n++) {
+        int64_t item = (int64_t)n / job->blocks, block = order_of(job, (int64_t)n % job->blocks);
+        int64_t key = block * BLOCK;
+        struct span span = {.keys = true, .begin = key, .end = key + (int64_t)count_from(job, key)};
+        attend_kv_head(job, &m, &s, item / job->shape.kv_heads, item % job->shape.kv_heads, &span);
+    }
+}
+
+/* With more threads than kv heads, the probabilities are made twice, and every block has its own
+ * thread. Sums are made in the same order: the same bits. */
+static void run_backward(const struct job *job)
+{
+    size_t kv_heads = (size_t)(job->shape.batch * job->shape.kv_heads);
+    int threads = job->kernel->threads;
+    if (kv_heads >= (size_t)threads) {
+        cpu_parallel(threads, kv_heads, 1, kv_heads_part, job);
+        return;
+    }
+    size_t blocks = (size_t)job->blocks;
+    cpu_parallel(threads, kv_heads * (size_t)job->shape.group * blocks, 1, queries_part, job);
+    cpu_parallel(threads, kv_heads * blocks, 1, keys_part, job);
 }
 
 static status_t run_attention(const struct kernel *kernel, const struct kernel_call *call)
@@ -449,9 +510,7 @@ static status_t run_attention(const struct kernel *kernel, const struct kernel_c
                                .rank = call->rank,
                                .threshold = philox_threshold(p)},
                       .kept_scale = (float)(1 / (1 - p))};
-    if (shape.backward)
-        cpu_parallel(kernel->threads, (size_t)(shape.batch * shape.kv_heads), 1, backward_part,
-                     &job);
+    if (shape.backward) run_backward(&job);
     else
         cpu_parallel(kernel->threads, (size_t)(shape.batch * shape.heads * job.blocks), 1,
                      forward_part, &job);

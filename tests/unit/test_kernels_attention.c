@@ -229,6 +229,45 @@ START_TEST(test_head_slopes)
 }
 END_TEST
 
+/* Operands on bf16. */
+
+static void to_bf16(struct world *world)
+{
+    struct op_desc *desc = &world->desc;
+    const struct op_info *info = op_info_get(desc->kind);
+    for (int i = 0; i < desc->input_count; i++) {
+        if (!desc->input_present[i] || info->input_types[i] != OPERAND_REAL) continue;
+        int64_t count = tensor_element_count(&desc->inputs[i]);
+        desc->inputs[i].dtype = DTYPE_BF16;
+        struct area narrow = area_new(tensor_bytes(&desc->inputs[i]), 0);
+        for (int64_t j = 0; j < count; j++)
+            ((uint16_t *)narrow.memory)[j] = bfloat16_from_f32(input_of(world, i)[j]);
+        area_free(&world->inputs[i]);
+        world->inputs[i] = narrow;
+    }
+    for (int i = 0; i < desc->output_count; i++) {
+        if (!desc->output_present[i] || info->output_types[i] != OPERAND_REAL) continue;
+        desc->outputs[i].dtype = DTYPE_BF16;
+        area_free(&world->outputs[i]);
+        world->outputs[i] = area_new(tensor_bytes(&desc->outputs[i]), 0);
+    }
+    ck_assert_status_ok(op_desc_check(desc));
+}
+
+/* Operands in f32 have passed through bf16, so that both worlds have the same. */
+static void round_inputs(struct world *world)
+{
+    const struct op_info *info = op_info_get(world->desc.kind);
+    for (int i = 0; i < world->desc.input_count; i++) {
+        if (!world->desc.input_present[i] || info->input_types[i] != OPERAND_REAL) continue;
+        int64_t count = tensor_element_count(&world->desc.inputs[i]);
+        for (int64_t j = 0; j < count; j++) {
+            float *value = input_of(world, i) + j;
+            *value = bfloat16_to_f32(bfloat16_from_f32(*value));
+        }
+    }
+}
+
 /* The CPU library against the reference. */
 
 static void assert_close(const struct world *world, int output, const float *found,
@@ -311,6 +350,45 @@ START_TEST(test_attention)
         world_run(&forward, KERNELS_REFERENCE);
         fill_attention_backward(&random, &backward, &forward);
         compare(&random, &backward);
+        world_free(&forward);
+        world_free(&backward);
+    }
+}
+END_TEST
+
+/* Few heads on many threads: the same bits as on one. */
+START_TEST(test_attention_threads)
+{
+    struct random random = {(uint64_t)_i + 50};
+    for (int run = 0; run < RUNS; run++) {
+        struct attention_case c = random_attention(&random);
+        c.batch = random_between(&random, 1, 2), c.kv_heads = random_between(&random, 1, 2);
+        struct world forward = {0}, backward = {0};
+        fill_attention(&random, &forward, &c);
+        world_run(&forward, KERNELS_CPU);
+        fill_attention_backward(&random, &backward, &forward);
+        if (run % 3 == 0) {
+            round_inputs(&backward);
+            to_bf16(&backward);
+        }
+        struct area found[2][3] = {0};
+        for (int many = 0; many < 2; many++) {
+            kernels_set_threads(many ? 7 : 1);
+            world_run(&backward, KERNELS_CPU);
+            for (int i = 0; i < 3; i++) {
+                if (!backward.desc.output_present[i]) continue;
+                found[many][i] = area_new(backward.outputs[i].bytes, 0);
+                memcpy(found[many][i].memory, backward.outputs[i].memory, found[many][i].bytes);
+                memset(backward.outputs[i].memory, 0xff, backward.outputs[i].bytes);
+            }
+        }
+        for (int i = 0; i < 3; i++) {
+            if (!backward.desc.output_present[i]) continue;
+            ck_assert_msg(memcmp(found[0][i].memory, found[1][i].memory, found[0][i].bytes) == 0,
+                          "gradient %d differs with the number of threads", i);
+            area_free(&found[0][i]);
+            area_free(&found[1][i]);
+        }
         world_free(&forward);
         world_free(&backward);
     }
@@ -470,43 +548,6 @@ END_TEST
 
 /* On bf16: what the reference makes of the same operands in f32, rounded once at the end. */
 
-static void to_bf16(struct world *world)
-{
-    struct op_desc *desc = &world->desc;
-    const struct op_info *info = op_info_get(desc->kind);
-    for (int i = 0; i < desc->input_count; i++) {
-        if (!desc->input_present[i] || info->input_types[i] != OPERAND_REAL) continue;
-        int64_t count = tensor_element_count(&desc->inputs[i]);
-        desc->inputs[i].dtype = DTYPE_BF16;
-        struct area narrow = area_new(tensor_bytes(&desc->inputs[i]), 0);
-        for (int64_t j = 0; j < count; j++)
-            ((uint16_t *)narrow.memory)[j] = bfloat16_from_f32(input_of(world, i)[j]);
-        area_free(&world->inputs[i]);
-        world->inputs[i] = narrow;
-    }
-    for (int i = 0; i < desc->output_count; i++) {
-        if (!desc->output_present[i] || info->output_types[i] != OPERAND_REAL) continue;
-        desc->outputs[i].dtype = DTYPE_BF16;
-        area_free(&world->outputs[i]);
-        world->outputs[i] = area_new(tensor_bytes(&desc->outputs[i]), 0);
-    }
-    ck_assert_status_ok(op_desc_check(desc));
-}
-
-/* Operands in f32 have passed through bf16, so that both worlds have the same. */
-static void round_inputs(struct world *world)
-{
-    const struct op_info *info = op_info_get(world->desc.kind);
-    for (int i = 0; i < world->desc.input_count; i++) {
-        if (!world->desc.input_present[i] || info->input_types[i] != OPERAND_REAL) continue;
-        int64_t count = tensor_element_count(&world->desc.inputs[i]);
-        for (int64_t j = 0; j < count; j++) {
-            float *value = input_of(world, i) + j;
-            *value = bfloat16_to_f32(bfloat16_from_f32(*value));
-        }
-    }
-}
-
 static float element(const struct world *world, int output, int64_t i)
 {
     if (world->desc.outputs[output].dtype == DTYPE_BF16)
@@ -584,6 +625,7 @@ int main(void)
     tcase_add_loop_test(tests, test_rope_slopes, 0, 6);
     tcase_add_loop_test(tests, test_head_slopes, 0, 4);
     tcase_add_loop_test(tests, test_attention, 0, 4);
+    tcase_add_loop_test(tests, test_attention_threads, 0, 2);
     tcase_add_loop_test(tests, test_rope, 0, 2);
     tcase_add_loop_test(tests, test_head, 0, 2);
     tcase_add_test(tests, test_rope_shares);
