@@ -19,6 +19,12 @@ ROWS = (
     ("full_shard + policy + bf16",
      ("fsdp.strategy=full_shard", *POLICY, "precision.param_dtype=bf16")),
 )
+GROUPS = ("hybrid_shard of 2 + policy", ("fsdp.strategy=hybrid_shard", "fsdp.shard_size=2", *POLICY))
+
+
+def rows_of(world):
+    """With two ranks one group of two is full_shard."""
+    return (*ROWS, GROUPS) if world > 2 and world % 2 == 0 else ROWS
 
 
 def main():
@@ -33,13 +39,14 @@ def main():
           f"median of {options.rounds} alternating rounds of {options.steps} steps.\n")
     print("| | ranks | ms per step | peak memory per rank |\n| --- | --- | --- | --- |")
     for world in map(int, options.worlds.split(",")):
-        times = {name: [] for name, _ in (*ROWS, (ddp, None))}
+        rows = rows_of(world)
+        times = {name: [] for name, _ in (*rows, (ddp, None))}
         memory = {}
         with measure.harness.Daemon(workers=world, data=measure.harness.find_mnist(),
                                     arguments=["--threads", "1"]) as daemon:
             measure.share_priority(daemon)
             for number in range(options.rounds):
-                for name, settings in ROWS:
+                for name, settings in rows:
                     seconds, memory[name] = measure.our_run(
                         daemon, options.steps, (f"workers={world}", *settings))
                     times[name] += seconds
