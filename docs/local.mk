@@ -5,7 +5,8 @@ dist_doc_DATA = \
   %D%/fsdpctl.md \
   %D%/fsdpd.md \
   %D%/hugging-face.md \
-  %D%/job-file.md %D%/memory.md \
+  %D%/job-file.md \
+  %D%/memory.md \
   %D%/model-file.md \
   %D%/monitoring.md \
   %D%/performance.md \
@@ -40,9 +41,9 @@ $(FSDPCTL_VERB_PAGES): $(srcdir)/%D%/fsdpctl.md $(srcdir)/scripts/md2man.awk
 %D%/man/fsdpd.yaml.5: $(srcdir)/%D%/configuration.md $(srcdir)/scripts/md2man.awk
 	$(MD2MAN) -v name=fsdpd.yaml -v section=5 -v about="the configuration of fsdpd" \
 	  -v see="fsdpd(8)" $(srcdir)/%D%/configuration.md > $@
-%D%/man/fsdpd-job.5: $(srcdir)/%D%/job-file.md %D%/memory.md $(srcdir)/scripts/md2man.awk
+%D%/man/fsdpd-job.5: $(srcdir)/%D%/job-file.md $(srcdir)/scripts/md2man.awk
 	$(MD2MAN) -v name=fsdpd-job -v section=5 -v about="what a training job is" \
-	  -v see="fsdpctl-submit(1), fsdpd-model(5)" $(srcdir)/%D%/job-file.md %D%/memory.md > $@
+	  -v see="fsdpctl-submit(1), fsdpd-model(5)" $(srcdir)/%D%/job-file.md > $@
 %D%/man/fsdpd-model.5: $(srcdir)/%D%/model-file.md $(srcdir)/scripts/md2man.awk
 	$(MD2MAN) -v name=fsdpd-model -v section=5 -v about="a neural network as a file" \
 	  -v see="fsdpd-job(5)" $(srcdir)/%D%/model-file.md > $@
