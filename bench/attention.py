@@ -1,3 +1,4 @@
+#!/usr/bin/python3
 """Attention and the fused head of bench/attention against PyTorch's, forward and backward together,
 in alternating rounds on the same number of threads; on one thread by processor time, which what else
 the machine does disturbs less. PyTorch's attention is what nanoGPT does without
