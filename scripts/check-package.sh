@@ -1,0 +1,219 @@
+#!/usr/bin/env bash
+# The Debian packages, for real: builds them, has lintian look at them, installs them in a root that is
+# thrown away, boots systemd there, trains a job, reloads, has the watchdog bite, upgrades while a job
+# runs, removes and purges. Needs root, debhelper, lintian, mmdebstrap, systemd-container and a Debian
+# mirror; what is missing is said (SKIP), and what can be done without it is done. Takes minutes.
+#
+# usage: scripts/check-package.sh [--build DIR] [--root TARBALL]
+#   DIR      a configured build tree, "build" by default; its deb/ is used if it has packages
+#   TARBALL  a Debian 12 root with systemd, instead of a fresh one by mmdebstrap
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+. scripts/common.sh
+
+build=build tarball='' passed=0 failed=0 skipped=0 nspawn=''
+while [ $# -gt 0 ]; do
+  case $1 in
+    --build) build=${2:?} && shift 2 ;;
+    --root) tarball=${2:?} && shift 2 ;;
+    *) say "usage: scripts/check-package.sh [--build DIR] [--root TARBALL]" && exit 2 ;;
+  esac
+done
+work=$(mktemp -d /tmp/fsdpd-package-XXXXXX)
+root=$work/root
+
+# shellcheck disable=SC2317 # a trap
+clean_up() {
+  if [ -n "$nspawn" ]; then kill "$nspawn" && wait "$nspawn"; fi 2>/dev/null
+  rm -rf --one-file-system "$work"
+}
+trap clean_up EXIT
+finish() {
+  echo "$passed passed, $failed failed, $skipped skipped"
+  [ "$failed" = 0 ] && [ "$passed" -gt 0 ]
+  exit
+}
+check() { # NAME COMMAND...
+  local name=$1
+  shift
+  if "$@" >"$work/out" 2>&1; then
+    echo "ok: $name"
+    passed=$((passed + 1))
+    return 0
+  fi
+  echo "FAIL: $name"
+  tail -n 30 "$work/out"
+  failed=$((failed + 1))
+  return 1
+}
+must() { check "$@" || finish; }
+skip() {
+  echo "SKIP: $*"
+  skipped=$((skipped + 1))
+}
+# shellcheck disable=SC2317 # called through check
+eventually() { # SECONDS COMMAND...
+  local until=$((SECONDS + $1))
+  shift
+  until "$@"; do
+    [ "$SECONDS" -lt "$until" ] || return 1
+    sleep 0.2
+  done
+}
+
+# ---- the packages ----
+
+if ! command -v dpkg-buildpackage >/dev/null || ! command -v dh >/dev/null; then
+  skip "everything: debhelper is not here (apt-get install debhelper)"
+  passed=1
+  finish
+fi
+[ -f "$build/Makefile" ] || configure_tree "$build" || exit 1
+compgen -G "$build/deb/fsdpd_*.deb" >/dev/null || must "make deb" make -C "$build" --quiet deb
+deb=$(echo "$build"/deb/fsdpd_*.deb) ctl=$(echo "$build"/deb/fsdpctl_*.deb)
+if command -v lintian >/dev/null; then
+  check "lintian finds no errors" lintian --allow-root --fail-on error "$deb" "$ctl"
+  cat "$work/out"
+else
+  skip "lintian is not here (apt-get install lintian)"
+fi
+# shellcheck disable=SC2317
+has_files() {
+  local list
+  list=$(dpkg-deb -c "$deb" && dpkg-deb -c "$ctl") || return 1
+  for file in usr/bin/fsdpd usr/bin/fsdpctl etc/fsdpd/fsdpd.yaml lib/systemd/system/fsdpd.socket \
+    usr/share/man/man8/fsdpd.8.gz usr/share/man/man1/fsdpctl-pull.1.gz \
+    usr/share/bash-completion/completions/fsdpctl; do
+    grep -q " \./$file\$" <<<"$list" || { echo "no $file" && return 1; }
+  done
+}
+check "everything is in them" has_files
+
+# ---- a root to throw away ----
+
+if [ "$(id -u)" != 0 ]; then
+  skip "installing: only root can" && finish
+fi
+if [ -z "$tarball" ]; then
+  command -v mmdebstrap >/dev/null ||
+    { skip "installing: mmdebstrap is not here (apt-get install mmdebstrap)" && finish; }
+  tarball=$work/root.tar
+  mmdebstrap --variant=minbase --include=systemd,systemd-sysv --skip=cleanup/apt/lists bookworm \
+    "$tarball" >"$work/mmdebstrap.log" 2>&1 ||
+    { tail -n 5 "$work/mmdebstrap.log" && skip "installing: no Debian mirror" && finish; }
+fi
+mkdir "$root"
+tar -C "$root" -xf "$tarball" || exit 1
+cp /etc/resolv.conf "$root/etc/resolv.conf"
+cp "$deb" "$ctl" "$root/root/"
+cp "$build/fsdpd-digits" "$root/root/"
+# The same package with a later version, to upgrade to.
+dpkg-deb -R "$deb" "$work/later" && sed -i 's/^Version: .*/&+later/' "$work/later/DEBIAN/control" &&
+  dpkg-deb --root-owner-group -b "$work/later" "$root/root/later.deb" >/dev/null
+
+inside=(chroot "$root")
+run() { # a shell command in the root, in the booted system once there is one
+  "${inside[@]}" env DEBIAN_FRONTEND=noninteractive PATH=/usr/sbin:/usr/bin:/sbin:/bin sh -xc "$1"
+}
+# shellcheck disable=SC2317
+chrooted_apt() {
+  run "ls /var/lib/apt/lists/*Packages* >/dev/null 2>&1 || apt-get update -qq
+       apt-get install -y --no-install-recommends $1"
+}
+must "install" chrooted_apt "/root/$(basename "$deb") /root/$(basename "$ctl")"
+check "both programs start" run "fsdpd --version && fsdpctl --version && fsdpd config check"
+check "the user was made" run "getent passwd fsdpd | grep -q nologin"
+
+# ---- booted ----
+
+if ! command -v systemd-nspawn >/dev/null; then
+  skip "booting: systemd-nspawn is not here (apt-get install systemd-container)"
+else
+  systemd-nspawn -q -D "$root" --register=no --keep-unit --private-users=no --boot --console=pipe \
+    --machine=fsdpd-package >"$work/boot.log" 2>&1 &
+  nspawn=$!
+  leader=''
+  for _ in $(seq 50); do
+    leader=$(pgrep -P "$nspawn" | head -n 1)
+    [ -n "$leader" ] && break
+    sleep 0.2
+  done
+  if [ -n "$leader" ]; then
+    inside=(nsenter -t "$leader" -m -u -i -p -n chroot /)
+    eventually 60 run "systemctl is-active --quiet multi-user.target" >/dev/null 2>&1 || leader=''
+  fi
+  if [ -z "$leader" ]; then
+    kill "$nspawn" 2>/dev/null
+    nspawn=''
+    tail -n 3 "$work/boot.log"
+    skip "everything under systemd: a container cannot be booted on this machine"
+  fi
+fi
+
+if [ -n "$nspawn" ]; then
+  check "fsdpd and its socket are active" eventually 30 \
+    run "systemctl is-active --quiet fsdpd.service fsdpd.socket"
+  check "nothing failed in booting" run '! systemctl --failed --no-legend | grep fsdpd'
+  check "systemctl shows the status" eventually 30 \
+    run 'systemctl show -P StatusText fsdpd | grep -q "2 workers, 0 jobs running"'
+  run "useradd -m member; usermod -aG fsdpd member; useradd -m stranger" >/dev/null 2>&1
+  check "a member of the group may use it" run "setpriv --reuid=member --regid=member --init-groups \
+    fsdpctl status"
+  # shellcheck disable=SC2317
+  stranger() {
+    run "setpriv --reuid=stranger --regid=stranger --init-groups fsdpctl status"
+    [ $? = 4 ]
+  }
+  check "a stranger may not" stranger
+  check "a job trains in the sandbox" run "/root/fsdpd-digits --seed 1 --train 2000 --test 500 \
+      -o /var/lib/fsdpd/data/digits && chown -R fsdpd /var/lib/fsdpd/data &&
+    fsdpctl submit /usr/share/doc/fsdpctl/examples/mnist/job.yaml --set data.dir=digits \
+      --set train.epochs=1 --set tensorboard=true --wait &&
+    fsdpctl pull mnist-1 -o /root/weights.safetensors && test -s /root/weights.safetensors &&
+    ls /var/lib/fsdpd/jobs/mnist-1/tensorboard/events.*"
+  check "reload" run "echo 'log_level: debug' >/etc/fsdpd/fsdpd.yaml && systemctl reload fsdpd &&
+    sleep 1 && journalctl -u fsdpd --no-pager | grep -q 'reloaded file=/etc/fsdpd/fsdpd.yaml changed=log_level'"
+  check "a mistake is refused, and fsdpd goes on" run "echo 'log_levle: x' >/etc/fsdpd/fsdpd.yaml &&
+    systemctl reload fsdpd && sleep 1 && journalctl -u fsdpd --no-pager | grep -q 'did you mean log_level' &&
+    systemctl is-active --quiet fsdpd"
+  check "a restart keeps the socket" run "echo >/etc/fsdpd/fsdpd.yaml && ls -i /run/fsdpd/fsdpd.sock >/root/a &&
+    systemctl restart fsdpd && ls -i /run/fsdpd/fsdpd.sock >/root/b && cmp /root/a /root/b &&
+    fsdpctl show mnist-1 >/dev/null"
+  check "the watchdog ends one that hangs" run "mkdir -p /run/systemd/system/fsdpd.service.d &&
+    printf '[Service]\nWatchdogSec=2\nTimeoutAbortSec=1\n' >/run/systemd/system/fsdpd.service.d/t.conf &&
+    systemctl daemon-reload && systemctl restart fsdpd && sleep 5 && systemctl is-active --quiet fsdpd &&
+    kill -STOP \$(systemctl show -P MainPID fsdpd) && sleep 7 &&
+    journalctl -u fsdpd --no-pager | grep -q 'Watchdog timeout' && fsdpctl status &&
+    rm -r /run/systemd/system/fsdpd.service.d && systemctl daemon-reload && systemctl restart fsdpd"
+  check "a worker of its own outlives a restart of the coordinator" run "
+    printf 'workers: none\ndata_roots: [/var/lib/fsdpd/data]\n' >/etc/fsdpd/fsdpd.yaml &&
+    systemctl restart fsdpd && systemctl start fsdpd-worker@cpu:0 && sleep 2 &&
+    fsdpctl workers | grep -q '/cpu:0 ' &&
+    systemctl show -P MainPID fsdpd-worker@cpu:0 >/root/a && systemctl restart fsdpd && sleep 4 &&
+    systemctl show -P MainPID fsdpd-worker@cpu:0 >/root/b && cmp /root/a /root/b &&
+    fsdpctl workers | grep -q '/cpu:0 ' && systemctl stop fsdpd-worker@cpu:0 &&
+    echo >/etc/fsdpd/fsdpd.yaml && systemctl restart fsdpd"
+  check "an upgrade leaves a running job alone" run "
+    fsdpctl submit /usr/share/doc/fsdpctl/examples/mnist/job.yaml --set data.dir=digits \
+      --set train.epochs=10000 --id long &&
+    for i in \$(seq 50); do fsdpctl show long -o json | grep -q '\"RUNNING\"' && break; sleep 0.2; done
+    systemctl show -P MainPID fsdpd >/root/a && dpkg -i /root/later.deb &&
+    systemctl show -P MainPID fsdpd >/root/b && cmp /root/a /root/b &&
+    fsdpctl show long -o json | grep -q '\"RUNNING\"' &&
+    dpkg-query -W -f '\${Version}' fsdpd | grep -q later &&
+    systemctl restart fsdpd && fsdpctl status"
+  check "stopping is clean" run "systemctl stop fsdpd.socket fsdpd &&
+    ! systemctl is-failed --quiet fsdpd && ! pgrep -x fsdpd"
+  check "starting by its socket" run "systemctl start fsdpd.socket && fsdpctl status &&
+    systemctl is-active --quiet fsdpd"
+fi
+
+# ---- away with it ----
+
+check "remove" run "apt-get remove -y fsdpd && test ! -e /usr/bin/fsdpd && test -e /etc/fsdpd/fsdpd.yaml"
+[ -z "$nspawn" ] || check "nothing runs any more" run \
+  "! systemctl is-active --quiet fsdpd.service && ! systemctl is-active --quiet fsdpd.socket && ! pgrep -x fsdpd"
+check "install again" run "apt-get install -y --no-install-recommends /root/$(basename "$deb")"
+check "purge" run "apt-get purge -y fsdpd fsdpctl && test ! -e /etc/fsdpd && test ! -e /var/lib/fsdpd &&
+  test ! -e /run/fsdpd && test ! -e /usr/share/doc/fsdpd && ! find /etc/systemd /lib/systemd -name 'fsdpd*' | grep -q ."
+finish
