@@ -123,6 +123,7 @@ def main():
     worst, version, port = 0, "", 29700
     with measure.harness.Daemon(data=os.path.dirname(options.text),
                                 arguments=["--threads", "1"]) as daemon:
+        measure.share_priority(daemon)
         daemon.text_path = options.text
         for size in options.sizes or list(SIZES):
             for world in (1, 2):
