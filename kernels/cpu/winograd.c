@@ -37,7 +37,7 @@ enum {
     ELEMENTS = 16,            /* of a transformed tile */
     BLOCK_BYTES = 448 * 1024, /* of a block's transformed tiles, in and out */
     LEAST_BLOCK = 24,         /* tiles; the multiplication takes six rows at a time */
-    MOST_BLOCK = 72,
+    MOST_BLOCK = 48,
     LEAST_TILES = 32,           /* fewer do not pay for transforming the weights, */
     LEAST_CHANNELS = 16,        /* nor fewer channels for transforming the tiles, */
     MOST_PRODUCTS = 128 * 1024, /* nor more of in x out, which leave the cache as 16 matrices */
