@@ -234,8 +234,8 @@ int main(int argc, char **argv)
     measure_linear("fc1.backward_data", OP_LINEAR_BACKWARD_DATA, n, 9216, 128, 0);
     measure_reshape("flatten.backward", matrix(n, 9216), image(n, 64, 12));
     measure_same("dropout1.backward", OP_DROPOUT_BACKWARD, image(n, 64, 12), 0.25);
+    measure_same("max_pool2d.relu_backward", OP_RELU_BACKWARD, image(n, 64, 12), 0);
     measure_pool("max_pool2d.backward", OP_MAX_POOL2D_BACKWARD, n);
-    measure_same("conv2.relu_backward", OP_RELU_BACKWARD, image(n, 64, 24), 0);
     measure_conv("conv2.backward_weights", OP_CONV2D_BACKWARD_WEIGHTS, n, 32, 64, 26);
     measure_conv("conv2.backward_data", OP_CONV2D_BACKWARD_DATA, n, 32, 64, 26);
     measure_same("conv1.relu_backward", OP_RELU_BACKWARD, image(n, 32, 26), 0);

@@ -31,9 +31,9 @@ def resident_peak():
     return 0
 
 
-def _torch_process(rank, world, directory, steps, port, results):
+def _torch_process(rank, world, directory, steps, rendezvous, results):
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank,
+    dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank,
                             world_size=world)
     torch.manual_seed(1)
     images, labels = reference.dataset(directory).tensors
@@ -61,11 +61,12 @@ def _torch_process(rank, world, directory, steps, port, results):
     dist.destroy_process_group()
 
 
-def torch_run(directory, steps, port, world=2):
+def torch_run(directory, steps, world=2):
     """Seconds of each counted step, and by how many bytes training raised the resident set's peak."""
     with tempfile.TemporaryDirectory() as work:
         results = os.path.join(work, "results")
-        multiprocessing.spawn(_torch_process, (world, directory, steps, port, results),
+        rendezvous = os.path.join(work, "rendezvous")
+        multiprocessing.spawn(_torch_process, (world, directory, steps, rendezvous, results),
                               nprocs=world)
         with open(results) as file:
             seconds, memory = json.load(file)

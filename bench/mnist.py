@@ -20,7 +20,7 @@ def main():
         measure.share_priority(daemon)
         for number in range(options.rounds):
             mine, _ = measure.our_run(daemon, options.steps, options.settings)
-            other, _ = measure.torch_run(daemon.data, options.steps, 29600 + number)
+            other, _ = measure.torch_run(daemon.data, options.steps)
             ours += mine
             theirs += other
             print(f"round {number + 1}: fsdpd {statistics.median(mine) * 1e3:.2f} ms, PyTorch "

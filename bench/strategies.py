@@ -45,13 +45,12 @@ def main():
         with measure.harness.Daemon(workers=world, data=measure.harness.find_mnist(),
                                     arguments=["--threads", "1"]) as daemon:
             measure.share_priority(daemon)
-            for number in range(options.rounds):
+            for _ in range(options.rounds):
                 for name, settings in rows:
                     seconds, memory[name] = measure.our_run(
                         daemon, options.steps, (f"workers={world}", *settings))
                     times[name] += seconds
-                seconds, memory[ddp] = measure.torch_run(daemon.data, options.steps,
-                                                         29700 + number, world)
+                seconds, memory[ddp] = measure.torch_run(daemon.data, options.steps, world)
                 times[ddp] += seconds
         for name, seconds in times.items():
             print(f"| {name} | {world} | {statistics.median(seconds) * 1e3:.1f} | "
