@@ -192,6 +192,7 @@ int main(int argc, char **argv)
     } else if ((status = options_prepare(&options)) != NULL) {
         code = fail(status);
     } else {
+        log_use_journal(NULL);
         log_set_level(options.log_level);
         code = options.role == ROLE_WORKER ? worker_main(&options.worker)
                                            : run_coordinator(&options, argc, argv);

@@ -171,7 +171,9 @@ if [ -n "$nspawn" ]; then
       --set train.epochs=1 --set tensorboard=true --wait &&
     fsdpctl pull mnist-1 -o /root/weights.safetensors && test -s /root/weights.safetensors &&
     ls /var/lib/fsdpd/jobs/mnist-1/tensorboard/events.*"
-  check "reload" run "echo 'log_level: debug' >/etc/fsdpd/fsdpd.yaml && systemctl reload fsdpd &&
+  check "the journal has the fields" run "journalctl -u fsdpd FSDPD_JOB=mnist-1 FSDPD_EVENT=job_state \
+    FSDPD_STATE=SUCCEEDED -o json | grep -q '\"PRIORITY\":\"6\"'"
+check "reload" run "echo 'log_level: debug' >/etc/fsdpd/fsdpd.yaml && systemctl reload fsdpd &&
     sleep 1 && journalctl -u fsdpd --no-pager | grep -q 'reloaded file=/etc/fsdpd/fsdpd.yaml changed=log_level'"
   check "a mistake is refused, and fsdpd goes on" run "echo 'log_levle: x' >/etc/fsdpd/fsdpd.yaml &&
     systemctl reload fsdpd && sleep 1 && journalctl -u fsdpd --no-pager | grep -q 'did you mean log_level' &&

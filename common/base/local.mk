@@ -3,7 +3,16 @@ libbase_a_SOURCES = \
   %D%/buf.c %D%/buf.h \
   %D%/clock.c %D%/clock.h \
   %D%/file.c %D%/file.h \
+  %D%/journal.c %D%/journal.h \
   %D%/log.c %D%/log.h \
   %D%/mem.c %D%/mem.h \
   %D%/status.c %D%/status.h \
   %D%/text.c %D%/text.h
+
+if HAVE_CHECK
+check_PROGRAMS += tests/unit/test_log
+TESTS += tests/unit/test_log
+tests_unit_test_log_SOURCES = tests/unit/test_log.c
+tests_unit_test_log_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_log_LDADD = libbase.a $(CHECK_LIBS)
+endif

@@ -7,19 +7,42 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include "base/buf.h"
 #include "base/clock.h"
+#include "base/journal.h"
 #include "base/mem.h"
 
 static atomic_int minimum_level = LOG_INFO;
 static pthread_mutex_t context_lock = PTHREAD_MUTEX_INITIALIZER;
 static char context_fields[256];
+static atomic_int journal = -1; /* a socket; -1: lines go to stderr */
 
 void log_set_level(enum log_level level)
 {
     atomic_store(&minimum_level, level);
+}
+
+void log_use_journal(const char *path)
+{
+    if (path == NULL && !journal_has_stderr()) return;
+    int fd = journal_open(path != NULL ? path : "/run/systemd/journal/socket");
+    int old = atomic_exchange(&journal, fd);
+    if (old >= 0) close(old);
+}
+
+static bool send_to_journal(enum log_level level, const char *event, const char *fields)
+{
+    static const int priorities[] = {7, 6, 4, 3};
+    int fd = atomic_load(&journal);
+    if (fd < 0) return false;
+    struct buf entry = {0};
+    journal_format(&entry, priorities[level], event, fields);
+    bool sent = send(fd, entry.data, entry.length, MSG_NOSIGNAL) == (ssize_t)entry.length;
+    buf_deinit(&entry);
+    return sent;
 }
 
 void log_set_context(const char *fields)
@@ -53,22 +76,27 @@ void log_event(enum log_level level, const char *event, const char *format, ...)
 {
     static const char *const names[] = {"DEBUG", "INFO", "WARNING", "ERROR"};
     if ((int)level < atomic_load(&minimum_level)) return;
-    char when[32];
-    struct buf line = {0};
-    buf_printf(&line, "%s %s %s", clock_format_wall(clock_wall_ms(), when), names[level], event);
+    struct buf fields = {0};
     pthread_mutex_lock(&context_lock);
-    if (context_fields[0]) buf_printf(&line, " %s", context_fields);
+    buf_add_text(&fields, context_fields);
     pthread_mutex_unlock(&context_lock);
     va_list args;
     va_start(args, format);
-    char *fields = NULL;
-    if (vasprintf(&fields, format, args) >= 0 && fields[0]) buf_printf(&line, " %s", fields);
+    char *own = NULL;
+    if (vasprintf(&own, format, args) >= 0 && own[0])
+        buf_printf(&fields, "%s%s", fields.length > 0 ? " " : "", own);
     va_end(args);
-    free(fields);
-    buf_add_char(&line, '\n');
-    ssize_t written = write(STDERR_FILENO, line.data, line.length);
-    (void)written; /* nowhere left to report it */
-    buf_deinit(&line);
+    free(own);
+    if (!send_to_journal(level, event, buf_text(&fields))) {
+        char when[32];
+        struct buf line = {0};
+        buf_printf(&line, "%s %s %s%s%s\n", clock_format_wall(clock_wall_ms(), when), names[level],
+                   event, fields.length > 0 ? " " : "", buf_text(&fields));
+        ssize_t written = write(STDERR_FILENO, line.data, line.length);
+        (void)written; /* nowhere left to report it */
+        buf_deinit(&line);
+    }
+    buf_deinit(&fields);
 }
 
 void log_status(enum log_level level, const char *event, status_t status)

@@ -3,8 +3,9 @@
  *
  *     2026-01-31T12:34:56.789Z INFO job_finished job=mnist-1 state=SUCCEEDED seconds=41.2
  *
- * Only the top level of a role (daemon/, client/) logs; libraries return a status. Lines are written
- * with one write(2) each, so processes that share stderr do not mix theirs. Thread-safe.
+ * Under systemd the same goes to the journal, with every field as a field of the entry (journal.h).
+ * Only the top level of a role (daemon/, client/) logs; libraries return a status. Lines are
+ * written with one write(2) each, so processes that share stderr do not mix theirs. Thread-safe.
  */
 #ifndef FSDPD_BASE_LOG_H
 #define FSDPD_BASE_LOG_H
@@ -16,6 +17,12 @@ enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARNING, LOG_ERROR };
 /* Lines below `level` are dropped; LOG_INFO until this is called. */
 void log_set_level(enum log_level level);
 
+/*
+ * From now on, lines go to the journal's socket at `path` as entries with fields; to stderr as ever
+ * when it does not take them. NULL: to systemd's journal, if that is where stderr goes.
+ */
+void log_use_journal(const char *path);
+
 /* Fields that every later line of this process carries, e.g. "worker=cpu:0"; copied. */
 void log_set_context(const char *fields);
 
@@ -23,8 +30,7 @@ void log_set_context(const char *fields);
  * `event` is a name in snake_case; `format` gives the fields ("job=%s rank=%d") and may be "".
  * Quote values that can hold spaces with log_quote.
  */
-void log_event(enum log_level level, const char *event, const char *format, ...)
-    FSDPD_PRINTF(3, 4);
+void log_event(enum log_level level, const char *event, const char *format, ...) FSDPD_PRINTF(3, 4);
 
 /* `text` as one field value: in double quotes with escapes if it needs them; caller frees. */
 char *log_quote(const char *text);
