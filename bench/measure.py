@@ -120,13 +120,17 @@ def share_priority(daemon):
 def torch_libraries():
     """PyTorch's version and the BLAS that it runs on, which makes a difference of two."""
     with open("/proc/self/maps") as file:
-        paths = {line.split()[-1] for line in file if "blas" in line or "libmkl" in line}
-    names = sorted(os.path.basename(path) for path in paths)
-    good = [name for name in names if re.match(r"lib(openblas|blis|mkl)", name)]
-    blas = good[0] if good else " ".join(paths) or "a BLAS of its own"
-    if not good and paths:
-        print("PyTorch runs on a reference BLAS: what follows flatters fsdpd. Install "
+        paths = sorted({line.split()[-1] for line in file if "blas" in line or "libmkl" in line})
+    # Debian's alternatives for libblas.so.3 lie in directories named after them.
+    serving = [path for path in paths if os.path.basename(path).startswith("libblas.so")]
+    if any(os.path.basename(os.path.dirname(path)) == "blas" for path in serving):
+        blas = "the reference BLAS"
+        print("PyTorch runs on the reference BLAS: what follows flatters fsdpd. Install "
               "libopenblas0-openmp.", flush=True)
+    else:
+        others = [os.path.basename(path) for path in paths if path not in serving]
+        named = [name for name in others if re.match(r"lib(openblas|blis|mkl)", name)]
+        blas = named[0] if named else " ".join(serving) or "a BLAS of its own"
     return f"PyTorch {torch.__version__} on {blas}, " + \
         ("with oneDNN" if torch.backends.mkldnn.is_available() else "without oneDNN")
 
