@@ -1,6 +1,7 @@
 # Each is written and checked by its room; all are installed.
 dist_doc_DATA = \
   %D%/architecture.md \
+  %D%/clusters.md \
   %D%/configuration.md \
   %D%/fsdpctl.md \
   %D%/fsdpd.md \

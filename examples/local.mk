@@ -15,3 +15,7 @@ exampledir = $(pkgdatadir)/examples
 dist_example_DATA = %D%/fsdpd.yaml
 grafana_exampledir = $(pkgdatadir)/examples/grafana
 dist_grafana_example_DATA = %D%/grafana/fsdpd.json
+slurm_exampledir = $(pkgdatadir)/examples/slurm
+dist_slurm_example_DATA = %D%/slurm/fsdpd.sbatch
+kubernetes_exampledir = $(pkgdatadir)/examples/kubernetes
+dist_kubernetes_example_DATA = %D%/kubernetes/Dockerfile %D%/kubernetes/fsdpd.yaml

@@ -9,6 +9,7 @@ PARITY_TESTS = %D%/parity/test_training.py %D%/parity/test_optimizers.py
 SYSTEM_TESTS = \
   %D%/system/test_bad_input.py \
   %D%/system/test_config.py \
+  %D%/system/test_examples.py \
   %D%/system/test_failures.py \
   %D%/system/test_grpc_client.py \
   %D%/system/test_hf.py \
