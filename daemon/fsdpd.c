@@ -17,6 +17,7 @@
 #include "coordinator/coordinator.h"
 #include "coordinator/notify.h"
 #include "options.h"
+#include "store_role.h"
 
 static int exit_code(enum status_code code)
 {
@@ -189,6 +190,10 @@ int main(int argc, char **argv)
         code = plan_role_main(&options.plan);
     } else if (options.role == ROLE_CONFIG) {
         code = config_role_main(&options);
+    } else if (options.role == ROLE_BACKUP || options.role == ROLE_RESTORE) {
+        status =
+            options.role == ROLE_BACKUP ? backup_role_run(&options) : restore_role_run(&options);
+        if (status != NULL) code = fail(status);
     } else if ((status = options_prepare(&options)) != NULL) {
         code = fail(status);
     } else {

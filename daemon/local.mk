@@ -1,7 +1,8 @@
 bin_PROGRAMS += fsdpd
 OPTION_SOURCES = %D%/config_file.c %D%/config_role.c %D%/config_role.h %D%/option_table.c \
   %D%/option_table.h %D%/options.c %D%/options.h
-fsdpd_SOURCES = %D%/fsdpd.c $(OPTION_SOURCES) %D%/plan_role.c %D%/plan_role.h
+fsdpd_SOURCES = %D%/fsdpd.c $(OPTION_SOURCES) %D%/plan_role.c %D%/plan_role.h \
+  %D%/store_role.c %D%/store_role.h
 fsdpd_CPPFLAGS = $(AM_CPPFLAGS) $(UV_CFLAGS) $(JANSSON_CFLAGS)
 fsdpd_LDADD = libworker.a libplanning.a libprint.a libtrain.a libcheckpoint.a libhf.a $(RUNTIME_LIBS) $(COORDINATOR_LIBS) \
   $(JANSSON_LIBS) $(ZLIB_LIBS)

@@ -132,7 +132,7 @@ const struct option_row option_rows[] = {
     {"runtime_dir", "--runtime-dir", "DIR", FOR_SERVERS, OPTION_PATH,
      SETS(coordinator.runtime_dir),
      .help = "for the socket fsdpd.sock (root: /run/fsdpd,\nothers: $XDG_RUNTIME_DIR/fsdpd)"},
-    {"state_dir", "--state-dir", "DIR", FOR_SERVERS, OPTION_PATH, SETS(coordinator.state_dir),
+    {"state_dir", "--state-dir", "DIR", FOR_SERVERS | FOR_STORE, OPTION_PATH, SETS(coordinator.state_dir),
      .help = "for jobs and weights (root: /var/lib/fsdpd,\nothers: $XDG_STATE_HOME/fsdpd or\n"
              "~/.local/state/fsdpd)"},
     {"data_roots", "--data-root", "DIR", FOR_SERVERS, OPTION_PATH, .list = true,
@@ -196,7 +196,7 @@ const struct option_row option_rows[] = {
     {"limits.exit_wait_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0.01, 3600),
      LIMIT(exit_wait_ms)},
 
-    {NULL, "--config", "FILE", FOR_DAEMONS | FOR_CONFIG, OPTION_PATH, SETS(given_config),
+    {NULL, "--config", "FILE", FOR_DAEMONS | FOR_CONFIG | FOR_STORE, OPTION_PATH, SETS(given_config),
      .help = "the configuration file (root:\n/etc/fsdpd/fsdpd.yaml, others:\n"
              "$XDG_CONFIG_HOME/fsdpd/fsdpd.yaml or\n~/.config/fsdpd/fsdpd.yaml, if it is there)"},
     {NULL, "--supervised", NULL, FOR_WORKER, OPTION_SWITCH, SETS(worker.supervised)},

@@ -11,8 +11,9 @@
 #include "option_table.h"
 #include "yaml/yaml.h"
 
-static const char *const role_commands[] = {"fsdpd", "fsdpd coordinator", "fsdpd worker",
-                                            "fsdpd plan", "fsdpd config"};
+static const char *const role_commands[] = {"fsdpd",        "fsdpd coordinator", "fsdpd worker",
+                                            "fsdpd plan",   "fsdpd config",      "fsdpd backup",
+                                            "fsdpd restore"};
 
 static status_t unknown(const char *what, const char *word, const char *const *candidates,
                         size_t count, enum role role)
@@ -163,8 +164,9 @@ static status_t default_directories(struct options *options)
     bool root = geteuid() == 0;
     const char *runtime = getenv("XDG_RUNTIME_DIR"), *state = getenv("XDG_STATE_HOME");
     bool serves = options->role != ROLE_WORKER, works = !serves || options->role == ROLE_CONFIG;
-    bool needs_runtime = serves && coordinator->runtime_dir == NULL;
-    bool needs_coordinator = works && options->worker.coordinator == NULL;
+    bool stores = options->role == ROLE_BACKUP || options->role == ROLE_RESTORE;
+    bool needs_runtime = serves && !stores && coordinator->runtime_dir == NULL;
+    bool needs_coordinator = works && !stores && options->worker.coordinator == NULL;
     const char *runtime_dir = coordinator->runtime_dir;
     if ((needs_runtime || needs_coordinator) && runtime_dir == NULL) {
         if (root) {
@@ -264,6 +266,8 @@ static status_t parse_argument(struct options *options, const char *word, int nu
             return unknown("the action", word, actions, 2, ROLE_CONFIG);
     } else if (options->role == ROLE_CONFIG && number == 1) {
         options->given_config = word;
+    } else if ((options->role == ROLE_BACKUP || options->role == ROLE_RESTORE) && number == 0) {
+        options->store_file = word;
     } else {
         return status_new(STATUS_INVALID_ARGUMENT, "an argument too many: %s", word);
     }
@@ -281,10 +285,12 @@ status_t options_parse(struct options *options, int argc, char **argv)
     };
     int at = 1, arguments = 0;
     if (at < argc && argv[at][0] != '-') {
-        static const char *const roles[] = {"coordinator", "worker", "plan", "config"};
+        static const char *const roles[] = {"coordinator", "worker", "plan",
+                                            "config",      "backup", "restore"};
+        const int count = sizeof roles / sizeof roles[0];
         int role = 0;
-        while (role < 4 && strcmp(argv[at], roles[role]) != 0) role++;
-        if (role == 4) return unknown("the role", argv[at], roles, 4, ROLE_BOTH);
+        while (role < count && strcmp(argv[at], roles[role]) != 0) role++;
+        if (role == count) return unknown("the role", argv[at], roles, (size_t)count, ROLE_BOTH);
         options->role = (enum role)(ROLE_COORDINATOR + role);
         at++;
     }
@@ -297,6 +303,9 @@ status_t options_parse(struct options *options, int argc, char **argv)
     if (options->role == ROLE_CONFIG && arguments == 0)
         return status_new(STATUS_INVALID_ARGUMENT, "config: check or dump expected; see %s --help",
                           role_commands[ROLE_CONFIG]);
+    if ((options->role == ROLE_BACKUP || options->role == ROLE_RESTORE) && arguments == 0)
+        return status_new(STATUS_INVALID_ARGUMENT, "a file expected; see %s --help",
+                          role_commands[options->role]);
     /* What supervises a worker says everything on its command line. */
     if (options->role != ROLE_PLAN && !options->worker.supervised) {
         TRY(read_environment(options));
@@ -370,12 +379,18 @@ void options_describe(enum role role, struct buf *out)
         "check reads the configuration file and says what is wrong with it (exit code 2). dump\n"
         "prints every key with its value and where that comes from, as a file that can be read\n"
         "again; flags of fsdpd are taken into account.",
+        "Copies the store, with all jobs and their events, to a file: one moment of it, checked,\n"
+        "also while fsdpd runs.",
+        "Puts a backup in the place of the store; the store that is there is kept under another\n"
+        "name. fsdpd must not run.",
     };
-    static const char *const arguments[] = {"", "", "", " JOB", " check|dump [FILE]"};
+    static const char *const arguments[] = {"",      "",     "", " JOB", " check|dump [FILE]",
+                                            " FILE", " FILE"};
     buf_printf(out, "Usage: %s%s [FLAGS]\n", role_commands[role], arguments[role]);
     if (role == ROLE_BOTH)
         buf_printf(out, "       fsdpd coordinator [FLAGS]\n       fsdpd worker [FLAGS]\n"
-                        "       fsdpd plan JOB [FLAGS]\n       fsdpd config check|dump [FILE]\n");
+                        "       fsdpd plan JOB [FLAGS]\n       fsdpd config check|dump [FILE]\n"
+                        "       fsdpd backup|restore FILE\n");
     buf_printf(out, "\n%s\n\nFlags (with their defaults):\n", purposes[role]);
     for (int i = 0; i < option_row_count; i++) {
         const struct option_row *row = &option_rows[i];

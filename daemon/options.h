@@ -23,6 +23,8 @@ enum role {
     ROLE_WORKER,      /* fsdpd worker */
     ROLE_PLAN,        /* fsdpd plan */
     ROLE_CONFIG,      /* fsdpd config check|dump */
+    ROLE_BACKUP,      /* fsdpd backup FILE */
+    ROLE_RESTORE,     /* fsdpd restore FILE */
 };
 
 enum option_source {
@@ -48,6 +50,7 @@ struct options {
     bool help, version;
     const char *config_file; /* what was read; NULL: none */
     bool dump, json;         /* of the role config */
+    const char *store_file;  /* of the roles backup and restore */
     enum log_level log_level;
     const char *log_level_name; /* NULL if not given */
     struct coordinator_options coordinator;

@@ -3,6 +3,7 @@ dist_doc_DATA = \
   %D%/architecture.md \
   %D%/clusters.md \
   %D%/configuration.md \
+  %D%/durability.md \
   %D%/fsdpctl.md \
   %D%/fsdpd.md \
   %D%/hugging-face.md \

@@ -7,6 +7,7 @@ TESTS += %D%/check_layers.sh
 
 PARITY_TESTS = %D%/parity/test_training.py %D%/parity/test_optimizers.py
 SYSTEM_TESTS = \
+  %D%/system/test_backup.py \
   %D%/system/test_bad_input.py \
   %D%/system/test_config.py \
   %D%/system/test_examples.py \

@@ -130,9 +130,13 @@ status_t jobs_create(struct coordinator *c, const char *id, const job_spec *spec
 /* Writes the job and the event. */
 static status_t save(struct job *job, const job_event *event, bool durable)
 {
-    struct store *store = job->c->store;
-    if (!job->replanned) return store_update_job(store, job->message, event, durable);
-    TRY(store_replan_job(store, job->message, event));
+    const struct store_change change = {.job = job->message,
+                                        .events = &event,
+                                        .event_count = 1,
+                                        .durable = durable || job->replanned,
+                                        .replanned = job->replanned,
+                                        .report = -1};
+    TRY(store_apply(job->c->store, &change));
     job->replanned = false;
     return NULL;
 }

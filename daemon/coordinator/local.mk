@@ -13,13 +13,17 @@ libcoordinator_a_SOURCES = \
   %D%/jobs.c %D%/jobs.h \
   %D%/message.c %D%/message.h \
   %D%/metrics.c %D%/metrics.h \
+  %D%/migrations.c %D%/migrations.h \
   %D%/notify.c %D%/notify.h \
   %D%/planner.c %D%/planner.h \
   %D%/pulls.c %D%/pulls.h \
   %D%/queue.c %D%/queue.h \
   %D%/rendezvous.c %D%/rendezvous.h \
   %D%/rewrap.c %D%/rewrap.h \
-  %D%/store.c %D%/store.h \
+  %D%/store.c %D%/store.h %D%/store_internal.h \
+  %D%/store_backup.c \
+  %D%/store_events.c \
+  %D%/store_jobs.c \
   %D%/supervisor.c %D%/supervisor.h \
   %D%/tensorboard.c %D%/tensorboard.h \
   %D%/traces.c %D%/traces.h \
@@ -35,7 +39,9 @@ COORDINATOR_TEST_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS) $(S
   $(CHECK_CFLAGS)
 COORDINATOR_WORLD = tests/unit/test_coordinator_world.c tests/unit/test_coordinator_world.h
 
-COORDINATOR_TESTS = tests/unit/test_store tests/unit/test_coordinator \
+EXTRA_DIST += tests/unit/stores
+
+COORDINATOR_TESTS = tests/unit/test_store tests/unit/test_migrations tests/unit/test_coordinator \
   tests/unit/test_coordinator_ends tests/unit/test_coordinator_streams \
   tests/unit/test_coordinator_traces tests/unit/test_coordinator_rewrap \
   tests/unit/test_coordinator_monitoring
@@ -44,6 +50,10 @@ TESTS += $(COORDINATOR_TESTS)
 tests_unit_test_store_SOURCES = tests/unit/test_store.c
 tests_unit_test_store_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
 tests_unit_test_store_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
+
+tests_unit_test_migrations_SOURCES = tests/unit/test_migrations.c
+tests_unit_test_migrations_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
+tests_unit_test_migrations_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
 
 tests_unit_test_coordinator_ends_SOURCES = tests/unit/test_coordinator_ends.c $(COORDINATOR_WORLD)
 tests_unit_test_coordinator_ends_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)

@@ -12,8 +12,9 @@
 struct store;
 
 /*
- * Opens or makes the file. DATA_LOSS if it is damaged or no database; FAILED_PRECONDITION if a
- * newer version of fsdpd wrote it.
+ * Opens or makes the file. DATA_LOSS if it is damaged or no database, and then nothing has been
+ * written; FAILED_PRECONDITION if a newer version of fsdpd wrote it. A store of an older version is
+ * brought to this one, after a copy of it was made beside it ("<path>.schema-<version>").
  */
 status_t store_open(const char *path, struct store **store) FSDPD_MUST_USE;
 void store_close(struct store *store); /* accepts NULL */
@@ -26,15 +27,25 @@ status_t store_insert_job(struct store *store, const job_message *job,
                           const job_event *event) FSDPD_MUST_USE;
 
 /*
- * Writes what changes in a job's life (all but its id, name, spec, plan and time of submission)
- * and, unless it is NULL, one event, in one transaction.
+ * A change in a job's life, written in one transaction: the job itself (all but its id, name, spec,
+ * plan and time of submission) and what is recorded with it.
  */
+struct store_change {
+    const job_message *job;
+    const job_event *const *events; /* in order */
+    int event_count;
+    bool durable;
+    bool replanned; /* the spec and the plan have changed, too */
+    int64_t report; /* the last report of the running attempt that this records; -1: as it was */
+};
+status_t store_apply(struct store *store, const struct store_change *change) FSDPD_MUST_USE;
+
+/* store_apply with one event, or none, and neither a new plan nor a report. */
 status_t store_update_job(struct store *store, const job_message *job, const job_event *event,
                           bool durable) FSDPD_MUST_USE;
 
-/* The same, and the job's spec and plan, which have changed; durable. */
-status_t store_replan_job(struct store *store, const job_message *job,
-                          const job_event *event) FSDPD_MUST_USE;
+/* `report` of the last change that had one, 0 without. */
+status_t store_get_report(struct store *store, const char *id, uint64_t *report) FSDPD_MUST_USE;
 
 /* NOT_FOUND if there is no such job. The caller frees *job with message_free. */
 status_t store_get_job(struct store *store, const char *id, job_message **job) FSDPD_MUST_USE;
@@ -75,5 +86,19 @@ status_t store_count_events(struct store *store, const char *job, uint64_t *last
 
 /* Deletes the job's oldest metrics events until `keep` are left. */
 status_t store_thin_metrics(struct store *store, const char *job, uint64_t keep) FSDPD_MUST_USE;
+
+/*
+ * Copies the store `from` to the file `to`, also while a coordinator uses it: one moment of it,
+ * checked and on the disk before it gets its name. NOT_FOUND without a store; errors as store_open.
+ */
+status_t store_backup(const char *from, const char *to) FSDPD_MUST_USE;
+
+/*
+ * Puts the backup `from` in the place of the store `to`, whose directory must exist and be locked
+ * by the caller. The old store, damaged or not, is kept: *kept is its new name, NULL if there was
+ * none; the caller frees it. Nothing is changed if the backup is no store, damaged, or of a newer
+ * version.
+ */
+status_t store_restore(const char *from, const char *to, char **kept) FSDPD_MUST_USE;
 
 #endif

@@ -435,7 +435,7 @@ START_TEST(test_newer_schema_is_refused)
     store_close(open_store());
     sqlite3 *database = NULL;
     ck_assert_int_eq(sqlite3_open(path, &database), SQLITE_OK);
-    ck_assert_int_eq(sqlite3_exec(database, "UPDATE schema SET version = 2", NULL, NULL, NULL),
+    ck_assert_int_eq(sqlite3_exec(database, "UPDATE schema SET version = 4711", NULL, NULL, NULL),
                      SQLITE_OK);
     ck_assert_int_eq(sqlite3_close(database), SQLITE_OK);
     struct store *store = NULL;

@@ -1,0 +1,67 @@
+/* The store's events of jobs; see store.h. */
+#include <stdlib.h>
+
+#include "coordinator/store_internal.h"
+
+status_t store_write_event(struct store *store, const char *job, const job_event *event)
+{
+    size_t size = 0;
+    uint8_t *bytes = message_pack(event, &size);
+    sqlite3_stmt *statement = store_use(store, INSERT_EVENT);
+    sqlite3_bind_text(statement, 1, job, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(statement, 2, (sqlite3_int64)event->sequence);
+    sqlite3_bind_int(statement, 3, event->event_case == FSDPD__V1__JOB_EVENT__EVENT_METRICS);
+    sqlite3_bind_blob64(statement, 4, bytes, size, SQLITE_STATIC);
+    status_t status = store_run(store, statement, "write");
+    sqlite3_clear_bindings(statement);
+    free(bytes);
+    return status;
+}
+
+status_t store_read_events(struct store *store, const struct store_event_query *query)
+{
+    sqlite3_stmt *statement = store_use(store, READ_EVENTS);
+    sqlite3_bind_text(statement, 1, query->job, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(statement, 2, (sqlite3_int64)query->after);
+    sqlite3_bind_int64(statement, 3, (sqlite3_int64)query->skip_metrics);
+    sqlite3_bind_int(statement, 4, query->limit);
+    status_t status = NULL;
+    bool more = true;
+    int code = SQLITE_DONE;
+    while (more && status == NULL && (code = sqlite3_step(statement)) == SQLITE_ROW) {
+        job_event *event = store_unpack(statement, 0, &fsdpd__v1__job_event__descriptor);
+        if (event == NULL)
+            status = status_new(STATUS_DATA_LOSS, "an event of job %s in %s is damaged", query->job,
+                                store->path);
+        else more = query->visit(query->user, event);
+        message_free(event);
+    }
+    if (status == NULL && more && code != SQLITE_DONE) status = store_error(store, "read");
+    sqlite3_reset(statement);
+    sqlite3_clear_bindings(statement);
+    return status;
+}
+
+status_t store_count_events(struct store *store, const char *job, uint64_t *last, uint64_t *metrics)
+{
+    sqlite3_stmt *statement = store_use(store, COUNT_EVENTS);
+    sqlite3_bind_text(statement, 1, job, -1, SQLITE_STATIC);
+    status_t status = NULL;
+    if (sqlite3_step(statement) == SQLITE_ROW) {
+        *last = (uint64_t)sqlite3_column_int64(statement, 0);
+        *metrics = (uint64_t)sqlite3_column_int64(statement, 1);
+    } else {
+        status = store_error(store, "read");
+    }
+    sqlite3_reset(statement);
+    return status;
+}
+
+status_t store_thin_metrics(struct store *store, const char *job, uint64_t keep)
+{
+    TRY(store_begin(store, false));
+    sqlite3_stmt *statement = store_use(store, THIN_METRICS);
+    sqlite3_bind_text(statement, 1, job, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(statement, 2, (sqlite3_int64)keep);
+    return store_end(store, store_run(store, statement, "write"));
+}

@@ -1,0 +1,265 @@
+/* The store's rows of jobs; see store.h. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "coordinator/store_internal.h"
+
+static status_t has_id(struct store *store, const char *id, bool *exists)
+{
+    sqlite3_stmt *statement = store_use(store, HAS_ID);
+    sqlite3_bind_text(statement, 1, id, -1, SQLITE_STATIC);
+    int code = sqlite3_step(statement);
+    status_t status = NULL;
+    if (code == SQLITE_ROW || code == SQLITE_DONE) *exists = code == SQLITE_ROW;
+    else status = store_error(store, "read");
+    sqlite3_reset(statement);
+    return status;
+}
+
+status_t store_next_id(struct store *store, const char *name, char **id)
+{
+    sqlite3_stmt *statement = store_use(store, COUNT_NAME);
+    sqlite3_bind_text(statement, 1, name, -1, SQLITE_STATIC);
+    int code = sqlite3_step(statement);
+    long long number = code == SQLITE_ROW ? sqlite3_column_int64(statement, 0) + 1 : 0;
+    status_t status = code == SQLITE_ROW ? NULL : store_error(store, "read");
+    sqlite3_reset(statement);
+    TRY(status);
+    for (;; number++) {
+        char *candidate = mem_printf("%s-%lld", name, number);
+        bool exists = false;
+        status = has_id(store, candidate, &exists);
+        if (status == NULL && !exists) {
+            *id = candidate;
+            return NULL;
+        }
+        free(candidate);
+        TRY(status);
+    }
+}
+
+/* Binds ?1 to ?16, as far as the statement has them. The bound texts belong to `job` and `workers`.
+ */
+static void bind_job(sqlite3_stmt *statement, const job_message *job, const char *workers,
+                     const void *metrics, size_t metrics_size)
+{
+    sqlite3_bind_text(statement, 1, job->id, -1, SQLITE_STATIC);
+    sqlite3_bind_int(statement, 5, (int)job->state);
+    sqlite3_bind_text(statement, 6, job->reason ? job->reason->code : "", -1, SQLITE_STATIC);
+    sqlite3_bind_text(statement, 7, job->reason ? job->reason->message : "", -1, SQLITE_STATIC);
+    sqlite3_bind_int64(statement, 8, job->attempt);
+    sqlite3_bind_int64(statement, 9, (sqlite3_int64)job->step);
+    sqlite3_bind_int64(statement, 10, (sqlite3_int64)job->steps);
+    if (metrics != NULL) sqlite3_bind_blob64(statement, 11, metrics, metrics_size, SQLITE_STATIC);
+    sqlite3_bind_text(statement, 12, workers, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(statement, 14, job->started_ms);
+    sqlite3_bind_int64(statement, 15, job->finished_ms);
+    sqlite3_bind_int64(statement, 16, job->state_ms);
+}
+
+/* `report` as in struct store_change. */
+static status_t write_job(struct store *store, enum store_statement which, const job_message *job,
+                          int64_t report)
+{
+    struct buf workers = {0};
+    for (size_t i = 0; i < job->n_workers; i++)
+        buf_printf(&workers, "%s%s", i > 0 ? "\n" : "", job->workers[i]);
+    size_t metrics_size = 0, spec_size = 0, plan_size = 0;
+    uint8_t *metrics = job->metrics ? message_pack(job->metrics, &metrics_size) : NULL;
+    uint8_t *spec = NULL, *plan = NULL;
+    sqlite3_stmt *statement = store_use(store, which);
+    bind_job(statement, job, buf_text(&workers), metrics, metrics_size);
+    if (which == UPDATE_JOB && report >= 0) sqlite3_bind_int64(statement, 17, report);
+    if (which == INSERT_JOB) {
+        static const Fsdpd__V1__Plan no_plan = FSDPD__V1__PLAN__INIT;
+        spec = message_pack(job->spec, &spec_size);
+        plan = message_pack(job->plan ? job->plan : &no_plan, &plan_size);
+        sqlite3_bind_text(statement, 2, job->name, -1, SQLITE_STATIC);
+        sqlite3_bind_blob64(statement, 3, spec, spec_size, SQLITE_STATIC);
+        sqlite3_bind_blob64(statement, 4, plan, plan_size, SQLITE_STATIC);
+        sqlite3_bind_int64(statement, 13, job->submitted_ms);
+    }
+    status_t status = store_run(store, statement, "write");
+    sqlite3_clear_bindings(statement);
+    free(spec);
+    free(plan);
+    free(metrics);
+    buf_deinit(&workers);
+    return status;
+}
+
+status_t store_insert_job(struct store *store, const job_message *job, const job_event *event)
+{
+    TRY(store_begin(store, true));
+    bool exists = false;
+    status_t status = has_id(store, job->id, &exists);
+    if (status == NULL && exists)
+        status = status_new(STATUS_ALREADY_EXISTS, "there is a job %s already", job->id);
+    if (status == NULL) status = write_job(store, INSERT_JOB, job, -1);
+    if (status == NULL) status = store_write_event(store, job->id, event);
+    return store_end(store, status);
+}
+
+static status_t write_plan(struct store *store, const job_message *job)
+{
+    size_t spec_size = 0, plan_size = 0;
+    uint8_t *spec = message_pack(job->spec, &spec_size);
+    uint8_t *plan = message_pack(job->plan, &plan_size);
+    sqlite3_stmt *statement = store_use(store, REPLAN_JOB);
+    sqlite3_bind_text(statement, 1, job->id, -1, SQLITE_STATIC);
+    sqlite3_bind_blob64(statement, 2, spec, spec_size, SQLITE_STATIC);
+    sqlite3_bind_blob64(statement, 3, plan, plan_size, SQLITE_STATIC);
+    status_t status = store_run(store, statement, "write");
+    sqlite3_clear_bindings(statement);
+    free(spec);
+    free(plan);
+    return status;
+}
+
+status_t store_apply(struct store *store, const struct store_change *change)
+{
+    const job_message *job = change->job;
+    TRY(store_begin(store, change->durable));
+    status_t status = write_job(store, UPDATE_JOB, job, change->report);
+    if (status == NULL && sqlite3_changes(store->database) != 1)
+        status = status_new(STATUS_NOT_FOUND, "there is no job %s in the store", job->id);
+    if (status == NULL && change->replanned) status = write_plan(store, job);
+    for (int i = 0; status == NULL && i < change->event_count; i++)
+        status = store_write_event(store, job->id, change->events[i]);
+    return store_end(store, status);
+}
+
+status_t store_update_job(struct store *store, const job_message *job, const job_event *event,
+                          bool durable)
+{
+    const struct store_change change = {.job = job,
+                                        .events = &event,
+                                        .event_count = event != NULL,
+                                        .durable = durable,
+                                        .report = -1};
+    return store_apply(store, &change);
+}
+
+static const char *text_column(sqlite3_stmt *row, int column)
+{
+    const char *text = (const char *)sqlite3_column_text(row, column);
+    return text != NULL ? text : "";
+}
+
+static void split_workers(const char *text, job_message *job)
+{
+    while (text[0] != '\0') {
+        size_t length = strcspn(text, "\n");
+        job->workers = mem_resize_array(job->workers, job->n_workers + 1, sizeof *job->workers);
+        job->workers[job->n_workers++] = mem_strndup(text, length);
+        text += length + (text[length] == '\n');
+    }
+}
+
+/* The job of a row of JOB_COLUMNS. */
+static status_t read_job(const struct store *store, sqlite3_stmt *row, job_message **out)
+{
+    job_message *job = mem_alloc(sizeof *job);
+    fsdpd__v1__job__init(job);
+    message_set_text(&job->id, text_column(row, 0));
+    message_set_text(&job->name, text_column(row, 1));
+    job->spec = store_unpack(row, 2, &fsdpd__v1__job_spec__descriptor);
+    job->plan = store_unpack(row, 3, &fsdpd__v1__plan__descriptor);
+    job->state = (Fsdpd__V1__JobState)sqlite3_column_int(row, 4);
+    job->reason = mem_alloc(sizeof *job->reason);
+    fsdpd__v1__reason__init(job->reason);
+    message_set_text(&job->reason->code, text_column(row, 5));
+    message_set_text(&job->reason->message, text_column(row, 6));
+    job->attempt = (uint32_t)sqlite3_column_int64(row, 7);
+    job->step = (uint64_t)sqlite3_column_int64(row, 8);
+    job->steps = (uint64_t)sqlite3_column_int64(row, 9);
+    bool has_metrics = sqlite3_column_type(row, 10) != SQLITE_NULL;
+    if (has_metrics) job->metrics = store_unpack(row, 10, &fsdpd__v1__metrics__descriptor);
+    split_workers(text_column(row, 11), job);
+    job->submitted_ms = sqlite3_column_int64(row, 12);
+    job->started_ms = sqlite3_column_int64(row, 13);
+    job->finished_ms = sqlite3_column_int64(row, 14);
+    job->state_ms = sqlite3_column_int64(row, 15);
+    job->has_state_dict = sqlite3_column_type(row, 16) != SQLITE_NULL;
+    if (job->spec == NULL || job->plan == NULL || (has_metrics && job->metrics == NULL)) {
+        status_t status = status_new(STATUS_DATA_LOSS, "the record of job %s in %s is damaged",
+                                     job->id, store->path);
+        message_free(job);
+        return status;
+    }
+    *out = job;
+    return NULL;
+}
+
+status_t store_get_job(struct store *store, const char *id, job_message **job)
+{
+    sqlite3_stmt *statement = store_use(store, GET_JOB);
+    sqlite3_bind_text(statement, 1, id, -1, SQLITE_STATIC);
+    int code = sqlite3_step(statement);
+    status_t status = NULL;
+    if (code == SQLITE_ROW) status = read_job(store, statement, job);
+    else if (code == SQLITE_DONE) status = status_new(STATUS_NOT_FOUND, "there is no job %s", id);
+    else status = store_error(store, "read");
+    sqlite3_reset(statement);
+    return status;
+}
+
+status_t store_each_job(struct store *store, const struct store_job_query *query)
+{
+    sqlite3_stmt *statement = store_use(store, query->active_only    ? LIST_ACTIVE
+                                               : query->newest_first ? LIST_NEWEST
+                                                                     : LIST_JOBS);
+    status_t status = NULL;
+    int code = SQLITE_DONE;
+    while (status == NULL && (code = sqlite3_step(statement)) == SQLITE_ROW) {
+        job_message *job = NULL;
+        status = read_job(store, statement, &job);
+        if (status == NULL) status = query->visit(query->user, job);
+        message_free(job);
+    }
+    if (status == NULL && code != SQLITE_DONE) status = store_error(store, "read");
+    sqlite3_reset(statement);
+    return status;
+}
+
+status_t store_get_report(struct store *store, const char *id, uint64_t *report)
+{
+    sqlite3_stmt *statement = store_use(store, GET_REPORT);
+    sqlite3_bind_text(statement, 1, id, -1, SQLITE_STATIC);
+    int code = sqlite3_step(statement);
+    status_t status = NULL;
+    if (code == SQLITE_ROW) *report = (uint64_t)sqlite3_column_int64(statement, 0);
+    else if (code == SQLITE_DONE) status = status_new(STATUS_NOT_FOUND, "there is no job %s", id);
+    else status = store_error(store, "read");
+    sqlite3_reset(statement);
+    return status;
+}
+
+status_t store_set_state_dict(struct store *store, const char *id, uint64_t step)
+{
+    TRY(store_begin(store, true));
+    sqlite3_stmt *statement = store_use(store, SET_STATE_DICT);
+    sqlite3_bind_text(statement, 1, id, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(statement, 2, (sqlite3_int64)step);
+    status_t status = store_run(store, statement, "write");
+    if (status == NULL && sqlite3_changes(store->database) != 1)
+        status = status_new(STATUS_NOT_FOUND, "there is no job %s in the store", id);
+    return store_end(store, status);
+}
+
+status_t store_get_state_dict(struct store *store, const char *id, uint64_t *step)
+{
+    sqlite3_stmt *statement = store_use(store, GET_JOB);
+    sqlite3_bind_text(statement, 1, id, -1, SQLITE_STATIC);
+    int code = sqlite3_step(statement);
+    status_t status = NULL;
+    if (code == SQLITE_ROW && sqlite3_column_type(statement, 16) != SQLITE_NULL)
+        *step = (uint64_t)sqlite3_column_int64(statement, 16);
+    else if (code == SQLITE_ROW || code == SQLITE_DONE)
+        status = status_new(STATUS_NOT_FOUND, "no state_dict of job %s is kept", id);
+    else status = store_error(store, "read");
+    sqlite3_reset(statement);
+    return status;
+}

@@ -1,0 +1,405 @@
+/*
+ * Stores that earlier versions of fsdpd left (tests/unit/stores/schema-N.sql) become stores of this
+ * version, with everything that was in them; backups; and files that must not be touched.
+ */
+#include <check.h>
+#include <signal.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "coordinator/migrations.h"
+#include "coordinator/store.h"
+
+static char directory[64];
+static char *path;
+
+static void set_up(void)
+{
+    strcpy(directory, "/tmp/fsdpd-store-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(directory));
+    path = file_path_join(directory, "store.db");
+}
+
+static void tear_down(void)
+{
+    char *command = mem_printf("rm -r %s", directory);
+    ck_assert_int_eq(system(command), 0);
+    free(command);
+    free(path);
+}
+
+static void ok(status_t status)
+{
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+}
+
+static void expect(status_t status, enum status_code code, const char *words)
+{
+    ck_assert_str_eq(status_code_name(status_code(status)), status_code_name(code));
+    ck_assert_msg(strstr(status_message(status), words) != NULL, "\"%s\" lacks \"%s\"",
+                  status_message(status), words);
+    status_free(status);
+}
+
+static void execute(const char *file, const char *sql)
+{
+    sqlite3 *database = NULL;
+    ck_assert_int_eq(sqlite3_open(file, &database), SQLITE_OK);
+    char *error = NULL;
+    int code = sqlite3_exec(database, sql, NULL, NULL, &error);
+    ck_assert_msg(code == SQLITE_OK, "%s: %s", file, error != NULL ? error : "?");
+    ck_assert_int_eq(sqlite3_close(database), SQLITE_OK);
+}
+
+/* All rows of a query as text, a line each. */
+static char *ask(const char *file, const char *sql)
+{
+    sqlite3 *database = NULL;
+    sqlite3_stmt *statement = NULL;
+    struct buf text = {0};
+    ck_assert_int_eq(sqlite3_open(file, &database), SQLITE_OK);
+    ck_assert_int_eq(sqlite3_prepare_v2(database, sql, -1, &statement, NULL), SQLITE_OK);
+    while (sqlite3_step(statement) == SQLITE_ROW) {
+        for (int i = 0; i < sqlite3_column_count(statement); i++) {
+            const char *column = (const char *)sqlite3_column_text(statement, i);
+            buf_printf(&text, "%s%s", i > 0 ? "|" : "", column != NULL ? column : "NULL");
+        }
+        buf_add_char(&text, '\n');
+    }
+    sqlite3_finalize(statement);
+    ck_assert_int_eq(sqlite3_close(database), SQLITE_OK);
+    return mem_strdup(buf_text(&text));
+}
+
+static void expect_rows(const char *file, const char *sql, const char *rows)
+{
+    char *found = ask(file, sql);
+    ck_assert_str_eq(found, rows);
+    free(found);
+}
+
+/* Makes the store that version `version` left. */
+static void make_old(const char *file, int version)
+{
+    const char *source = getenv("srcdir") != NULL ? getenv("srcdir") : ".";
+    char *name = mem_printf("%s/tests/unit/stores/schema-%d.sql", source, version);
+    struct buf sql = {0};
+    status_t status = file_read(name, 1 << 24, &sql);
+    ck_assert_msg(status == NULL,
+                  "every schema version before the latest has a store among the tests "
+                  "(sqlite3 store.db .dump): %s",
+                  status_message(status));
+    execute(file, buf_text(&sql));
+    buf_deinit(&sql);
+    free(name);
+}
+
+/* Counts jobs and their events, and reads all of it. */
+struct content {
+    struct store *store;
+    int jobs, events;
+};
+
+static bool count_event(void *user, const job_event *event)
+{
+    ck_assert_uint_gt(event->sequence, 0);
+    ((struct content *)user)->events++;
+    return true;
+}
+
+static status_t count_job(void *user, const job_message *job)
+{
+    struct content *content = user;
+    content->jobs++;
+    ck_assert_ptr_nonnull(job->spec);
+    ck_assert_str_eq(job->spec->name, job->name);
+    struct store_event_query query = {.job = job->id,
+                                      .limit = 1000000,
+                                      .visit = count_event,
+                                      .user = content};
+    return store_read_events(content->store, &query);
+}
+
+static struct content read_all(struct store *store)
+{
+    struct content content = {.store = store};
+    struct store_job_query query = {.visit = count_job, .user = &content};
+    ok(store_each_job(store, &query));
+    return content;
+}
+
+/* What a store consists of, whatever way it came about. */
+static const char shape[] =
+    "SELECT m.name, c.name, c.type, c.\"notnull\", c.dflt_value, c.pk FROM sqlite_master m, "
+    "pragma_table_info(m.name) c WHERE m.type = 'table' AND m.name NOT LIKE 'sqlite_%' "
+    "UNION ALL SELECT name, type, tbl_name, '', '', '' FROM sqlite_master WHERE type = 'index' "
+    "ORDER BY 1, 2";
+
+START_TEST(test_every_older_version)
+{
+    char *fresh_path = file_path_join(directory, "fresh.db");
+    struct store *store = NULL;
+    ok(store_open(fresh_path, &store));
+    store_close(store);
+    char *fresh = ask(fresh_path, shape);
+
+    for (int version = 1; version < migrations_latest(); version++) {
+        char *old = mem_printf("%s/old-%d.db", directory, version);
+        make_old(old, version);
+        char *jobs = ask(old, "SELECT count(*) FROM jobs");
+        char *events = ask(old, "SELECT count(*) FROM events");
+        ck_assert_int_gt(atoi(jobs), 0);
+        ck_assert_int_gt(atoi(events), atoi(jobs));
+        char *states = ask(old, "SELECT id, state, reason_code, step, attempt FROM jobs");
+
+        store = NULL;
+        ok(store_open(old, &store));
+        struct content content = read_all(store);
+        ck_assert_int_eq(content.jobs, atoi(jobs));
+        ck_assert_int_eq(content.events, atoi(events));
+        store_close(store);
+        expect_rows(old, "SELECT id, state, reason_code, step, attempt FROM jobs", states);
+        char *migrated = ask(old, shape);
+        ck_assert_str_eq(migrated, fresh);
+
+        /* As it was, for the fsdpd of before. */
+        char *backup = mem_printf("%s.schema-%d", old, version);
+        char *was = mem_printf("%d\n", version);
+        expect_rows(backup, "SELECT version FROM schema", was);
+        expect_rows(backup, "SELECT id, state, reason_code, step, attempt FROM jobs", states);
+        /* The second time there is nothing to do. */
+        ck_assert_int_eq(unlink(backup), 0);
+        ok(store_open(old, &store));
+        store_close(store);
+        ck_assert_int_ne(access(backup, F_OK), 0);
+        free(was);
+        free(backup);
+        free(migrated);
+        free(states);
+        free(events);
+        free(jobs);
+        free(old);
+    }
+    free(fresh);
+    free(fresh_path);
+}
+END_TEST
+
+START_TEST(test_a_failed_migration_leaves_the_old_store)
+{
+    make_old(path, 1);
+    /* The column that the second step is about to add is there already. */
+    execute(path, "ALTER TABLE jobs ADD COLUMN report INTEGER NOT NULL DEFAULT 7");
+    struct store *store = NULL;
+    expect(store_open(path, &store), STATUS_INTERNAL, "cannot bring");
+    ck_assert_ptr_null(store);
+    expect_rows(path, "SELECT version FROM schema", "1\n");
+    expect_rows(path, "SELECT DISTINCT report FROM jobs", "7\n");
+}
+END_TEST
+
+START_TEST(test_no_room_for_the_backup)
+{
+    make_old(path, 1);
+    struct rlimit before, small;
+    ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = before;
+    small.rlim_cur = 2048; /* less than a page */
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
+    struct store *store = NULL;
+    status_t status = store_open(path, &store);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
+    ck_assert_ptr_nonnull(status);
+    ck_assert_ptr_null(store);
+    status_free(status);
+    expect_rows(path, "SELECT version FROM schema", "1\n");
+    ok(store_open(path, &store));
+    store_close(store);
+}
+END_TEST
+
+static void expect_same_bytes(const char *file, const struct buf *bytes)
+{
+    struct buf now = {0};
+    ok(file_read(file, 1 << 26, &now));
+    ck_assert_uint_eq(now.length, bytes->length);
+    ck_assert_int_eq(memcmp(now.data, bytes->data, now.length), 0);
+    buf_deinit(&now);
+}
+
+START_TEST(test_what_is_refused_is_not_touched)
+{
+    static const char *const changes[] = {"UPDATE schema SET version = 4711", "DELETE FROM schema",
+                                          "DROP TABLE schema"};
+    static const enum status_code codes[] = {STATUS_FAILED_PRECONDITION, STATUS_DATA_LOSS,
+                                             STATUS_DATA_LOSS};
+    static const char *const words[] = {"newer fsdpd: its schema is version 4711",
+                                        "no store of fsdpd", "no store of fsdpd"};
+    for (int i = 0; i < 3; i++) {
+        unlink(path);
+        make_old(path, 1);
+        execute(path, "PRAGMA journal_mode = WAL");
+        execute(path, changes[i]);
+        struct buf bytes = {0};
+        ok(file_read(path, 1 << 26, &bytes));
+        struct store *store = NULL;
+        expect(store_open(path, &store), codes[i], words[i]);
+        expect_same_bytes(path, &bytes);
+        buf_deinit(&bytes);
+    }
+}
+END_TEST
+
+START_TEST(test_damage_says_what_to_do_and_writes_nothing)
+{
+    make_old(path, 1);
+    execute(path, "PRAGMA journal_mode = WAL");
+    struct buf bytes = {0};
+    ok(file_read(path, 1 << 26, &bytes));
+    ck_assert_uint_gt(bytes.length, 3 * 4096);
+    memset(bytes.data + 4096, 0x5a, 4096);
+    ok(file_write_atomic(path, bytes.data, bytes.length, 0600));
+    struct store *store = NULL;
+    expect(store_open(path, &store), STATUS_DATA_LOSS, "fsdpd restore");
+    expect_same_bytes(path, &bytes);
+    expect(store_backup(path, "/dev/null/never"), STATUS_DATA_LOSS, path);
+
+    /* A backup in its place; the damaged one is kept. */
+    char *good = file_path_join(directory, "good.db"), *kept = NULL;
+    make_old(good, 1);
+    ok(store_restore(good, path, &kept));
+    ck_assert_ptr_nonnull(kept);
+    expect_same_bytes(kept, &bytes);
+    ok(store_open(path, &store));
+    ck_assert_int_gt(read_all(store).jobs, 0);
+    store_close(store);
+    free(kept);
+    free(good);
+    buf_deinit(&bytes);
+}
+END_TEST
+
+/* While a coordinator writes, a backup has one moment of its store: what was there before at least.
+ */
+START_TEST(test_backup_of_a_store_in_use)
+{
+    make_old(path, 1);
+    struct store *store = NULL;
+    ok(store_open(path, &store));
+    struct content before = read_all(store);
+    job_message *job = NULL;
+    char *first = ask(path, "SELECT id FROM jobs ORDER BY number LIMIT 1");
+    first[strcspn(first, "\n")] = '\0';
+    ok(store_get_job(store, first, &job));
+    job->step = 4242;
+    ok(store_update_job(store, job, NULL, true)); /* in the log alone */
+    char *backup = file_path_join(directory, "backup.db");
+    ok(store_backup(path, backup));
+    struct stat info;
+    ck_assert_int_eq(stat(backup, &info), 0);
+    ck_assert_uint_eq(info.st_mode & 0777, 0600);
+    job->step = 4243;
+    ok(store_update_job(store, job, NULL, true)); /* it is still in use */
+    store_close(store);
+
+    char *kept = NULL;
+    ok(store_restore(backup, path, &kept));
+    ok(store_open(path, &store));
+    struct content after = read_all(store);
+    ck_assert_int_eq(after.jobs, before.jobs);
+    ck_assert_int_eq(after.events, before.events);
+    message_free(job);
+    ok(store_get_job(store, first, &job));
+    ck_assert_uint_eq(job->step, 4242);
+    store_close(store);
+    char *other = ask(kept, "SELECT max(step) FROM jobs");
+    ck_assert_str_eq(other, "4243\n");
+
+    expect(store_backup("/nonexistent/store.db", backup), STATUS_NOT_FOUND, "/nonexistent");
+    expect(store_backup(path, "/nonexistent/backup.db"), STATUS_NOT_FOUND, "/nonexistent");
+    free(other);
+    free(kept);
+    free(first);
+    free(backup);
+    message_free(job);
+}
+END_TEST
+
+START_TEST(test_what_is_no_backup_is_not_restored)
+{
+    make_old(path, 1);
+    char *bad = file_path_join(directory, "bad.db"), *kept = NULL;
+    struct buf bytes = {0};
+    ok(file_read(path, 1 << 26, &bytes));
+    ok(file_write_atomic(bad, "", 0, 0600));
+    expect(store_restore(bad, path, &kept), STATUS_DATA_LOSS, "bad.db");
+    ok(file_write_atomic(bad, "hello, this is some text", 24, 0600));
+    expect(store_restore(bad, path, &kept), STATUS_DATA_LOSS, "bad.db");
+    unlink(bad);
+    execute(bad, "CREATE TABLE something (else_ INTEGER)");
+    expect(store_restore(bad, path, &kept), STATUS_DATA_LOSS, "no store of fsdpd");
+    unlink(bad);
+    make_old(bad, 1);
+    execute(bad, "UPDATE schema SET version = 4711");
+    expect(store_restore(bad, path, &kept), STATUS_FAILED_PRECONDITION, "4711");
+    ck_assert_ptr_null(kept);
+    expect_same_bytes(path, &bytes);
+    buf_deinit(&bytes);
+    free(bad);
+}
+END_TEST
+
+START_TEST(test_reports)
+{
+    make_old(path, 1);
+    struct store *store = NULL;
+    ok(store_open(path, &store));
+    char *first = ask(path, "SELECT id FROM jobs ORDER BY number LIMIT 1");
+    first[strcspn(first, "\n")] = '\0';
+    uint64_t report = 99;
+    ok(store_get_report(store, first, &report));
+    ck_assert_uint_eq(report, 0);
+    job_message *job = NULL;
+    ok(store_get_job(store, first, &job));
+    ok(store_apply(store, &(struct store_change){.job = job, .report = 12}));
+    ok(store_update_job(store, job, NULL, false)); /* leaves it alone */
+    ok(store_get_report(store, first, &report));
+    ck_assert_uint_eq(report, 12);
+    expect(store_get_report(store, "nobody", &report), STATUS_NOT_FOUND, "nobody");
+    store_close(store);
+    message_free(job);
+    free(first);
+}
+END_TEST
+
+int main(void)
+{
+    log_set_level(LOG_WARNING);
+    Suite *suite = suite_create("migrations");
+    TCase *tests = tcase_create("migrations");
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, test_every_older_version);
+    tcase_add_test(tests, test_a_failed_migration_leaves_the_old_store);
+    tcase_add_test(tests, test_no_room_for_the_backup);
+    tcase_add_test(tests, test_what_is_refused_is_not_touched);
+    tcase_add_test(tests, test_damage_says_what_to_do_and_writes_nothing);
+    tcase_add_test(tests, test_backup_of_a_store_in_use);
+    tcase_add_test(tests, test_what_is_no_backup_is_not_restored);
+    tcase_add_test(tests, test_reports);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
