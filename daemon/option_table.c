@@ -84,6 +84,15 @@ static status_t apply_log_level(struct options *options, const struct option_row
     return NULL;
 }
 
+static status_t apply_operator_group(struct options *options, const struct option_row *row,
+                                     const char *text)
+{
+    (void)row;
+    options->coordinator.operator_group = text;
+    options->coordinator.operator_group_is_default = false;
+    return NULL;
+}
+
 static status_t apply_set(struct options *options, const struct option_row *row, const char *text)
 {
     struct plan_role_options *plan = &options->plan;
@@ -146,6 +155,10 @@ const struct option_row option_rows[] = {
     {"insecure_tcp", "--insecure-tcp", NULL, FOR_SERVERS, OPTION_SWITCH,
      SETS(coordinator.insecure_tcp),
      .help = "allow --listen HOST:PORT, which is neither\nencrypted nor authenticated"},
+    {"operator_group", "--operator-group", "GROUP", FOR_SERVERS, OPTION_TEXT, .reload = true,
+     .fallback = "\"" COORDINATOR_OPERATOR_GROUP "\"", .apply = apply_operator_group,
+     .help = "the Unix group whose members may change\neverybody's jobs (" COORDINATOR_OPERATOR_GROUP
+             ")"},
     {"log_level", "--log-level", "LEVEL", FOR_DAEMONS, OPTION_CHOICE, .reload = true,
      .choices = {"debug", "info", "warning", "error"}, .fallback = "info",
      .apply = apply_log_level, .help = "debug, info, warning or error (info)"},
@@ -168,6 +181,10 @@ const struct option_row option_rows[] = {
     {"limits.pulls_per_job", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 1024),
      LIMIT(pulls_per_job)},
     {"limits.watchers", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 1e6), LIMIT(watchers)},
+    {"limits.connections_per_user", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 65536),
+     LIMIT(connections_per_user)},
+    {"limits.calls_per_user", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 65536),
+     LIMIT(calls_per_user)},
     {"limits.watch_lag", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 1e6), LIMIT(watch_lag)},
     {"limits.metrics_kept", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(16, 1e8),
      LIMIT(metrics_kept)},

@@ -280,6 +280,8 @@ status_t options_parse(struct options *options, int argc, char **argv)
         .log_level = LOG_INFO,
         .coordinator = {.local_device = "cpu",
                         .program = "/proc/self/exe",
+                        .operator_group = COORDINATOR_OPERATOR_GROUP,
+                        .operator_group_is_default = true,
                         .limits = coordinator_limits_default()},
         .worker = {.device = "cpu"},
     };

@@ -14,6 +14,7 @@ dist_doc_DATA = \
   %D%/performance.md \
   %D%/plan.md \
   %D%/profiles.md \
+  %D%/security.md \
   %D%/strategies.md
 
 # Man pages are made of the same texts.

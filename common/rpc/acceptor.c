@@ -1,26 +1,29 @@
 /*
- * Listening sockets that somebody else has bound, a service manager for instance: the loop accepts,
- * and hands each connection to gRPC. An acceptor belongs to its server and goes when both its
- * handles have closed. Everything runs on the loop's thread.
+ * Listening sockets whose connections the loop accepts itself: Unix sockets, because only who
+ * accepts a connection learns whose it is, and those that somebody else has bound, a service
+ * manager for instance. Each connection goes to the door of its peer. An acceptor belongs to its
+ * server and goes when both its handles have closed. Everything runs on the loop's thread.
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <grpc/grpc_posix.h>
-#include <grpc/grpc_security.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/mem.h"
 #include "rpc/internal.h"
 
-enum { ACCEPTS_AT_ONCE = 64, PAUSE_MS = 100 };
+enum { ACCEPTS_AT_ONCE = 64, PAUSE_MS = 100, BACKLOG = 1024 };
 
 struct rpc_acceptor {
     struct rpc_server *server;
     struct rpc_acceptor *next;
     int fd;
+    char *path; /* of a socket that we have made, to be removed in the end; else NULL */
+    struct stat made;
     uv_poll_t poll;
     uv_timer_t pause; /* while there are no descriptors left to accept with */
     int open_handles;
@@ -46,13 +49,16 @@ static void on_readable(uv_poll_t *poll, int status, int events)
             uv_timer_start(&acceptor->pause, on_pause_over, PAUSE_MS, 0);
         }
         if (fd < 0) return; /* nobody waits any more, or who did is gone */
-        grpc_server_credentials *credentials = grpc_insecure_server_credentials_create();
-        grpc_server_add_channel_from_fd(acceptor->server->server, fd, credentials);
-        grpc_server_credentials_release(credentials);
+        struct rpc_peer peer;
+        struct rpc_door *door = NULL;
+        if (rpc_peer_of_socket(fd, &acceptor->server->operators, &peer))
+            door = rpc_door_open(acceptor->server, &peer);
+        if (door != NULL) rpc_door_connect(door, fd);
+        else close(fd);
     }
 }
 
-status_t rpc_server_listen_fd(struct rpc_server *server, int fd)
+static status_t accept_at(struct rpc_server *server, int fd, struct rpc_acceptor **out)
 {
     int listens = 0, type = 0;
     socklen_t size = sizeof listens;
@@ -81,6 +87,45 @@ status_t rpc_server_listen_fd(struct rpc_server *server, int fd)
     acceptor->open_handles = 2;
     acceptor->next = server->acceptors;
     server->acceptors = acceptor;
+    *out = acceptor;
+    return STATUS_OKAY;
+}
+
+status_t rpc_server_listen_fd(struct rpc_server *server, int fd)
+{
+    struct rpc_acceptor *acceptor = NULL;
+    return accept_at(server, fd, &acceptor);
+}
+
+status_t rpc_acceptor_bind(struct rpc_server *server, const char *path, int mode)
+{
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    memcpy(address.sun_path, path, strlen(path)); /* its length was checked */
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    if (fd < 0)
+        return status_new(STATUS_UNAVAILABLE, "cannot listen on unix:%s: %s", path,
+                          strerror(errno));
+    /* The socket must never have more than its mode, not even between bind and a chmod. */
+    mode_t before = umask((mode_t)~mode & 0777);
+    int error = bind(fd, (struct sockaddr *)&address, sizeof address) == 0 ? 0 : errno;
+    umask(before);
+    struct rpc_acceptor *acceptor = NULL;
+    status_t status = NULL;
+    struct stat made = {0};
+    if (error == 0) {
+        if (lstat(path, &made) != 0 || listen(fd, BACKLOG) != 0) error = errno;
+        else status = accept_at(server, fd, &acceptor);
+        if (error != 0 || status != NULL) unlink(path);
+    }
+    if (error != 0)
+        status =
+            status_new(STATUS_UNAVAILABLE, "cannot listen on unix:%s: %s", path, strerror(error));
+    if (status != NULL) {
+        close(fd);
+        return status;
+    }
+    acceptor->path = mem_strdup(path);
+    acceptor->made = made;
     return STATUS_OKAY;
 }
 
@@ -99,13 +144,24 @@ static void on_handle_closed(uv_handle_t *handle)
     while (*link != acceptor) link = &(*link)->next;
     *link = acceptor->next;
     close(acceptor->fd);
+    free(acceptor->path);
     free(acceptor);
     rpc_server_settle(server);
+}
+
+/* Another server may have put its own socket there. */
+static void remove_socket(const struct rpc_acceptor *acceptor)
+{
+    struct stat info;
+    if (acceptor->path == NULL || lstat(acceptor->path, &info) != 0) return;
+    if (info.st_ino == acceptor->made.st_ino && info.st_dev == acceptor->made.st_dev)
+        unlink(acceptor->path);
 }
 
 void rpc_acceptors_close(struct rpc_server *server)
 {
     for (struct rpc_acceptor *i = server->acceptors; i != NULL; i = i->next) {
+        remove_socket(i);
         uv_close((uv_handle_t *)&i->poll, on_handle_closed);
         uv_close((uv_handle_t *)&i->pause, on_handle_closed);
     }

@@ -14,6 +14,7 @@
 #include <uv.h>
 
 #include "rpc/client.h"
+#include "rpc/peer.h"
 #include "rpc/rpc.h"
 #include "rpc/server.h"
 
@@ -81,23 +82,26 @@ void rpc_outbox_clear(struct rpc_outbox *outbox);
 /* One method that the server knows. */
 struct rpc_slot {
     const struct rpc_handler *handler;
-    void *service;    /* what the handler gets */
-    bool own;         /* health or reflection: ended by the server itself when it closes */
-    void *registered; /* gRPC's handle */
+    void *service;  /* what the handler gets */
+    unsigned roles; /* who may call it; one of them is enough */
+    bool own;       /* health or reflection: ended by the server itself when it closes */
 };
 
 struct rpc_server {
     struct rpc_runtime *runtime;
-    grpc_server *server;
     struct rpc_slot *slots;
     int slot_count;
     struct rpc_health *health;
     struct rpc_reflection *reflection;
-    struct rpc_acceptor *acceptors; /* sockets that others have bound */
-    struct rpc_call *calls;         /* every call that has arrived and is not over */
-    int armed;                      /* requests for calls that have not come back */
-    bool started, closing, shut_down, timer_closing;
-    struct rpc_tag shutdown_tag;
+    struct rpc_door *doors;
+    int door_count;
+    struct rpc_acceptor *acceptors; /* Unix sockets, and what others have bound */
+    struct rpc_operators operators;
+    struct rpc_limits limits;
+    struct rpc_call *calls; /* every call that has arrived and is not over */
+    int armed;              /* requests for calls that have not come back */
+    int doors_open;         /* that have not shut down */
+    bool started, closing, timer_closing;
     uv_timer_t grace; /* first for the calls to end, then for the last status to leave; lives from
                          rpc_server_close on */
     void (*closed)(void *user);
@@ -105,7 +109,7 @@ struct rpc_server {
 };
 
 /* Asks gRPC for the next call of a method, or of any unknown one if `slot` is NULL. */
-void rpc_call_arm(struct rpc_server *server, const struct rpc_slot *slot);
+void rpc_call_arm(struct rpc_door *door, const struct rpc_slot *slot);
 
 /* Ends the calls of the server's own services, or all calls (these count as cancelled), because the
  * server is shutting down. */
@@ -114,7 +118,55 @@ void rpc_call_finish_all(struct rpc_server *server, bool own_only);
 /* A request came back or a call ended: the server may be gone after this. */
 void rpc_server_settle(struct rpc_server *server);
 
+/* ---- door.c ---- */
+
+/*
+ * gRPC does not say which of its connections a call came over, so that what is known of a
+ * connection cannot be looked up per call. Therefore every identity has a gRPC server of its own,
+ * its door: what comes through a door comes from its peer, with no moment at which that could be
+ * mistaken. TLS has one door for all, because a certificate travels with every call.
+ */
+struct rpc_door {
+    struct rpc_server *server;
+    struct rpc_door *next;
+    grpc_server *grpc;
+    void **registered;    /* by slot: gRPC's handles */
+    struct rpc_peer peer; /* of TLS: the kind alone */
+    char *name;           /* peer.name, where it is ours */
+    struct rpc_tag shutdown_tag;
+    struct rpc_connection *connections; /* of Unix peers; see rpc_door_connect */
+    int connection_count, connection_capacity;
+    uint64_t swept_at; /* when the connections were last looked through; ms of the loop */
+};
+
+/* The door of that peer, made if there is none yet; NULL if there are too many. Copies the name. */
+struct rpc_door *rpc_door_open(struct rpc_server *server, const struct rpc_peer *peer);
+
+/* Takes calls, once the server has been started. */
+void rpc_door_start(struct rpc_door *door);
+
+/* Hands over an accepted connection, or closes it if its peer has too many. */
+void rpc_door_connect(struct rpc_door *door, int fd);
+
+void rpc_door_shutdown(struct rpc_door *door);
+void rpc_door_free(struct rpc_door *door);
+
+/* ---- peer.c ---- */
+
+/*
+ * The peer of an accepted socket; `name` stays NULL for a Unix peer (rpc_peer_unix_name, which asks
+ * the system's user database, has it). False if it has gone.
+ */
+bool rpc_peer_of_socket(int fd, const struct rpc_operators *operators, struct rpc_peer *peer);
+char *rpc_peer_unix_name(uid_t uid);
+
+/* The peer of a TLS call. Returns what peer->name points to, the caller's to free, or NULL. */
+char *rpc_peer_of_call(grpc_call *call, struct rpc_peer *peer);
+
 /* ---- acceptor.c ---- */
+
+/* Binds, listens and accepts at a Unix socket's path, which is free. */
+status_t rpc_acceptor_bind(struct rpc_server *server, const char *path, int mode) FSDPD_MUST_USE;
 
 /* rpc_acceptors_close ends with rpc_server_settle, once they are gone. */
 void rpc_acceptors_start(struct rpc_server *server);

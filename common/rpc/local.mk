@@ -7,9 +7,11 @@ librpc_a_SOURCES = \
   %D%/address.c \
   %D%/client.c %D%/client.h \
   %D%/descriptors.c %D%/descriptors.h \
+  %D%/door.c \
   %D%/health.c \
   %D%/internal.h \
   %D%/message.c \
+  %D%/peer.c %D%/peer.h \
   %D%/reflection.c \
   %D%/rpc.h \
   %D%/runtime.c \
@@ -20,7 +22,7 @@ librpc_a_SOURCES = \
 
 if HAVE_CHECK
 RPC_TESTS = tests/unit/test_rpc tests/unit/test_rpc_ends tests/unit/test_rpc_server \
-  tests/unit/test_rpc_parts
+  tests/unit/test_rpc_parts tests/unit/test_rpc_peers
 check_PROGRAMS += $(RPC_TESTS)
 TESTS += $(RPC_TESTS)
 RPC_TEST_CPPFLAGS = $(AM_CPPFLAGS) $(GRPC_CFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS) $(CHECK_CFLAGS)
@@ -46,11 +48,15 @@ tests_unit_test_rpc_server_LDADD = $(RPC_TEST_LIBS)
 tests_unit_test_rpc_parts_SOURCES = tests/unit/test_rpc_parts.c
 tests_unit_test_rpc_parts_CPPFLAGS = $(RPC_TEST_CPPFLAGS)
 tests_unit_test_rpc_parts_LDADD = $(RPC_TEST_LIBS)
+tests_unit_test_rpc_peers_SOURCES = tests/unit/test_rpc_peers.c
+tests_unit_test_rpc_peers_CPPFLAGS = $(RPC_TEST_CPPFLAGS)
+tests_unit_test_rpc_peers_LDADD = $(RPC_TEST_LIBS)
 
 tests/unit/librpctest_a-test_rpc_notes.$(OBJEXT) \
 tests/unit/librpctest_a-test_rpc_world.$(OBJEXT) \
 tests/unit/test_rpc-test_rpc.$(OBJEXT) \
 tests/unit/test_rpc_ends-test_rpc_ends.$(OBJEXT) \
 tests/unit/test_rpc_server-test_rpc_server.$(OBJEXT) \
-tests/unit/test_rpc_parts-test_rpc_parts.$(OBJEXT): proto/generated.stamp
+tests/unit/test_rpc_parts-test_rpc_parts.$(OBJEXT) \
+tests/unit/test_rpc_peers-test_rpc_peers.$(OBJEXT): proto/generated.stamp
 endif

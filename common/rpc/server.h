@@ -14,6 +14,7 @@
 #ifndef FSDPD_RPC_SERVER_H
 #define FSDPD_RPC_SERVER_H
 
+#include "rpc/peer.h"
 #include "rpc/rpc.h"
 
 struct rpc_server;
@@ -36,6 +37,11 @@ struct rpc_handler {
     /* The call is over (answered, cancelled, or its client vanished); `call` is invalid afterwards.
      * May be NULL. */
     void (*on_closed)(struct rpc_call *call, bool cancelled, void *service);
+    /* Who may call it, enum rpc_role; 0: who may call its service. One of them is enough. Others
+     * get PERMISSION_DENIED before the handler hears of them. */
+    unsigned roles;
+    /* The largest message that it takes, in bytes; 0: RPC_MESSAGE_MAX. */
+    size_t message_max;
 };
 
 /* A service: its full name (for health and reflection), handlers and the user pointer they get. */
@@ -44,6 +50,7 @@ struct rpc_service {
     const struct rpc_handler *handlers;
     int handler_count;
     void *user;
+    unsigned roles; /* who may call its methods, but for those that say otherwise; not 0 */
 };
 
 /*
@@ -57,7 +64,8 @@ status_t rpc_server_new(struct rpc_runtime *runtime, const struct rpc_service *s
 /*
  * Adds a listening address; before rpc_server_start. A Unix socket is made with mode `mode` (0 for
  * 0660), replacing a stale socket file; the caller holds a lock file that makes sure it is stale.
- * TCP is plaintext here, without SO_REUSEPORT; port 0 picks one, told in *port (may be NULL).
+ * It is removed in the end. TCP is plaintext here (its peers are RPC_PEER_INSECURE and may do
+ * everything), without SO_REUSEPORT; port 0 picks one, told in *port (may be NULL).
  * UNAVAILABLE names the address that could not be bound.
  */
 status_t rpc_server_listen(struct rpc_server *server, const char *address, int mode,
@@ -69,6 +77,24 @@ status_t rpc_server_listen(struct rpc_server *server, const char *address, int m
  * failure the descriptor stays the caller's.
  */
 status_t rpc_server_listen_fd(struct rpc_server *server, int fd) FSDPD_MUST_USE;
+
+/* The Unix group whose members have the role operator; `known` is false if there is none. Counts
+ * for connections from then on. */
+struct rpc_operators {
+    gid_t group;
+    bool known;
+};
+void rpc_server_set_operators(struct rpc_server *server, const struct rpc_operators *operators);
+
+/*
+ * What one peer may hold at a time; workers are not counted. Further connections are closed at
+ * once, further calls end with RESOURCE_EXHAUSTED. Connections are counted of Unix peers alone.
+ */
+struct rpc_limits {
+    int connections_per_user; /* 256 */
+    int calls_per_user;       /* 1024 */
+};
+void rpc_server_set_limits(struct rpc_server *server, const struct rpc_limits *limits);
 
 status_t rpc_server_start(struct rpc_server *server) FSDPD_MUST_USE;
 
@@ -104,7 +130,7 @@ void rpc_call_reply(struct rpc_call *call, const ProtobufCMessage *message);
 void rpc_call_set_user(struct rpc_call *call, void *user);
 void *rpc_call_user(const struct rpc_call *call);
 
-/* The peer's address as gRPC prints it, for logs; valid as long as the call. */
-const char *rpc_call_peer(struct rpc_call *call);
+/* Who calls; valid as long as the call. */
+const struct rpc_peer *rpc_call_peer(const struct rpc_call *call);
 
 #endif

@@ -18,10 +18,12 @@ enum { STATUS_TEXT_MAX = 6 << 10 };
 
 struct rpc_call {
     struct rpc_server *server;
+    struct rpc_door *door;       /* that it came through */
     const struct rpc_slot *slot; /* NULL: no such method */
     grpc_call *call;
     void *user;
-    char *peer; /* from gRPC, once asked for */
+    struct rpc_peer peer;
+    char *peer_name; /* what peer.name points to, where it is the call's own */
     struct rpc_call *next, **link;
 
     struct rpc_tag arrival_tag, close_tag, send_tag, read_tag;
@@ -112,7 +114,7 @@ static void call_free(struct rpc_call *call)
     if (call->payload) grpc_byte_buffer_destroy(call->payload);
     grpc_metadata_array_destroy(&call->metadata);
     grpc_call_details_destroy(&call->details);
-    if (call->peer) gpr_free(call->peer);
+    free(call->peer_name);
     if (call->call) grpc_call_unref(call->call);
     status_free(call->status);
     free(call);
@@ -169,6 +171,15 @@ static status_t undecodable(const ProtobufCMessageDescriptor *descriptor)
                       descriptor->name);
 }
 
+static status_t too_large(const struct rpc_handler *handler, const grpc_byte_buffer *buffer)
+{
+    size_t size = grpc_byte_buffer_length((grpc_byte_buffer *)buffer);
+    if (handler->message_max == 0 || size <= handler->message_max) return NULL;
+    return status_new(STATUS_RESOURCE_EXHAUSTED,
+                      "%s: a message of %zu bytes; at most %zu are taken", handler->method->path,
+                      size, handler->message_max);
+}
+
 static void on_read(struct rpc_tag *tag, bool ok)
 {
     struct rpc_call *call = tag->owner;
@@ -182,8 +193,11 @@ static void on_read(struct rpc_tag *tag, bool ok)
     bool failed = !ok || (received == NULL && grpc_call_failed_before_recv_message(call->call));
     call->ended = received == NULL;
     if (!failed && !call->finished && !call->broken) {
+        status_t large = received != NULL ? too_large(handler, received) : NULL;
         if (received == NULL) {
             handler->on_message(call, NULL, call->slot->service);
+        } else if (large != NULL) {
+            rpc_call_finish(call, large);
         } else {
             ProtobufCMessage *message = rpc_message_unpack(handler->method->request, received);
             if (message) {
@@ -198,11 +212,49 @@ static void on_read(struct rpc_tag *tag, bool ok)
     settle(call);
 }
 
+/* The peer's calls that are open, this one included. */
+static int count_calls(const struct rpc_call *call)
+{
+    int count = 0;
+    for (const struct rpc_call *i = call->server->calls; i != NULL; i = i->next)
+        count += i->door == call->door && strcmp(i->peer.name, call->peer.name) == 0;
+    return count;
+}
+
+/* Why the peer may not make this call now; NULL if it may. */
+static status_t refusal(const struct rpc_call *call)
+{
+    const struct rpc_peer *peer = &call->peer;
+    const struct rpc_slot *slot = call->slot;
+    const char *path = slot->handler->method->path;
+    if (peer->roles == 0 && !slot->own)
+        return status_new(STATUS_UNAUTHENTICATED,
+                          "the certificate names no identity of fsdpd: one URI fsdpd://user/NAME, "
+                          "fsdpd://operator/NAME or fsdpd://worker/NAME is expected among its "
+                          "subject's alternative names");
+    if ((peer->roles & slot->roles) == 0 && !slot->own)
+        return status_new(STATUS_PERMISSION_DENIED, "%s needs the role %s; %s has %s", path,
+                          rpc_roles_text(slot->roles), peer->name, rpc_roles_text(peer->roles));
+    int most = call->server->limits.calls_per_user;
+    if ((peer->roles & RPC_WORKER) == 0 && count_calls(call) > most)
+        return status_new(STATUS_RESOURCE_EXHAUSTED,
+                          "%s has %d calls open already, which is the limit "
+                          "(limits.calls_per_user)",
+                          peer->name, most);
+    return NULL;
+}
+
 static void begin(struct rpc_call *call)
 {
     const struct rpc_handler *handler = call->slot->handler;
     const struct rpc_method *method = handler->method;
     ProtobufCMessage *request = NULL;
+    status_t status = refusal(call);
+    if (status == NULL && call->payload != NULL) status = too_large(handler, call->payload);
+    if (status != NULL) {
+        rpc_call_finish(call, status);
+        return;
+    }
     if (!is_streaming(method->kind)) {
         if (call->payload == NULL) {
             /* Too large a message gets here too; gRPC has then answered with its own status. */
@@ -241,7 +293,10 @@ static void on_arrival(struct rpc_tag *tag, bool ok)
         rpc_server_settle(server);
         return;
     }
-    if (!server->closing) rpc_call_arm(server, call->slot);
+    if (!server->closing) rpc_call_arm(call->door, call->slot);
+    call->peer = call->door->peer;
+    if (call->peer.kind == RPC_PEER_TLS)
+        call->peer_name = rpc_peer_of_call(call->call, &call->peer);
     call->next = server->calls;
     if (call->next) call->next->link = &call->next;
     call->link = &server->calls;
@@ -261,10 +316,12 @@ static void on_arrival(struct rpc_tag *tag, bool ok)
     }
 }
 
-void rpc_call_arm(struct rpc_server *server, const struct rpc_slot *slot)
+void rpc_call_arm(struct rpc_door *door, const struct rpc_slot *slot)
 {
+    struct rpc_server *server = door->server;
     struct rpc_call *call = mem_alloc(sizeof *call);
     call->server = server;
+    call->door = door;
     call->slot = slot;
     call->arrival_tag = (struct rpc_tag){.done = on_arrival, .owner = call};
     call->close_tag = (struct rpc_tag){.done = on_close, .owner = call};
@@ -275,11 +332,12 @@ void rpc_call_arm(struct rpc_server *server, const struct rpc_slot *slot)
     grpc_completion_queue *queue = rpc_runtime_queue(server->runtime);
     grpc_call_error error;
     if (slot == NULL) {
-        error = grpc_server_request_call(server->server, &call->call, &call->details,
-                                         &call->metadata, queue, queue, &call->arrival_tag);
+        error = grpc_server_request_call(door->grpc, &call->call, &call->details, &call->metadata,
+                                         queue, queue, &call->arrival_tag);
     } else {
         bool payload = !is_streaming(slot->handler->method->kind);
-        error = grpc_server_request_registered_call(server->server, slot->registered, &call->call,
+        void *registered = door->registered[slot - server->slots];
+        error = grpc_server_request_registered_call(door->grpc, registered, &call->call,
                                                     &call->deadline, &call->metadata,
                                                     payload ? &call->payload : NULL, queue, queue,
                                                     &call->arrival_tag);
@@ -349,8 +407,7 @@ void *rpc_call_user(const struct rpc_call *call)
     return call->user;
 }
 
-const char *rpc_call_peer(struct rpc_call *call)
+const struct rpc_peer *rpc_call_peer(const struct rpc_call *call)
 {
-    if (call->peer == NULL) call->peer = grpc_call_get_peer(call->call);
-    return call->peer;
+    return &call->peer;
 }

@@ -1,5 +1,7 @@
 /*
- * The tables of the API: which function serves which method. The handlers of jobs' calls are in
+ * The tables of the API: which function serves which method, and who may call it: a method's roles
+ * where it has any, else its service's (at the end of this file). common/rpc refuses everybody else
+ * before a handler hears of them. The handlers of jobs' calls are in
  * api_jobs.c, the others are thin and here.
  */
 #include "coordinator/api.h"
@@ -292,11 +294,13 @@ void api_services(void *user, struct rpc_service services[API_SERVICES])
         .handlers = control_handlers,
         .handler_count = sizeof control_handlers / sizeof control_handlers[0],
         .user = user,
+        .roles = RPC_USER | RPC_OPERATOR,
     };
     services[1] = (struct rpc_service){
         .name = "fsdpd.v1.WorkerLink",
         .handlers = link_handlers,
         .handler_count = sizeof link_handlers / sizeof link_handlers[0],
         .user = user,
+        .roles = RPC_WORKER,
     };
 }

@@ -47,6 +47,8 @@ struct coordinator_limits coordinator_limits_default(void)
         .jobs_active = 1000,
         .pulls_per_job = 16,
         .watchers = 1024,
+        .connections_per_user = 256,
+        .calls_per_user = 1024,
     };
 }
 
@@ -186,6 +188,7 @@ static void copy_options(struct coordinator *c, const struct coordinator_options
     c->options.program = keep_text(c, options->program);
     c->options.log_level = keep_text(c, options->log_level);
     c->options.metrics_listen = keep_text(c, options->metrics_listen);
+    c->options.operator_group = keep_text(c, options->operator_group);
 }
 
 /* Makes the directory, takes the lock in it, and returns the directory's absolute path. */
@@ -210,6 +213,25 @@ static void share_socket(const char *path)
     const struct group *group = getgrnam("fsdpd");
     if (group != NULL && chown(path, (uid_t)-1, group->gr_gid) != 0)
         log_event(LOG_WARNING, "socket_group_failed", "path=%s group=fsdpd", path);
+}
+
+/* Tells the RPC server who is an operator, and what one user may hold. */
+static status_t apply_access(struct coordinator *c, const struct coordinator_options *options)
+{
+    struct rpc_operators operators = {0};
+    if (options->operator_group != NULL) {
+        const struct group *group = getgrnam(options->operator_group);
+        if (group == NULL && !options->operator_group_is_default)
+            return status_new(STATUS_NOT_FOUND, "operator_group: there is no group %s",
+                              options->operator_group);
+        operators.known = group != NULL;
+        if (group != NULL) operators.group = group->gr_gid;
+    }
+    struct rpc_limits limits = {.connections_per_user = options->limits.connections_per_user,
+                                .calls_per_user = options->limits.calls_per_user};
+    rpc_server_set_operators(c->server, &operators);
+    rpc_server_set_limits(c->server, &limits);
+    return NULL;
 }
 
 /* What systemd has bound. The first Unix socket is the one that local workers use. */
@@ -293,6 +315,7 @@ static status_t open_all(struct coordinator *c)
     api_services(c, services);
     TRY(rpc_server_new(c->runtime, services, API_SERVICES, proto_descriptors,
                        proto_descriptors_size, &c->server));
+    TRY(apply_access(c, &c->options));
     TRY(listen_everywhere(c));
     if (c->options.metrics_listen != NULL)
         TRY(status_wrap(http_start(c, c->options.metrics_listen), "metrics.listen"));
@@ -357,6 +380,7 @@ status_t coordinator_new(uv_loop_t *loop, const struct coordinator_options *opti
 void coordinator_reload(struct coordinator *c, const struct coordinator_options *options)
 {
     const char *level = options->log_level, *old = c->options.log_level;
+    log_status(LOG_ERROR, "reload_failed", apply_access(c, options));
     c->options.limits = options->limits;
     bool same = level == NULL ? old == NULL : old != NULL && strcmp(level, old) == 0;
     if (!same) c->options.log_level = keep_text(c, level);

@@ -33,6 +33,8 @@ struct coordinator_limits {
     int jobs_active;     /* jobs that are not over */
     int pulls_per_job;
     int watchers;
+    int connections_per_user; /* of a Unix user, at a time */
+    int calls_per_user;
 };
 
 struct coordinator_options {
@@ -42,8 +44,10 @@ struct coordinator_options {
     int listen_count;
     int sockets[COORDINATOR_ADDRESSES_MAX]; /* that a service manager has bound; taken over */
     int socket_count;
-    const char *metrics_listen; /* HOST:PORT for monitoring; NULL: nowhere */
-    bool insecure_tcp;          /* allow TCP, which is neither encrypted nor authenticated */
+    const char *metrics_listen;     /* HOST:PORT for monitoring; NULL: nowhere */
+    bool insecure_tcp;              /* allow TCP, which is neither encrypted nor authenticated */
+    const char *operator_group;     /* the Unix group whose members are operators; NULL: none */
+    bool operator_group_is_default; /* then it need not exist */
     const char *data_roots[COORDINATOR_DATA_ROOTS_MAX]; /* handed to local workers */
     int data_root_count;
     int local_workers;        /* to start and supervise */
@@ -53,6 +57,9 @@ struct coordinator_options {
     const char *log_level;    /* handed to local workers; may be NULL */
     struct coordinator_limits limits;
 };
+
+/* The Unix group of operators, unless another is named. */
+#define COORDINATOR_OPERATOR_GROUP "fsdpd-operators"
 
 /* The limits that a daemon runs with. */
 struct coordinator_limits coordinator_limits_default(void);

@@ -41,7 +41,7 @@ static void on_hold_it(struct rpc_call *call, const ProtobufCMessage *request, v
     (void)service;
     seen.started++;
     seen.held = call;
-    snprintf(seen.peer, sizeof seen.peer, "%s", rpc_call_peer(call));
+    seen.peer = *rpc_call_peer(call);
 }
 
 static void on_hold(struct rpc_call *call, const ProtobufCMessage *request, void *service)
@@ -155,7 +155,8 @@ static const struct rpc_handler handlers[] = {
 const struct rpc_service notes = {.name = "test.Notes",
                                   .handlers = handlers,
                                   .handler_count = sizeof handlers / sizeof *handlers,
-                                  .user = &seen};
+                                  .user = &seen,
+                                  .roles = RPC_ANY_ROLE};
 
 static void on_message(struct rpc_stream *stream, const ProtobufCMessage *message, void *user)
 {

@@ -22,7 +22,7 @@ struct seen {
     int started, closed, cancelled, messages, ends, sum, writable, most_queued;
     bool reads_itself; /* Collect and Chat ask for messages by themselves */
     struct rpc_call *held;
-    char peer[128];
+    struct rpc_peer peer;
 };
 extern struct seen seen;
 

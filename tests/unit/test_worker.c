@@ -15,8 +15,8 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "hf/safetensors.h"
 #include "fsdpd/v1/worker.pb-c.h"
+#include "hf/safetensors.h"
 #include "proto/descriptors.h"
 #include "rpc/server.h"
 #include "spec/spec.h"
@@ -211,12 +211,18 @@ static void upload_closed(struct rpc_call *call, bool cancelled, void *user)
 static void world_serve(struct world *world)
 {
     static const struct rpc_handler handlers[] = {
-        {&worker_method_attach, attach_start, attach_message, NULL, attach_closed},
-        {&worker_method_store_set, store_set, NULL, NULL, NULL},
-        {&worker_method_store_get, store_get, NULL, NULL, NULL},
-        {&worker_method_upload_state, upload_start, upload_message, NULL, upload_closed},
+        {.method = &worker_method_attach,
+         .on_start = attach_start,
+         .on_message = attach_message,
+         .on_closed = attach_closed},
+        {.method = &worker_method_store_set, .on_start = store_set},
+        {.method = &worker_method_store_get, .on_start = store_get},
+        {.method = &worker_method_upload_state,
+         .on_start = upload_start,
+         .on_message = upload_message,
+         .on_closed = upload_closed},
     };
-    const struct rpc_service service = {"fsdpd.v1.WorkerLink", handlers, 4, world};
+    const struct rpc_service service = {"fsdpd.v1.WorkerLink", handlers, 4, world, RPC_WORKER};
     status_t status = rpc_server_new(world->runtime, &service, 1, proto_descriptors,
                                      proto_descriptors_size, &world->server);
     if (status == NULL) status = rpc_server_listen(world->server, world->address, 0, NULL);

@@ -1,0 +1,142 @@
+/* Identities of peers; see peer.h. From sockets, from gRPC's calls, from certificates' URIs. */
+#include "rpc/peer.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <grpc/grpc_security.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "rpc/internal.h"
+
+enum { NAME_MAX_LENGTH = 64, GROUPS_MAX = 65536 };
+
+const char *rpc_roles_text(unsigned roles)
+{
+    static const char *const texts[] = {
+        "no role",
+        "user",
+        "operator",
+        "user and operator",
+        "worker",
+        "user and worker",
+        "operator and worker",
+        "user, operator and worker",
+    };
+    return texts[roles & RPC_ANY_ROLE];
+}
+
+unsigned rpc_peer_parse_uri(const char *uri, const char **name)
+{
+    static const struct {
+        const char *prefix;
+        unsigned roles;
+    } kinds[] = {
+        {"fsdpd://user/", RPC_USER},
+        {"fsdpd://operator/", RPC_USER | RPC_OPERATOR},
+        {"fsdpd://worker/", RPC_WORKER},
+    };
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        size_t length = strlen(kinds[i].prefix);
+        if (strncmp(uri, kinds[i].prefix, length) != 0) continue;
+        const char *rest = uri + length;
+        if (!isalnum((unsigned char)rest[0]) && rest[0] != '_') return 0;
+        size_t count = 0;
+        for (; rest[count] != '\0'; count++)
+            if (!isalnum((unsigned char)rest[count]) && strchr("._-@", rest[count]) == NULL)
+                return 0;
+        if (count > NAME_MAX_LENGTH) return 0;
+        *name = rest;
+        return kinds[i].roles;
+    }
+    return 0;
+}
+
+/* Whether the process that connected was in the group, by its own list: no look-up that can hang.
+ */
+static bool peer_is_in_group(int fd, gid_t primary, gid_t group)
+{
+    if (primary == group) return true;
+    gid_t few[64];
+    gid_t *groups = few;
+    socklen_t size = sizeof few;
+    int error = getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, few, &size) == 0 ? 0 : errno;
+    if (error == ERANGE && size <= GROUPS_MAX * sizeof *groups) {
+        groups = mem_alloc(size);
+        error = getsockopt(fd, SOL_SOCKET, SO_PEERGROUPS, groups, &size) == 0 ? 0 : errno;
+    }
+    bool found = false;
+    for (size_t i = 0; error == 0 && i < size / sizeof *groups; i++) found |= groups[i] == group;
+    if (groups != few) free(groups);
+    return found;
+}
+
+static bool user_name(uid_t uid, char *name, size_t size)
+{
+    char space[4096];
+    struct passwd entry, *found = NULL;
+    if (getpwuid_r(uid, &entry, space, sizeof space, &found) != 0 || found == NULL) return false;
+    if (found->pw_name[0] == '\0' || strlen(found->pw_name) >= size) return false;
+    strcpy(name, found->pw_name);
+    return true;
+}
+
+char *rpc_peer_unix_name(uid_t uid)
+{
+    char name[256];
+    return user_name(uid, name, sizeof name) ? mem_strdup(name)
+                                             : mem_printf("uid:%lu", (unsigned long)uid);
+}
+
+bool rpc_peer_of_socket(int fd, const struct rpc_operators *operators, struct rpc_peer *peer)
+{
+    int family = 0;
+    socklen_t size = sizeof family;
+    if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &family, &size) != 0) return false;
+    *peer = (struct rpc_peer){.kind = RPC_PEER_INSECURE,
+                              .name = "anonymous",
+                              .uid = (uid_t)-1,
+                              .gid = (gid_t)-1,
+                              .roles = RPC_ANY_ROLE};
+    if (family != AF_UNIX) return true;
+    struct ucred credentials;
+    size = sizeof credentials;
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &size) != 0) return false;
+    peer->kind = RPC_PEER_UNIX;
+    peer->name = NULL;
+    peer->uid = credentials.uid;
+    peer->gid = credentials.gid;
+    peer->roles = RPC_USER;
+    if (credentials.uid == 0 || credentials.uid == geteuid()) peer->roles = RPC_ANY_ROLE;
+    else if (operators->known && peer_is_in_group(fd, credentials.gid, operators->group))
+        peer->roles |= RPC_OPERATOR;
+    return true;
+}
+
+char *rpc_peer_of_call(grpc_call *call, struct rpc_peer *peer)
+{
+    *peer = (struct rpc_peer){.kind = RPC_PEER_TLS, .name = "", .uid = (uid_t)-1, .gid = (gid_t)-1};
+    grpc_auth_context *context = grpc_call_auth_context(call);
+    if (context == NULL) return NULL;
+    char *own = NULL;
+    bool contradicts = false;
+    grpc_auth_property_iterator uris =
+        grpc_auth_context_find_properties_by_name(context, "peer_uri");
+    for (const grpc_auth_property *uri; (uri = grpc_auth_property_iterator_next(&uris)) != NULL;) {
+        char *text = mem_strndup(uri->value, uri->value_length);
+        const char *name = "";
+        unsigned roles = strlen(text) == uri->value_length ? rpc_peer_parse_uri(text, &name) : 0;
+        peer->roles |= roles;
+        if (roles != 0 && own == NULL) own = mem_strdup(name);
+        else if (roles != 0 && strcmp(own, name) != 0) contradicts = true;
+        free(text);
+    }
+    grpc_auth_context_release(context);
+    if (contradicts) peer->roles = 0; /* one certificate, one name */
+    if (own != NULL) peer->name = own;
+    return own;
+}

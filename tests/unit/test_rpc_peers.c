@@ -1,0 +1,317 @@
+/*
+ * Who calls, and what that allows: users of a Unix socket as the kernel knows them, identities of
+ * certificates, and the bounds of what one user may hold. Another user is this program again, as a
+ * process of that user.
+ */
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "base/mem.h"
+#include "test_rpc_notes.h"
+
+enum { NOBODY = 65534, GROUP = 54321, NOT_STARTED = 99 };
+
+static struct rpc_peer last; /* of the last call that a handler got */
+static char last_name[256];
+
+static void on_note(struct rpc_call *call, const ProtobufCMessage *request, void *service)
+{
+    (void)service;
+    last = *rpc_call_peer(call);
+    snprintf(last_name, sizeof last_name, "%s", last.name);
+    if (((const Note *)request)->extension_number != 7) rpc_call_reply(call, request);
+    /* 7: it stays open until its client goes */
+}
+
+#define NOTES_METHOD(variable, its_path)                                                           \
+    static const struct rpc_method variable = {                                                    \
+        .path = its_path,                                                                          \
+        .kind = RPC_UNARY,                                                                         \
+        .request = &grpc__reflection__v1alpha__extension_request__descriptor,                      \
+        .response = &grpc__reflection__v1alpha__extension_request__descriptor}
+
+NOTES_METHOD(for_users, "/test.Guarded/ForUsers");
+NOTES_METHOD(for_operators, "/test.Guarded/ForOperators");
+NOTES_METHOD(for_workers, "/test.Guarded/ForWorkers");
+NOTES_METHOD(small, "/test.Guarded/Small");
+static const struct rpc_method *const methods[] = {&for_users, &for_operators, &for_workers,
+                                                   &small};
+
+static const struct rpc_handler guarded_handlers[] = {
+    {.method = &for_users, .on_start = on_note},
+    {.method = &for_operators, .on_start = on_note, .roles = RPC_OPERATOR},
+    {.method = &for_workers, .on_start = on_note, .roles = RPC_WORKER},
+    {.method = &small, .on_start = on_note, .message_max = 100},
+};
+static const struct rpc_service guarded = {
+    .name = "test.Guarded",
+    .handlers = guarded_handlers,
+    .handler_count = sizeof guarded_handlers / sizeof *guarded_handlers,
+    .roles = RPC_USER | RPC_OPERATOR,
+};
+
+static void set_up(void)
+{
+    last = (struct rpc_peer){0};
+    last_name[0] = '\0';
+    world_init(&world, &guarded, 1);
+    ck_assert_int_eq(chmod(world.directory, 0755), 0);
+    ck_assert_int_eq(chmod(world.address + strlen("unix:"), 0666), 0);
+}
+
+static void tear_down(void)
+{
+    world_deinit(&world);
+}
+
+/* ---- the other user ---- */
+
+static void on_answer(status_t status, const ProtobufCMessage *response, void *user)
+{
+    (void)response;
+    *(int *)user = (int)status_code(status);
+    status_free(status);
+}
+
+/* Leaves `number` calls of methods[which] open and makes one more; exits with its code. Nothing of
+ * Check's may run here: this is no test, but a process of its own. */
+static int child_main(char *address, int which, int number)
+{
+    struct world child = {.address = address};
+    uv_loop_init(&child.loop);
+    if (rpc_runtime_new(&child.loop, &child.runtime)) return NOT_STARTED;
+    if (rpc_channel_new(child.runtime, address, &child.channel)) return NOT_STARTED;
+    alarm(30);
+    int code = -1, open = -1;
+    Note request = GRPC__REFLECTION__V1ALPHA__EXTENSION_REQUEST__INIT;
+    request.extension_number = 7;
+    for (int i = 0; i < number; i++) /* they end with the process */
+        rpc_channel_call(child.channel, methods[which], &request.base, 0, false, on_answer, &open);
+    request.extension_number = 1;
+    rpc_channel_call(child.channel, methods[which], &request.base, 20000, false, on_answer, &code);
+    while (code < 0) uv_run(&child.loop, UV_RUN_ONCE);
+    /* They may arrive in another order than they left. */
+    for (int i = 0; number > 0 && open < 0 && i < 100; i++) {
+        uv_run(&child.loop, UV_RUN_NOWAIT);
+        usleep(10000);
+    }
+    _exit(open >= 0 ? open : code);
+}
+
+struct spawned {
+    uv_process_t process;
+    bool exited;
+    int code;
+};
+
+static void on_exit_of(uv_process_t *process, int64_t code, int signal)
+{
+    struct spawned *spawned = process->data;
+    spawned->exited = true;
+    spawned->code = signal ? 128 + signal : (int)code;
+}
+
+/* The code that another user's call ends with; NOT_STARTED if it cannot be. */
+static int call_as(uid_t uid, gid_t gid, int which, int open)
+{
+    char self[4096], which_text[16], open_text[16];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    ck_assert_int_gt(length, 0);
+    self[length] = '\0';
+    snprintf(which_text, sizeof which_text, "%d", which);
+    snprintf(open_text, sizeof open_text, "%d", open);
+    char *argv[] = {self, (char *)"--call", world.address, which_text, open_text, NULL};
+    struct spawned spawned = {0};
+    uv_process_options_t options = {.file = self,
+                                    .args = argv,
+                                    .exit_cb = on_exit_of,
+                                    .uid = uid,
+                                    .gid = gid,
+                                    .flags = UV_PROCESS_SETUID | UV_PROCESS_SETGID};
+    spawned.process.data = &spawned;
+    if (uv_spawn(&world.loop, &spawned.process, &options) != 0) spawned.code = NOT_STARTED;
+    else world_wait(&world, &spawned.exited);
+    uv_close((uv_handle_t *)&spawned.process, NULL);
+    world_idle(&world, 20);
+    return spawned.code;
+}
+
+/* Whether this test can be somebody else; it says so if not. */
+static bool can_be_another(void)
+{
+    if (geteuid() == 0 && call_as(NOBODY, NOBODY, 0, 0) == STATUS_OK) return true;
+    printf("SKIP: only root can call as another user, whom this program must be readable for\n");
+    return false;
+}
+
+/* ---- tests ---- */
+
+START_TEST(own_user_may_everything)
+{
+    struct outcome outcome;
+    for (int i = 0; i < 3; i++) {
+        world_call(&world, methods[i], "x", 1, 5000, false, &outcome);
+        ck_assert_int_eq(outcome.code, STATUS_OK);
+        ck_assert_int_eq(last.kind, RPC_PEER_UNIX);
+        ck_assert_uint_eq(last.uid, geteuid());
+        ck_assert_uint_eq(last.gid, getegid());
+        ck_assert_uint_eq(last.roles, RPC_ANY_ROLE);
+        if (geteuid() == 0) ck_assert_str_eq(last_name, "root");
+    }
+}
+END_TEST
+
+START_TEST(another_user_is_a_user)
+{
+    if (!can_be_another()) return;
+    ck_assert_uint_eq(last.uid, NOBODY);
+    ck_assert_uint_eq(last.gid, NOBODY);
+    ck_assert_uint_eq(last.roles, RPC_USER);
+    ck_assert_str_eq(last_name, "nobody");
+    last.uid = 1;
+    ck_assert_int_eq(call_as(NOBODY, NOBODY, 1, 0), STATUS_PERMISSION_DENIED);
+    ck_assert_int_eq(call_as(NOBODY, NOBODY, 2, 0), STATUS_PERMISSION_DENIED);
+    ck_assert_uint_eq(last.uid, 1); /* no handler has heard of it */
+    /* Meanwhile we are who we are: doors are not mistaken. */
+    struct outcome outcome;
+    world_call(&world, &for_workers, "x", 1, 5000, false, &outcome);
+    ck_assert_int_eq(outcome.code, STATUS_OK);
+    ck_assert_uint_eq(last.uid, 0);
+    ck_assert_int_eq(call_as(4242, 4243, 0, 0), STATUS_OK);
+    ck_assert_str_eq(last_name, "uid:4242");
+}
+END_TEST
+
+START_TEST(group_of_operators)
+{
+    if (!can_be_another()) return;
+    ck_assert_int_eq(call_as(NOBODY, GROUP, 1, 0), STATUS_PERMISSION_DENIED);
+    struct rpc_operators operators = {.group = GROUP, .known = true};
+    rpc_server_set_operators(world.server, &operators);
+    ck_assert_int_eq(call_as(NOBODY, GROUP, 1, 0), STATUS_OK);
+    ck_assert_uint_eq(last.roles, RPC_USER | RPC_OPERATOR);
+    ck_assert_int_eq(call_as(NOBODY, GROUP, 2, 0), STATUS_PERMISSION_DENIED);
+    ck_assert_int_eq(call_as(NOBODY, NOBODY, 1, 0), STATUS_PERMISSION_DENIED);
+    operators.known = false;
+    rpc_server_set_operators(world.server, &operators);
+    ck_assert_int_eq(call_as(NOBODY, GROUP, 1, 0), STATUS_PERMISSION_DENIED);
+}
+END_TEST
+
+START_TEST(calls_of_a_user_are_bounded)
+{
+    if (!can_be_another()) return;
+    struct rpc_limits limits = {.connections_per_user = 10, .calls_per_user = 5};
+    rpc_server_set_limits(world.server, &limits);
+    ck_assert_int_eq(call_as(NOBODY, NOBODY, 0, 4), STATUS_OK);
+    ck_assert_int_eq(call_as(NOBODY, NOBODY, 0, 6), STATUS_RESOURCE_EXHAUSTED);
+    ck_assert_int_eq(call_as(NOBODY, NOBODY, 0, 0), STATUS_OK); /* theirs have gone with them */
+}
+END_TEST
+
+START_TEST(connections_of_a_user_are_bounded)
+{
+    if (!can_be_another()) return;
+    struct rpc_limits limits = {.connections_per_user = 1, .calls_per_user = 5};
+    rpc_server_set_limits(world.server, &limits);
+    for (int i = 0; i < 3; i++) {
+        world_idle(&world, 150); /* one after the other is one at a time */
+        ck_assert_int_eq(call_as(NOBODY, NOBODY, 0, 0), STATUS_OK);
+    }
+    limits.connections_per_user = 0;
+    rpc_server_set_limits(world.server, &limits);
+    ck_assert_int_eq(call_as(NOBODY, NOBODY, 0, 0), STATUS_UNAVAILABLE);
+    struct outcome outcome; /* who may be a worker is not counted */
+    world_call(&world, &for_users, "x", 1, 5000, false, &outcome);
+    ck_assert_int_eq(outcome.code, STATUS_OK);
+}
+END_TEST
+
+START_TEST(messages_of_a_method_are_bounded)
+{
+    char text[200];
+    struct outcome outcome;
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    world_call(&world, &small, text, 1, 5000, false, &outcome);
+    ck_assert_int_eq(outcome.code, STATUS_RESOURCE_EXHAUSTED);
+    ck_assert_ptr_nonnull(strstr(outcome.message, "at most 100 are taken"));
+    ck_assert_ptr_null(last.name);
+    world_call(&world, &small, "x", 1, 5000, false, &outcome);
+    ck_assert_int_eq(outcome.code, STATUS_OK);
+}
+END_TEST
+
+static const struct {
+    const char *uri;
+    unsigned roles;
+    const char *name;
+} uris[] = {
+    {"fsdpd://user/ann", RPC_USER, "ann"},
+    {"fsdpd://operator/b.c-d_e@f", RPC_USER | RPC_OPERATOR, "b.c-d_e@f"},
+    {"fsdpd://worker/node1.example.org", RPC_WORKER, "node1.example.org"},
+    {"fsdpd://worker/", 0, NULL},
+    {"fsdpd://worker/a/b", 0, NULL},
+    {"fsdpd://user/uid:0", 0, NULL},
+    {"fsdpd://user/-x", 0, NULL},
+    {"fsdpd://user/a b", 0, NULL},
+    {"fsdpd://user/%61", 0, NULL},
+    {"fsdpd://admin/ann", 0, NULL},
+    {"FSDPD://user/ann", 0, NULL},
+    {"spiffe://user/ann", 0, NULL},
+    {"", 0, NULL},
+    {"fsdpd://user/aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 0, NULL},
+};
+
+START_TEST(identities_of_certificates)
+{
+    const char *name = NULL;
+    ck_assert_uint_eq(rpc_peer_parse_uri(uris[_i].uri, &name), uris[_i].roles);
+    if (uris[_i].name == NULL) ck_assert_ptr_null(name);
+    else ck_assert_str_eq(name, uris[_i].name);
+}
+END_TEST
+
+START_TEST(services_say_who_may_call_them)
+{
+    struct rpc_service open = guarded;
+    open.roles = 0;
+    struct rpc_server *server = NULL;
+    status_t status = rpc_server_new(world.runtime, &open, 1, NULL, 0, &server);
+    ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
+    ck_assert_ptr_null(server);
+    status_free(status);
+}
+END_TEST
+
+int main(int argc, char **argv)
+{
+    if (argc == 5 && strcmp(argv[1], "--call") == 0)
+        return child_main(argv[2], atoi(argv[3]), atoi(argv[4]));
+    Suite *suite = suite_create("rpc_peers");
+    TCase *tests = tcase_create("peers");
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, own_user_may_everything);
+    tcase_add_test(tests, another_user_is_a_user);
+    tcase_add_test(tests, group_of_operators);
+    tcase_add_test(tests, calls_of_a_user_are_bounded);
+    tcase_add_test(tests, connections_of_a_user_are_bounded);
+    tcase_add_test(tests, messages_of_a_method_are_bounded);
+    tcase_add_test(tests, services_say_who_may_call_them);
+    suite_add_tcase(suite, tests);
+    TCase *pure = tcase_create("pure");
+    tcase_add_loop_test(pure, identities_of_certificates, 0, sizeof uris / sizeof *uris);
+    suite_add_tcase(suite, pure);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
