@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 #include <uv.h>
 
@@ -139,6 +140,18 @@ static void on_signal(uv_signal_t *handle, int number)
     coordinator_drain(process->coordinator, on_closed, process);
 }
 
+/* Every worker, watcher and puller has a connection. The soft limit of 1024 descriptors is for
+ * programs that use select(), which this is not. */
+static void allow_files(void)
+{
+    struct rlimit files;
+    if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur == files.rlim_max) return;
+    files.rlim_cur = files.rlim_max;
+    if (setrlimit(RLIMIT_NOFILE, &files) != 0)
+        log_event(LOG_WARNING, "file_limit", "descriptors=%llu",
+                  (unsigned long long)files.rlim_cur);
+}
+
 static int run_coordinator(const struct options *options, int argc, char **argv)
 {
     static const int numbers[SIGNAL_COUNT] = {SIGTERM, SIGINT, SIGHUP};
@@ -149,6 +162,7 @@ static int run_coordinator(const struct options *options, int argc, char **argv)
     process.had_terminal =
         sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN && has_terminal();
     notify_init();
+    allow_files();
     struct coordinator_options coordinator = options->coordinator;
     int first = 0, count = notify_take_sockets(&first);
     for (int i = 0; i < count && i < COORDINATOR_ADDRESSES_MAX; i++)

@@ -73,7 +73,7 @@ void attach_message(struct coordinator *c, struct rpc_call *call,
     case FSDPD__V1__WORKER_MESSAGE__MESSAGE_PLAN: planner_result(worker, message->plan); break;
     case FSDPD__V1__WORKER_MESSAGE__MESSAGE_EVENT:
         attempt_event(worker, message->event);
-        queue_place(c);
+        if (worker->job == NULL) queue_place(c); /* it has finished, and may have other work */
         break;
     case FSDPD__V1__WORKER_MESSAGE__MESSAGE_HEARTBEAT:
         heartbeat(worker, message->heartbeat->step);

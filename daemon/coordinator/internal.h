@@ -30,6 +30,7 @@ struct coordinator {
 
     struct job **jobs; /* not over, oldest first */
     int job_count, job_capacity;
+    void *jobs_by_id; /* the same as a tree, see jobs_find */
     struct worker **workers; /* attached */
     int worker_count, worker_capacity;
     struct plan_request **plans; /* outstanding, oldest first */

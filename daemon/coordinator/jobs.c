@@ -5,6 +5,7 @@
  */
 #include "coordinator/jobs.h"
 
+#include <search.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,11 +41,19 @@ bool job_id_is_valid(const char *id)
     return strspn(id, "abcdefghijklmnopqrstuvwxyz0123456789-") == length;
 }
 
+/* Every report of a worker looks its job up: by a tree, since ten thousand may be queued. */
+static int compare_ids(const void *a, const void *b)
+{
+    const struct job *first = a, *second = b;
+    return strcmp(first->message->id, second->message->id);
+}
+
 struct job *jobs_find(struct coordinator *c, const char *id)
 {
-    for (int i = 0; i < c->job_count; i++)
-        if (strcmp(c->jobs[i]->message->id, id) == 0) return c->jobs[i];
-    return NULL;
+    job_message message = {.id = (char *)id};
+    const struct job key = {.message = &message};
+    struct job *const *found = tfind(&key, &c->jobs_by_id, compare_ids);
+    return found != NULL ? *found : NULL;
 }
 
 static void job_free(struct job *job)
@@ -72,6 +81,7 @@ static struct job *add_record(struct coordinator *c, job_message *message)
     job->message = message;
     MEM_GROW(c->jobs, c->job_count, c->job_capacity);
     c->jobs[c->job_count++] = job;
+    if (tsearch(job, &c->jobs_by_id, compare_ids) == NULL) abort(); /* memory is gone */
     return job;
 }
 
@@ -178,6 +188,7 @@ static void over(struct job *job)
     watch_over(job);
     for (int i = 0; i < c->job_count; i++)
         if (c->jobs[i] == job) LIST_REMOVE(c->jobs, c->job_count, i);
+    tdelete(job, &c->jobs_by_id, compare_ids);
     job_free(job);
 }
 
@@ -378,7 +389,10 @@ status_t jobs_recover(struct coordinator *c)
 
 void jobs_free_all(struct coordinator *c)
 {
-    for (int i = 0; i < c->job_count; i++) job_free(c->jobs[i]);
+    for (int i = 0; i < c->job_count; i++) {
+        tdelete(c->jobs[i], &c->jobs_by_id, compare_ids);
+        job_free(c->jobs[i]);
+    }
     free(c->jobs);
     c->jobs = NULL;
     c->job_count = c->job_capacity = 0;

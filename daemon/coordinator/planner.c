@@ -24,17 +24,11 @@ static void answer(struct coordinator *c, struct plan_request *request, status_t
 {
     for (int i = 0; i < c->plan_count; i++)
         if (c->plans[i] == request) LIST_REMOVE(c->plans, c->plan_count, i);
+    if (request->worker != NULL) request->worker->plans--;
     if (request->done != NULL) request->done(request->user, status, request->spec, result);
     else status_free(status);
     message_free(request->spec);
     free(request);
-}
-
-static int requests_at(const struct coordinator *c, const struct worker *worker)
-{
-    int count = 0;
-    for (int i = 0; i < c->plan_count; i++) count += c->plans[i]->worker == worker;
-    return count;
 }
 
 /* An idle worker rather than one that trains, and one with little to plan. */
@@ -46,7 +40,7 @@ static struct worker *choose(struct coordinator *c, const char *kind)
         if (kind[0] != '\0' && !worker_is_kind(worker->device, kind)) continue;
         bool better = best == NULL || (best->job != NULL && worker->job == NULL);
         if (best != NULL && (best->job == NULL) == (worker->job == NULL))
-            better = requests_at(c, worker) < requests_at(c, best);
+            better = worker->plans < best->plans;
         if (better) best = worker;
     }
     return best;
@@ -57,6 +51,7 @@ static void send_order(struct coordinator *c, struct plan_request *request)
     struct worker *worker = choose(c, request->spec->device);
     if (worker == NULL) return;
     request->worker = worker;
+    worker->plans++;
     request->deadline = coordinator_now() + c->options.limits.plan_ms;
     if (request->spec->device[0] == '\0') {
         char *kind = mem_strndup(worker->device, strcspn(worker->device, ":"));

@@ -24,12 +24,10 @@ void queue_decide(struct queue_item *items, int count, struct queue_fleet *fleet
             item->decision = QUEUE_WAIT_WORKERS;
             continue;
         }
-        bool behind = false;
-        for (int j = 0; j < i; j++)
-            if (items[j].decision == QUEUE_WAIT_TURN && strcmp(items[j].kind, item->kind) == 0)
-                behind = true;
-        item->decision = !behind && item->workers <= fleet->idle ? QUEUE_START : QUEUE_WAIT_TURN;
-        if (item->decision == QUEUE_START) fleet->idle -= item->workers;
+        bool starts = !fleet->taken && item->workers <= fleet->idle;
+        item->decision = starts ? QUEUE_START : QUEUE_WAIT_TURN;
+        if (starts) fleet->idle -= item->workers;
+        else fleet->taken = true;
     }
 }
 

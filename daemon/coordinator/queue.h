@@ -16,6 +16,7 @@ struct queue_fleet {
     int attached;
     int expected; /* attached, or supervised and being started */
     int idle;
+    bool taken; /* false; true once a job waits for its turn, and later ones behind it */
 };
 
 struct queue_item {

@@ -22,6 +22,7 @@ struct worker {
     int64_t stop_at; /* it was told to stop at once and is killed then; 0: it was not */
     bool overdue;    /* it did not stop, so it is killed or cut off */
     bool killed;     /* its process was sent SIGKILL */
+    int plans;       /* that it was asked for and has not answered */
 };
 
 /* A worker has said hello. ALREADY_EXISTS if its id is attached; FAILED_PRECONDITION if its version

@@ -96,7 +96,7 @@ class Daemon:
     def start(self):
         self.log = open(os.path.join(self.root, "fsdpd.log"), "ab")
         self.process = subprocess.Popen(
-            [FSDPD, "--workers", f"cpu:{self.workers}",
+            [FSDPD, "--workers", f"cpu:{self.workers}" if self.workers else "none",
              "--runtime-dir", os.path.join(self.root, "run"),
              "--state-dir", os.path.join(self.root, "state"),
              "--data-root", self.data, *self.arguments],
