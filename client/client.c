@@ -34,6 +34,14 @@ status_t option_set(struct options *options, const char *value)
     return NULL;
 }
 
+status_t option_set_key(struct options *options, const char *key, const char *value)
+{
+    char *text = mem_printf("%s=%s", key, value);
+    MEM_GROW(options->texts, options->text_count, options->text_capacity);
+    options->texts[options->text_count++] = text;
+    return option_set(options, text);
+}
+
 bool client_read_spec(struct client *client, Fsdpd__V1__JobSpec **spec, int *exit_code)
 {
     const struct options *options = &client->options;

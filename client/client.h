@@ -29,6 +29,7 @@ bool client_call(struct client *client, const struct rpc_method *method,
 int verb_cancel(struct client *client);
 int verb_completion(struct client *client);
 int verb_help(struct client *client);
+int verb_history(struct client *client);
 int verb_list(struct client *client);
 int verb_plan(struct client *client);
 int verb_pull(struct client *client);
@@ -43,6 +44,7 @@ int verb_wrap(struct client *client);
 int verb_wrap_set(struct client *client);
 
 extern const struct option_row submit_options[];
+extern const struct option_row list_options[];
 extern const struct option_row plan_options[];
 extern const struct option_row pull_options[];
 extern const struct option_row trace_options[];
@@ -50,6 +52,9 @@ extern const struct option_row wrap_options[];
 
 /* "--set KEY=VALUE", for the verbs that read a job file. */
 status_t option_set(struct options *options, const char *value);
+
+/* What an option that stands for a key of the job file does: "--priority 5" is "--set priority=5". */
+status_t option_set_key(struct options *options, const char *key, const char *value);
 
 /* Reads the job file that the first argument names. On failure the error has been told and
  * *exit_code is set. */

@@ -8,6 +8,9 @@
 #include "base/mem.h"
 #include "options.h"
 
+#define LIST_WORKERS                                                                               \
+    "fsdpctl workers --timeout 2 2>/dev/null | awk 'NR > 1 { print $1; sub(\"/.*\", \"\", $1); " \
+    "if (!seen[$1]++) print $1 }'"
 #define LIST_JOBS "fsdpctl list --timeout 2 2>/dev/null | awk 'NR > 1 { print $1 }'"
 
 /* Text for single quotes; `special` are further characters that want a backslash. */
@@ -37,6 +40,8 @@ static void add_fish(struct buf *out, const char *text)
 static const char *values_of(const struct verb *verb, const struct option_row *row)
 {
     if (strcmp(row->value, "FILE") == 0) return "";
+    if (strcmp(row->value, "STATES") == 0)
+        return "active over queued starting running paused succeeded failed cancelled";
     if (strcmp(row->value, "DTYPE") == 0) return "f32 bf16";
     if (strcmp(row->value, "POLICY") == 0) return "auto none size type match units";
     if (strcmp(row->value, "FORMAT") != 0) return NULL;
@@ -119,9 +124,10 @@ static void complete_bash(struct buf *out)
         char *argument;
         for (int k = 0; (argument = argument_of(&verbs[i], k)) != NULL; k++) {
             if (strcmp(argument, "JOB") == 0) buf_add_text(&words, " $(" LIST_JOBS ")");
+            else if (strcmp(argument, "WORKER") == 0) buf_add_text(&words, " $(" LIST_WORKERS ")");
             else if (strcmp(argument, "VERB") == 0)
                 buf_add_char(&words, ' '), add_verbs(&words, " ");
-            else if (strcmp(argument, "FILE") != 0) buf_printf(&words, " %s", argument);
+            else if (strcmp(argument, "FILE") != 0 && strcmp(argument, "N") != 0) buf_printf(&words, " %s", argument);
             free(argument);
         }
         if (words.length > 0)
@@ -144,7 +150,7 @@ static void zsh_options(const struct verb *verb, const struct option_row *rows,
         if (rows != own && options_find(own, rows->name) != NULL &&
             options_find(own, rows->name) != rows)
             continue;
-        const char *repeated = strcmp(rows->name, "set") == 0 ? "*" : "";
+        const char *repeated = strcmp(rows->name, "set") == 0 || strcmp(rows->name, "label") == 0 ? "*" : "";
         buf_add_text(out, " \\\n            ");
         if (rows->letter != 0)
             buf_printf(out, "'(-%c --%s)'{-%c%s,--%s%s}'[", rows->letter, rows->name, rows->letter,
@@ -170,6 +176,8 @@ static void complete_zsh(struct buf *out)
                       "# fsdpctl's completion for zsh: source <(fsdpctl completion zsh)\n"
                       "_fsdpctl_jobs()\n{\n    local -a found\n"
                       "    found=(${(f)\"$(" LIST_JOBS ")\"})\n    compadd -a found\n}\n"
+                      "_fsdpctl_workers()\n{\n    local -a found\n"
+                      "    found=(${(f)\"$(" LIST_WORKERS ")\"})\n    compadd -a found\n}\n"
                       "_fsdpctl()\n{\n    local curcontext=$curcontext state line\n"
                       "    local -a verbs\n    verbs=(\n");
     for (int i = 0; i < verb_count; i++) {
@@ -190,6 +198,9 @@ static void complete_zsh(struct buf *out)
         for (int k = 0; (argument = argument_of(&verbs[i], k)) != NULL; k++) {
             buf_printf(out, " \\\n            '%d:", k + 1);
             if (strcmp(argument, "JOB") == 0) buf_add_text(out, "job:_fsdpctl_jobs'");
+            else if (strcmp(argument, "WORKER") == 0)
+                buf_add_text(out, "worker:_fsdpctl_workers'");
+            else if (strcmp(argument, "N") == 0) buf_add_text(out, "number: '");
             else if (strcmp(argument, "FILE") == 0) buf_add_text(out, "file:_files'");
             else if (strcmp(argument, "VERB") == 0) {
                 buf_add_text(out, "verb:(");
@@ -237,6 +248,7 @@ static void complete_fish(struct buf *out)
 {
     buf_add_text(out, "# fsdpctl's completion for fish: fsdpctl completion fish | source\n"
                       "function __fsdpctl_jobs\n    " LIST_JOBS "\nend\n"
+                      "function __fsdpctl_workers\n    " LIST_WORKERS "\nend\n"
                       "complete -c fsdpctl -f\n");
     for (int i = 0; i < verb_count; i++) {
         buf_printf(out, "complete -c fsdpctl -n __fish_use_subcommand -a %s -d '", verbs[i].name);
@@ -248,9 +260,15 @@ static void complete_fish(struct buf *out)
         char *argument;
         fish_options(&verbs[i], verbs[i].options, out);
         for (int k = 0; (argument = argument_of(&verbs[i], k)) != NULL; k++) {
+            if (strcmp(argument, "N") == 0) {
+                free(argument);
+                continue;
+            }
             buf_printf(out, "complete -c fsdpctl -n '__fish_seen_subcommand_from %s'",
                        verbs[i].name);
             if (strcmp(argument, "JOB") == 0) buf_add_text(out, " -a '(__fsdpctl_jobs)'");
+            else if (strcmp(argument, "WORKER") == 0)
+                buf_add_text(out, " -a '(__fsdpctl_workers)'");
             else if (strcmp(argument, "FILE") == 0) buf_add_text(out, " -F");
             else if (strcmp(argument, "VERB") == 0) {
                 buf_add_text(out, " -a '");

@@ -1,16 +1,148 @@
-/* list: the jobs, oldest first. */
+/* list: the jobs, oldest first; those that meet a filter. */
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
 #include "base/clock.h"
+#include "base/mem.h"
+#include "base/text.h"
 #include "client.h"
 #include "exit.h"
 #include "print/json.h"
 #include "report.h"
+#include "spec/queue.h"
+
+enum { STATES_MAX = 16 };
+
+/* "running", "RUNNING", and for short "active" and "over". */
+static status_t add_states(const char *word, Fsdpd__V1__JobState *states, size_t *count)
+{
+    const ProtobufCEnumDescriptor *all = &fsdpd__v1__job_state__descriptor;
+    bool active = strcasecmp(word, "active") == 0, over = strcasecmp(word, "over") == 0;
+    const char *names[STATES_MAX];
+    size_t name_count = 0, before = *count;
+    for (unsigned i = 0; i < all->n_values && name_count < STATES_MAX; i++) {
+        Fsdpd__V1__JobState state = (Fsdpd__V1__JobState)all->values[i].value;
+        if (state == FSDPD__V1__JOB_STATE__JOB_STATE_UNSPECIFIED) continue;
+        names[name_count++] = all->values[i].name;
+        bool meant = strcasecmp(word, all->values[i].name) == 0 ||
+                     (active && !report_is_over(state)) || (over && report_is_over(state));
+        if (meant && *count < STATES_MAX) states[(*count)++] = state;
+    }
+    if (*count > before) return NULL;
+    struct buf expected = {0};
+    for (size_t i = 0; i < name_count; i++) buf_printf(&expected, "%s, ", names[i]);
+    status_t status = status_new(STATUS_INVALID_ARGUMENT, "expected %sactive or over, found '%s'",
+                                 buf_text(&expected), word);
+    buf_deinit(&expected);
+    return status;
+}
+
+static status_t read_states(const char *text, Fsdpd__V1__JobState *states, size_t *count)
+{
+    *count = 0;
+    for (const char *at = text; at != NULL && *at != '\0';) {
+        size_t length = strcspn(at, ",");
+        char *word = mem_strndup(at, length);
+        status_t status = add_states(word, states, count);
+        free(word);
+        TRY(status);
+        at += length + (at[length] == ',');
+    }
+    return NULL;
+}
+
+static status_t set_state(struct options *options, const char *value)
+{
+    Fsdpd__V1__JobState states[STATES_MAX];
+    size_t count;
+    TRY(read_states(value, states, &count));
+    options->states = value;
+    return NULL;
+}
+
+static status_t set_name(struct options *options, const char *value)
+{
+    options->name = value;
+    return NULL;
+}
+
+static status_t set_user(struct options *options, const char *value)
+{
+    options->user = value;
+    return NULL;
+}
+
+static status_t set_label(struct options *options, const char *value)
+{
+    const char *equals = strchr(value, '=');
+    if (equals == NULL)
+        return status_new(STATUS_INVALID_ARGUMENT, "expected KEY=VALUE, found '%s'", value);
+    if (options->label_count == SPEC_LABELS_MAX)
+        return status_new(STATUS_INVALID_ARGUMENT, "expected at most %d of them", SPEC_LABELS_MAX);
+    char *key = mem_strndup(value, (size_t)(equals - value));
+    status_t status = spec_check_label_key(key);
+    free(key);
+    TRY(status);
+    MEM_GROW(options->labels, options->label_count, options->label_capacity);
+    options->labels[options->label_count++] = value;
+    return NULL;
+}
+
+static status_t set_limit(struct options *options, const char *value)
+{
+    int64_t limit;
+    if (!text_parse_i64(value, &limit) || limit < 1 || limit > 1000000)
+        return status_new(STATUS_INVALID_ARGUMENT, "expected an integer from 1 to 1000000, found '%s'",
+                          value);
+    options->limit = (uint32_t)limit;
+    return NULL;
+}
+
+const struct option_row list_options[] = {
+    {"state", 0, "STATES", "in one of these: queued,running, or active, or over", set_state},
+    {"name", 0, "PATTERN", "whose name or id matches: mnist, 'mnist-*'", set_name},
+    {"user", 0, "USER", "that this user submitted", set_user},
+    {"label", 0, "KEY=VALUE", "with this label; VALUE may be a pattern; may be repeated", set_label},
+    {"limit", 'n', "N", "the newest N", set_limit},
+    {0},
+};
+
+static void fill_labels(const struct options *options, Fsdpd__V1__ListJobsRequest *request)
+{
+    request->labels = mem_alloc_array((size_t)options->label_count + 1, sizeof *request->labels);
+    for (int i = 0; i < options->label_count; i++) {
+        const char *equals = strchr(options->labels[i], '=');
+        Fsdpd__V1__ListJobsRequest__LabelsEntry *label = mem_alloc(sizeof *label);
+        fsdpd__v1__list_jobs_request__labels_entry__init(label);
+        label->key = mem_strndup(options->labels[i], (size_t)(equals - options->labels[i]));
+        label->value = mem_strdup(equals + 1);
+        request->labels[request->n_labels++] = label;
+    }
+}
+
+/* What the options ask for. */
+static bool list_jobs(struct client *client, ProtobufCMessage **response, int *code)
+{
+    const struct options *options = &client->options;
+    Fsdpd__V1__ListJobsRequest *request = mem_alloc(sizeof *request);
+    fsdpd__v1__list_jobs_request__init(request);
+    request->states = mem_alloc_array(STATES_MAX, sizeof *request->states);
+    status_free(read_states(options->states, request->states, &request->n_states)); /* was checked */
+    if (options->name != NULL) request->name = mem_strdup(options->name);
+    if (options->user != NULL) request->owner = mem_strdup(options->user);
+    request->limit = options->limit;
+    fill_labels(options, request);
+    bool well = client_call(client, &control_list_jobs, &request->base, response, code);
+    fsdpd__v1__list_jobs_request__free_unpacked(request, NULL);
+    return well;
+}
 
 int verb_list(struct client *client)
 {
-    Fsdpd__V1__ListJobsRequest request = FSDPD__V1__LIST_JOBS_REQUEST__INIT;
     ProtobufCMessage *response;
     int code;
-    if (!client_call(client, &control_list_jobs, &request.base, &response, &code)) return code;
+    if (!list_jobs(client, &response, &code)) return code;
     const Fsdpd__V1__ListJobsResponse *list =
         (const Fsdpd__V1__ListJobsResponse *)(const void *)response;
     struct buf text = {0};
@@ -23,6 +155,9 @@ int verb_list(struct client *client)
                     client->terminal.out ? client->terminal.width : 0, &text);
     }
     output_print(&text);
+    if (list->left_out > 0)
+        output_note("%u older jobs are left out%s", list->left_out,
+                    client->options.limit > 0 ? "" : "; options narrow the list down");
     protobuf_c_message_free_unpacked(response, NULL);
     return EXIT_DONE;
 }

@@ -9,6 +9,7 @@ libclient_a_SOURCES = \
   %D%/exit.c %D%/exit.h \
   %D%/follow.c %D%/follow.h \
   %D%/help.c \
+  %D%/history.c \
   %D%/list.c \
   %D%/methods.c %D%/methods.h \
   %D%/options.c %D%/options.h \

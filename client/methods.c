@@ -9,6 +9,7 @@
 METHOD(control_submit_job, "SubmitJob", RPC_UNARY, submit_job_request, job);
 METHOD(control_get_job, "GetJob", RPC_UNARY, get_job_request, job);
 METHOD(control_list_jobs, "ListJobs", RPC_UNARY, list_jobs_request, list_jobs_response);
+METHOD(control_get_history, "GetHistory", RPC_UNARY, get_history_request, history);
 METHOD(control_cancel_job, "CancelJob", RPC_UNARY, cancel_job_request, job);
 METHOD(control_watch_job, "WatchJob", RPC_SERVER_STREAM, watch_job_request, job_event);
 METHOD(control_plan_job, "PlanJob", RPC_UNARY, plan_job_request, plan);

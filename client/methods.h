@@ -8,6 +8,7 @@
 extern const struct rpc_method control_submit_job;
 extern const struct rpc_method control_get_job;
 extern const struct rpc_method control_list_jobs;
+extern const struct rpc_method control_get_history;
 extern const struct rpc_method control_cancel_job;
 extern const struct rpc_method control_watch_job;
 extern const struct rpc_method control_plan_job;

@@ -1,6 +1,7 @@
 /* Parsing the command line and describing it; see options.h. */
 #include "options.h"
 
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -171,6 +172,12 @@ static status_t take_argument(const char *word, const struct verb *verb, struct 
     return NULL;
 }
 
+/* "-5" is an argument where one is a number: no option is a digit. */
+static bool is_number(const char *word, const struct verb *verb)
+{
+    return verb != NULL && isdigit((unsigned char)word[1]);
+}
+
 status_t options_parse(int count, char **words_given, const struct verb **verb_out,
                        struct options *options)
 {
@@ -183,7 +190,7 @@ status_t options_parse(int count, char **words_given, const struct verb **verb_o
         words.count--;
         if (!only_arguments && strcmp(word, "--") == 0) {
             only_arguments = true;
-        } else if (!only_arguments && word[0] == '-' && word[1] != '\0') {
+        } else if (!only_arguments && word[0] == '-' && word[1] != '\0' && !is_number(word, verb)) {
             TRY(parse_option(word, verb, &words, options));
         } else if (verb == NULL) {
             verb = verb_find(word);
@@ -204,6 +211,9 @@ status_t options_parse(int count, char **words_given, const struct verb **verb_o
 
 void options_deinit(struct options *options)
 {
+    for (int i = 0; i < options->text_count; i++) free(options->texts[i]);
+    free(options->texts);
+    free(options->labels);
     free(options->sets);
     *options = (struct options){0};
 }

@@ -1,7 +1,7 @@
 /*
  * The command line: verbs and options are tables, which parsing, --help, shell completion and the
- * test of the documentation all read. Everything here points into argv; nothing is copied but the
- * list of --set, which options_deinit frees.
+ * test of the documentation all read. Everything here points into argv, or at texts that
+ * options_deinit frees.
  */
 #ifndef FSDPD_CLIENT_OPTIONS_H
 #define FSDPD_CLIENT_OPTIONS_H
@@ -35,7 +35,15 @@ struct options {
     int64_t timeout_ms; /* 0: none */
     bool help, version;
     bool wait, dump, verbose;
+    bool hold, now;          /* submit's; drain's */
     const char *id;
+    const char *name, *user; /* list's; NULL: any */
+    const char *states;      /* list's, "running,queued" */
+    const char **labels;     /* list's, "team=vision" */
+    int label_count, label_capacity;
+    uint32_t limit; /* list's; 0: none */
+    char **texts;   /* that options made; they own them */
+    int text_count, text_capacity;
     const char *file;         /* pull's and trace's --output */
     uint32_t steps;           /* trace's; 0: not given */
     bool hf, bf16;            /* pull's --format and --dtype */

@@ -118,10 +118,34 @@ static void report_workers_of(const Fsdpd__V1__Job *job, struct buf *out)
     }
 }
 
+/* What there is to say of its place in the queue; nothing for most jobs. */
+static void report_queue(const Fsdpd__V1__Job *job, struct buf *out)
+{
+    if (job->priority != 0) {
+        label(out, "priority");
+        buf_printf(out, "%d\n", job->priority);
+    }
+    line_text(out, "held by", job->held_by);
+    for (size_t i = 0; i < job->n_waits_for; i++)
+        line_text(out, i == 0 ? "waits for" : "", job->waits_for[i]);
+    for (size_t i = 0; job->spec != NULL && i < job->spec->n_labels; i++) {
+        label(out, i == 0 ? "labels" : "");
+        output_clean(out, job->spec->labels[i]->key, false);
+        buf_add_char(out, '=');
+        output_clean(out, job->spec->labels[i]->value, false);
+        buf_add_char(out, '\n');
+    }
+    if (!report_is_over(job->state)) {
+        line_time(out, "start by", job->started_ms == 0 ? job->start_by_ms : 0);
+        line_time(out, "finish by", job->finish_by_ms);
+    }
+}
+
 void report_job(const Fsdpd__V1__Job *job, int64_t now_ms, int width, struct buf *out)
 {
     char age[32];
     line_text(out, "job", job->id);
+    line_text(out, "user", job->owner);
     label(out, "state");
     buf_printf(out, "%s for %s\n", report_state(job->state),
                output_age(job->state_ms, now_ms, age));
@@ -134,6 +158,7 @@ void report_job(const Fsdpd__V1__Job *job, int64_t now_ms, int width, struct buf
     buf_printf(out, "%u\n", job->attempt);
     report_progress(job, out);
     if (job->metrics != NULL) report_metrics(job->metrics, report_is_over(job->state), out);
+    report_queue(job, out);
     line_time(out, "submitted", job->submitted_ms);
     line_time(out, "started", job->started_ms);
     line_time(out, "finished", job->finished_ms);
@@ -157,11 +182,19 @@ void report_job(const Fsdpd__V1__Job *job, int64_t now_ms, int width, struct buf
     }
 }
 
-static void add_job_row(struct table *table, const Fsdpd__V1__Job *job, int64_t now_ms)
+/* Columns that would say nothing are left out. */
+struct job_columns {
+    bool owner, priority;
+};
+
+static void add_job_row(struct table *table, const Fsdpd__V1__Job *job, struct job_columns columns,
+                        int64_t now_ms)
 {
     char age[32];
     const Fsdpd__V1__Metrics *metrics = job->metrics;
     table_add(table, job->id);
+    if (columns.owner) table_add(table, job->owner[0] ? job->owner : "-");
+    if (columns.priority) table_addf(table, "%d", job->priority);
     table_add(table, report_state(job->state));
     if (job->steps > 0)
         table_addf(table, "%llu/%llu", (unsigned long long)job->step,
@@ -181,12 +214,23 @@ static void add_job_row(struct table *table, const Fsdpd__V1__Job *job, int64_t 
 void report_jobs(Fsdpd__V1__Job *const *jobs, size_t count, int64_t now_ms, int width,
                  struct buf *out)
 {
-    static const struct table_column columns[] = {
-        {"JOB", false},     {"STATE", false},  {"STEP", true}, {"LOSS", true},
-        {"ACCURACY", true}, {"WORKERS", true}, {"AGE", true},  {"REASON", false},
-    };
-    struct table table = {.columns = columns, .column_count = 8};
-    for (size_t i = 0; i < count; i++) add_job_row(&table, jobs[i], now_ms);
+    struct job_columns shown = {false, false};
+    for (size_t i = 0; i < count; i++) {
+        shown.owner = shown.owner || jobs[i]->owner[0] != '\0';
+        shown.priority = shown.priority || jobs[i]->priority != 0;
+    }
+    static const struct table_column rest[] = {{"STATE", false},   {"STEP", true},
+                                               {"LOSS", true},     {"ACCURACY", true},
+                                               {"WORKERS", true},  {"AGE", true},
+                                               {"REASON", false}};
+    struct table_column columns[10] = {{"JOB", false}};
+    int column_count = 1;
+    if (shown.owner) columns[column_count++] = (struct table_column){"USER", false};
+    if (shown.priority) columns[column_count++] = (struct table_column){"PRIORITY", true};
+    memcpy(&columns[column_count], rest, sizeof rest);
+    column_count += (int)(sizeof rest / sizeof rest[0]);
+    struct table table = {.columns = columns, .column_count = column_count};
+    for (size_t i = 0; i < count; i++) add_job_row(&table, jobs[i], shown, now_ms);
     table_print(&table, width, 0, out);
     table_deinit(&table);
 }
@@ -197,9 +241,9 @@ void report_workers(Fsdpd__V1__Worker *const *workers, size_t count, int64_t now
     static const struct table_column columns[] = {
         {"WORKER", false}, {"STATE", false},   {"JOB", false}, {"RANK", true},
         {"MEMORY", true},  {"ATTACHED", true}, {"PID", true},  {"RESTARTS", true},
-        {"DEVICE", false}, {"VERSION", false},
+        {"DEVICE", false}, {"VERSION", false}, {"HOST", false},
     };
-    struct table table = {.columns = columns, .column_count = 10};
+    struct table table = {.columns = columns, .column_count = 11};
     for (size_t i = 0; i < count; i++) {
         const Fsdpd__V1__Worker *worker = workers[i];
         char age[32];
@@ -214,6 +258,7 @@ void report_workers(Fsdpd__V1__Worker *const *workers, size_t count, int64_t now
         table_addf(&table, "%u", worker->restarts);
         table_add(&table, worker->device);
         table_add(&table, worker->version);
+        table_add(&table, worker->host[0] ? worker->host : "-");
     }
     table_print(&table, width, 0, out);
     table_deinit(&table);

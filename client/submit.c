@@ -1,11 +1,14 @@
 /* submit: a job file into the queue; with --wait, followed to its end. */
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
 #include "client.h"
 #include "exit.h"
 #include "follow.h"
 #include "print/json.h"
 #include "report.h"
+#include "spec/queue.h"
 
 static status_t set_wait(struct options *options, const char *value)
 {
@@ -28,9 +31,68 @@ static status_t set_id(struct options *options, const char *value)
     return NULL;
 }
 
+static status_t set_priority(struct options *options, const char *value)
+{
+    return option_set_key(options, "priority", value);
+}
+
+/* "a,b" as the list that YAML has. */
+static status_t option_set_list(struct options *options, const char *key, const char *value)
+{
+    char *list = mem_printf("[%s]", value);
+    status_t status = option_set_key(options, key, list);
+    free(list);
+    return status;
+}
+
+static status_t set_after(struct options *options, const char *value)
+{
+    return option_set_list(options, "after", value);
+}
+
+static status_t set_after_any(struct options *options, const char *value)
+{
+    return option_set_list(options, "after_any", value);
+}
+
+static status_t set_start_by(struct options *options, const char *value)
+{
+    return option_set_key(options, "deadline.start", value);
+}
+
+static status_t set_finish_by(struct options *options, const char *value)
+{
+    return option_set_key(options, "deadline.finish", value);
+}
+
+/* KEY=VALUE; quoted, so that a number or "null" stays the text that it is. */
+static status_t set_label(struct options *options, const char *value)
+{
+    const char *equals = strchr(value, '=');
+    if (equals == NULL)
+        return status_new(STATUS_INVALID_ARGUMENT, "expected KEY=VALUE, found '%s'", value);
+    TRY(spec_check_label_value(equals + 1));
+    char *label = mem_strndup(value, (size_t)(equals - value));
+    status_t status = spec_check_label_key(label);
+    if (status == NULL) {
+        char *key = mem_printf("labels.%s", label), *quoted = mem_printf("\"%s\"", equals + 1);
+        status = option_set_key(options, key, quoted);
+        free(key);
+        free(quoted);
+    }
+    free(label);
+    return status;
+}
+
 const struct option_row submit_options[] = {
     {"set", 0, "KEY=VALUE", "override a key of the job file; may be repeated", option_set},
     {"id", 0, "ID", "the job's id; submitting the same file under it again is safe", set_id},
+    {"priority", 0, "N", "-1000 to 1000; the higher is started first", set_priority},
+    {"after", 0, "JOBS", "start when these have succeeded: ids, with commas between", set_after},
+    {"after-any", 0, "JOBS", "start when these are over, however they end", set_after_any},
+    {"start-by", 0, "WHEN", "it fails if it was not started by then: 2h, or a time", set_start_by},
+    {"finish-by", 0, "WHEN", "it fails if it was not over by then", set_finish_by},
+    {"label", 0, "KEY=VALUE", "a label; may be repeated", set_label},
     {"wait", 'w', NULL, "follow the job to its end", set_wait},
     {"verbose", 'v', NULL, "show the module tree and the plan, also without --wait", set_verbose},
     {0},

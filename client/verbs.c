@@ -11,9 +11,13 @@ const struct verb verbs[] = {
     {"plan", "FILE", 1, "Show a job's units, memory and communication without running it",
      "A worker makes the plan; nothing is queued. Exit 10: it does not fit a worker.\n",
      plan_options, verb_plan},
-    {"list", "", 0, "List the jobs, oldest first", NULL, NULL, verb_list},
+    {"list", "", 0, "List the jobs, oldest first",
+     "Without options all of them. Options narrow the list down; a job must meet every one.\n",
+     list_options, verb_list},
     {"show", "JOB", 1, "Show a job: state, reason, progress, units, plan, settings", NULL, NULL,
      verb_show},
+    {"history", "JOB", 1, "Show the states that a job has been in, why, and since when", NULL, NULL,
+     verb_history},
     {"watch", "JOB", 1, "Follow a job from its beginning to its end",
      "Exits with 0, 8 or 9 as the job succeeded, failed or was cancelled. Ctrl-C detaches (exit\n"
      "130) and does not cancel. When fsdpd restarts, watching goes on where it stopped; --timeout\n"

@@ -178,6 +178,8 @@ const struct option_row option_rows[] = {
 
     {"limits.jobs_active", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 1e6),
      LIMIT(jobs_active)},
+    {"limits.jobs_per_user", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 1e6),
+     LIMIT(jobs_per_user)},
     {"limits.pulls_per_job", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 1024),
      LIMIT(pulls_per_job)},
     {"limits.watchers", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 1e6), LIMIT(watchers)},

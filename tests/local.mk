@@ -22,6 +22,7 @@ SYSTEM_TESTS = \
   %D%/system/test_plan.py \
   %D%/system/test_precision.py \
   %D%/system/test_pull.py \
+  %D%/system/test_queue.py \
   %D%/system/test_service.py \
   %D%/system/test_shakespeare.py \
   %D%/system/test_tensorboard.py \

@@ -135,12 +135,44 @@ static size_t element_size(ProtobufCType type)
     }
 }
 
+/* protobuf-c knows no maps: they are lists of a message that the compiler made, "<Field>Entry" with
+ * key and value. */
+static bool is_map(const ProtobufCFieldDescriptor *field)
+{
+    if (field->type != PROTOBUF_C_TYPE_MESSAGE) return false;
+    const ProtobufCMessageDescriptor *entry = field->descriptor;
+    size_t length = strlen(entry->short_name);
+    return length > 5 && strcmp(entry->short_name + length - 5, "Entry") == 0 &&
+           entry->n_fields == 2 && strcmp(entry->fields[0].name, "key") == 0 &&
+           entry->fields[0].type == PROTOBUF_C_TYPE_STRING &&
+           strcmp(entry->fields[1].name, "value") == 0;
+}
+
+static void add_map(struct buf *out, ProtobufCMessage *const *items, size_t count, int indent)
+{
+    buf_add_char(out, '{');
+    for (size_t i = 0; i < count; i++) {
+        const ProtobufCFieldDescriptor *fields = items[i]->descriptor->fields;
+        if (i > 0) buf_add_char(out, ',');
+        new_line(out, deeper(indent));
+        add_value(out, &fields[0], (const char *)items[i] + fields[0].offset, deeper(indent));
+        buf_add_text(out, indent < 0 ? ":" : ": ");
+        add_value(out, &fields[1], (const char *)items[i] + fields[1].offset, deeper(indent));
+    }
+    if (count > 0) new_line(out, indent);
+    buf_add_char(out, '}');
+}
+
 static void add_repeated(struct buf *out, const ProtobufCFieldDescriptor *field,
                          const ProtobufCMessage *message, int indent)
 {
     size_t count =
         *(const size_t *)(const void *)((const char *)message + field->quantifier_offset);
     const char *items = *(char *const *)(const void *)((const char *)message + field->offset);
+    if (is_map(field)) {
+        add_map(out, (ProtobufCMessage *const *)(const void *)items, count, indent);
+        return;
+    }
     buf_add_char(out, '[');
     for (size_t i = 0; i < count; i++) {
         if (i > 0) buf_add_char(out, ',');

@@ -475,6 +475,8 @@ static status_t read_value(struct reader *reader, const struct spec_key *key,
     case SPEC_BOOLEAN: return read_boolean(key, node, field);
     case SPEC_UNITS: return read_units(reader, key, node);
     case SPEC_GROUPS: return read_groups(reader, key, node);
+    case SPEC_JOBS: return spec_read_jobs(node, field);
+    case SPEC_LABELS: return spec_read_labels(node, reader->spec);
     case SPEC_GLOBS:
     case SPEC_TYPES: return read_list(key, node, field);
     default: return read_text(reader, key, node, field);
@@ -492,6 +494,8 @@ static void set_default(struct reader *reader, const struct spec_key *key)
         spec_field_set_number(field, value);
         break;
     case SPEC_BOOLEAN: spec_field_set_number(field, strcmp(key->fallback, "true") == 0); break;
+    case SPEC_JOBS:
+    case SPEC_LABELS:
     case SPEC_GROUPS: break; /* none */
     case SPEC_GLOBS:
     case SPEC_TYPES: set_default_list(key, field); break;

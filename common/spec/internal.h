@@ -3,6 +3,7 @@
 #define FSDPD_SPEC_INTERNAL_H
 
 #include "spec/spec.h"
+#include "yaml/yaml.h"
 
 /* A place in the message: the field and the message that it lies in. */
 struct spec_field {
@@ -39,6 +40,10 @@ status_t spec_check_choice_of(const char *key, const char *text);
 /* The number of ranks that a choice is, if its key allows for one; 0 for a word. */
 uint32_t spec_choice_ranks(const char *text);
 status_t spec_check_units(Fsdpd__V1__WrapUnit *const *units, size_t count);
+
+/* queue.c: the values of SPEC_LABELS and SPEC_JOBS from a job file. */
+status_t spec_read_labels(const struct yamldoc_node *node, Fsdpd__V1__JobSpec *spec);
+status_t spec_read_jobs(const struct yamldoc_node *node, struct spec_field field);
 
 /* The rules that involve several keys. */
 status_t spec_check_together(const Fsdpd__V1__JobSpec *spec);

@@ -1,4 +1,5 @@
 /* The table of keys; see spec.h. The order is that of the documentation. */
+#include "spec/queue.h"
 #include "spec/spec.h"
 
 #define LARGEST_SEED 9007199254740991.0 /* 2^53 - 1: exact in every JSON reader */
@@ -134,6 +135,13 @@ const struct spec_key spec_keys[] = {
     {"device", SPEC_CHOICE, DEFAULT(""), CHOICES("cpu", "cuda")},
     {"save_model", SPEC_BOOLEAN, DEFAULT("true")},
     {"tensorboard", SPEC_BOOLEAN, DEFAULT("false")},
+
+    {"priority", SPEC_INTEGER, DEFAULT("0"), RANGE(-SPEC_PRIORITY_MAX, SPEC_PRIORITY_MAX)},
+    {"after", SPEC_JOBS, DEFAULT("")},
+    {"after_any", SPEC_JOBS, DEFAULT("")},
+    {"deadline.start", SPEC_TIME, DEFAULT(""), .late = true},
+    {"deadline.finish", SPEC_TIME, DEFAULT(""), .late = true},
+    {"labels", SPEC_LABELS, DEFAULT("")},
 };
 /* clang-format on */
 

@@ -5,7 +5,9 @@ libspec_a_SOURCES = \
   %D%/keys.c \
   %D%/message.c \
   %D%/print.c \
-  %D%/spec.h
+  %D%/queue.c %D%/queue.h \
+  %D%/spec.h \
+  %D%/time.c %D%/time.h
 $(libspec_a_OBJECTS): $(PROTO_H)
 EXTRA_DIST += docs/job-file.md
 

@@ -10,6 +10,8 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "spec/internal.h"
+#include "spec/queue.h"
+#include "spec/time.h"
 
 struct spec_field spec_field_find(const Fsdpd__V1__JobSpec *spec, const struct spec_key *key,
                                   bool make)
@@ -39,6 +41,7 @@ struct spec_field spec_field_find(const Fsdpd__V1__JobSpec *spec, const struct s
 double spec_field_number(struct spec_field field)
 {
     switch (field.descriptor->type) {
+    case PROTOBUF_C_TYPE_INT32: return *(const int32_t *)field.member;
     case PROTOBUF_C_TYPE_UINT32: return *(const uint32_t *)field.member;
     case PROTOBUF_C_TYPE_UINT64: return (double)*(const uint64_t *)field.member;
     case PROTOBUF_C_TYPE_DOUBLE: return *(const double *)field.member;
@@ -50,6 +53,7 @@ double spec_field_number(struct spec_field field)
 void spec_field_set_number(struct spec_field field, double value)
 {
     switch (field.descriptor->type) {
+    case PROTOBUF_C_TYPE_INT32: *(int32_t *)field.member = (int32_t)value; break;
     case PROTOBUF_C_TYPE_UINT32: *(uint32_t *)field.member = (uint32_t)value; break;
     case PROTOBUF_C_TYPE_UINT64: *(uint64_t *)field.member = (uint64_t)value; break;
     case PROTOBUF_C_TYPE_DOUBLE: *(double *)field.member = value; break;
@@ -154,6 +158,11 @@ void spec_key_expected(const struct spec_key *key, struct buf *out)
         break;
     case SPEC_GLOBS: buf_add_text(out, "a list of patterns of modules, such as [layers.*]"); break;
     case SPEC_TYPES: buf_add_text(out, "a list of module types, such as [Block, Linear]"); break;
+    case SPEC_JOBS: buf_add_text(out, "a job's id or a list of them, such as [mnist-1]"); break;
+    case SPEC_TIME:
+        buf_add_text(out, "a duration such as 2h30m, or a time such as 2026-12-01T08:00:00Z");
+        break;
+    case SPEC_LABELS: buf_add_text(out, "a mapping of texts, such as {team: vision}"); break;
     }
 }
 
@@ -222,6 +231,11 @@ status_t spec_check_text(const struct spec_key *key, const char *text)
             if (strcmp(text, key->choices[i]) == 0) return NULL;
         if (is_ranks(key, text)) return NULL;
         return unexpected(key, "'%s'", text);
+    case SPEC_TIME: {
+        bool is_duration;
+        int64_t milliseconds;
+        return length == 0 ? NULL : spec_parse_time(text, &is_duration, &milliseconds);
+    }
     default: {
         bool may_be_empty = key->fallback != NULL && key->fallback[0] == '\0';
         return length == 0 && !may_be_empty ? unexpected(key, "nothing") : NULL;
@@ -427,6 +441,11 @@ static status_t check_field(const struct spec_key *key, const Fsdpd__V1__JobSpec
         return spec_check_list(key, items, count);
     }
     case SPEC_GROUPS: return spec_check_groups(spec->optimizer->groups, spec->optimizer->n_groups);
+    case SPEC_LABELS: return spec_check_labels(spec->labels, spec->n_labels);
+    case SPEC_JOBS: {
+        char *const *jobs = spec_field_texts(field, &count);
+        return spec_check_jobs(jobs, count);
+    }
     case SPEC_UNITS: return spec_check_units(spec->fsdp->wrap->units, spec->fsdp->wrap->n_units);
     case SPEC_INTEGER:
     case SPEC_NUMBER: return spec_check_number(key, spec_field_number(field), NULL);

@@ -86,6 +86,16 @@ static void add_globs(struct buf *out, struct spec_field field)
     buf_add_char(out, ']');
 }
 
+static void add_labels(struct buf *out, const Fsdpd__V1__JobSpec *spec)
+{
+    buf_add_char(out, '{');
+    for (size_t i = 0; i < spec->n_labels; i++) {
+        buf_printf(out, "%s%s: ", i ? ", " : "", spec->labels[i]->key);
+        add_text(out, spec->labels[i]->value);
+    }
+    buf_add_char(out, '}');
+}
+
 static void add_value(struct buf *out, const struct spec_key *key, const Fsdpd__V1__JobSpec *spec,
                       struct spec_field field)
 {
@@ -98,7 +108,9 @@ static void add_value(struct buf *out, const struct spec_key *key, const Fsdpd__
     case SPEC_BOOLEAN: buf_add_text(out, spec_field_number(field) != 0 ? "true" : "false"); break;
     case SPEC_UNITS: add_units(out, spec->fsdp->wrap); break;
     case SPEC_GROUPS: add_groups(out, spec->optimizer); break;
+    case SPEC_LABELS: add_labels(out, spec); break;
     case SPEC_GLOBS:
+    case SPEC_JOBS:
     case SPEC_TYPES: add_globs(out, field); break;
     default: add_text(out, spec_field_text(field)); break;
     }
@@ -126,7 +138,8 @@ void spec_to_yaml(const Fsdpd__V1__JobSpec *spec, struct buf *out)
         const struct spec_key *key = &spec_keys[i];
         struct spec_field field = spec_field_find(spec, key, false);
         if (field.member == NULL || !spec_key_applies(key, spec)) continue;
-        bool text = key->type == SPEC_CHOICE || key->type == SPEC_TEXT || key->type == SPEC_MODEL;
+        bool text = key->type == SPEC_CHOICE || key->type == SPEC_TEXT || key->type == SPEC_MODEL ||
+                    key->type == SPEC_TIME;
         if (text && spec_field_text(field)[0] == '\0') continue;
         int depth = open_sections(out, key->key, last);
         const char *word = strrchr(key->key, '.');

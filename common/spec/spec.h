@@ -40,6 +40,9 @@ enum spec_type {
     SPEC_GLOBS,  /* a list of patterns of names, empty only if it need not be given */
     SPEC_TYPES,  /* a list of module types, likewise */
     SPEC_GROUPS, /* a list of mappings: match, and what is different for what it matches */
+    SPEC_JOBS,   /* a job's id or a list of them */
+    SPEC_TIME,   /* a duration or a point in time; see time.h */
+    SPEC_LABELS, /* a mapping of texts */
 };
 
 enum { SPEC_CHOICES_MAX = 6 };

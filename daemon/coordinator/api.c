@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "config.h"
 #include "coordinator/api_jobs.h"
+#include "coordinator/api_list.h"
 #include "coordinator/attach.h"
 #include "coordinator/jobs.h"
 #include "coordinator/pulls.h"
@@ -71,6 +72,7 @@ static void list_workers(struct rpc_call *call, const ProtobufCMessage *request,
         row->attached_ms = worker->attached_ms;
         row->pid = worker->pid;
         row->version = worker->version;
+        row->host = worker->host;
         row->restarts = supervisor_restarts(c, worker->id);
     }
     supervisor_each_starting(c, add_starting, &list);
@@ -237,6 +239,7 @@ static void upload_state_closed(struct rpc_call *call, bool cancelled, void *ser
 METHOD(submit_method, "Control", "SubmitJob", RPC_UNARY, submit_job_request, job);
 METHOD(get_method, "Control", "GetJob", RPC_UNARY, get_job_request, job);
 METHOD(list_method, "Control", "ListJobs", RPC_UNARY, list_jobs_request, list_jobs_response);
+METHOD(history_method, "Control", "GetHistory", RPC_UNARY, get_history_request, history);
 METHOD(cancel_method, "Control", "CancelJob", RPC_UNARY, cancel_job_request, job);
 METHOD(watch_method, "Control", "WatchJob", RPC_SERVER_STREAM, watch_job_request, job_event);
 METHOD(plan_method, "Control", "PlanJob", RPC_UNARY, plan_job_request, plan);
@@ -258,6 +261,7 @@ static const struct rpc_handler control_handlers[] = {
     {.method = &submit_method, .on_start = api_submit_job, .on_closed = api_planning_closed},
     {.method = &get_method, .on_start = api_get_job},
     {.method = &list_method, .on_start = api_list_jobs},
+    {.method = &history_method, .on_start = api_get_history},
     {.method = &cancel_method, .on_start = api_cancel_job},
     {.method = &watch_method,
      .on_start = watch_job,

@@ -1,5 +1,5 @@
 /*
- * SubmitJob, PlanJob, GetJob, ListJobs, CancelJob. A submission is checked, planned by a worker,
+ * SubmitJob, PlanJob, GetJob, CancelJob. A submission is checked, planned by a worker,
  * and only then made a job: until it is in the store, nothing of it exists.
  */
 #include "coordinator/api_jobs.h"
@@ -9,9 +9,12 @@
 
 #include "base/mem.h"
 #include "coordinator/attempt.h"
+#include "coordinator/deadlines.h"
+#include "coordinator/dependencies.h"
 #include "coordinator/planner.h"
 #include "coordinator/queue.h"
 #include "rpc/rpc.h"
+#include "spec/queue.h"
 #include "spec/spec.h"
 
 /* A SubmitJob or PlanJob call whose plan is being made; the call's user pointer. */
@@ -23,6 +26,13 @@ struct planning {
     char *id; /* SubmitJob: chosen by the client, or "" */
 };
 
+static void drop_empty_deadline(job_spec *spec)
+{
+    const Fsdpd__V1__DeadlineSpec *deadline = spec->deadline;
+    if (deadline != NULL && deadline->start[0] == '\0' && deadline->finish[0] == '\0')
+        spec->deadline = NULL;
+}
+
 /*
  * Whether the job is the one that `spec` describes: a repeated submission may leave the device open
  * as the first one did, and what its model's directory held.
@@ -32,12 +42,16 @@ static bool is_same(const job_spec *spec, const job_message *job)
     job_spec copy = *spec;
     Fsdpd__V1__ModelSpec model = *spec->model;
     copy.model = &model;
+    /* Later keys: a message without them says the same as one with their defaults. */
+    job_spec stored = *job->spec;
+    drop_empty_deadline(&copy);
+    drop_empty_deadline(&stored);
     if (copy.device[0] == '\0') copy.device = job->spec->device;
     if (model.hf[0] != '\0' && model.text[0] == '\0') {
         model.text = job->spec->model->text;
         model.hf_config = job->spec->model->hf_config;
     }
-    return message_equal(&copy, job->spec);
+    return message_equal(&copy, &stored);
 }
 
 /* Answers a repeated submission. False if the id is new. */
@@ -55,6 +69,7 @@ static bool answer_repeated(struct coordinator *c, struct rpc_call *call, const 
     } else if (status != NULL) {
         rpc_call_finish(call, status);
     } else if (is_same(spec, message)) {
+        if (job != NULL) queue_explain(job);
         job_reply(call, message);
     } else {
         rpc_call_finish(call, status_new(STATUS_ALREADY_EXISTS,
@@ -71,13 +86,20 @@ static void submit_planned(struct planning *planning, const job_spec *spec,
     if (answer_repeated(c, planning->call, planning->id, spec)) return;
     struct job *job = NULL;
     status_t status = NULL;
+    const struct job_submission submission = {.id = planning->id,
+                                              .owner = "",
+                                              .spec = spec,
+                                              .plan = result->plan,
+                                              .steps = result->steps};
     if (c->draining) status = status_new(STATUS_UNAVAILABLE, "fsdpd is shutting down");
-    else status = jobs_create(c, planning->id, spec, result->plan, result->steps, &job);
+    else status = deadlines_check(spec);
+    if (status == NULL) status = jobs_create(c, &submission, &job);
     if (status != NULL) {
         rpc_call_finish(planning->call, status);
         return;
     }
     queue_place(c);
+    queue_explain(job);
     job_reply(planning->call, job->message);
 }
 
@@ -102,10 +124,12 @@ void api_planning_closed(struct rpc_call *call, bool cancelled, void *service)
 }
 
 /* Both calls: refuses what is plainly wrong, asks for the plan otherwise. */
-static void plan(struct coordinator *c, struct rpc_call *call, const job_spec *spec, bool dump,
-                 bool submit, const char *id)
+static void plan(struct coordinator *c, struct rpc_call *call, job_spec *spec, bool dump,
+                 const Fsdpd__V1__SubmitJobRequest *submit)
 {
     status_t status = NULL;
+    const char *id = submit != NULL ? submit->id : "";
+    if (spec != NULL) spec_sort_labels(spec);
     if (c->draining) status = status_new(STATUS_UNAVAILABLE, "fsdpd is shutting down");
     else if (spec == NULL) status = status_new(STATUS_INVALID_ARGUMENT, "spec is missing");
     else if (id[0] != '\0' && !job_id_is_valid(id))
@@ -116,27 +140,36 @@ static void plan(struct coordinator *c, struct rpc_call *call, const job_spec *s
         rpc_call_finish(call, status);
         return;
     }
-    if (submit && answer_repeated(c, call, id, spec)) return;
+    if (submit != NULL) {
+        if (answer_repeated(c, call, id, spec)) return;
+        /* Before somebody plans it, which may take a while. */
+        status = deadlines_check(spec);
+        if (status == NULL) status = dependencies_check(c, id, spec);
+        if (status != NULL) {
+            rpc_call_finish(call, status);
+            return;
+        }
+    }
     struct planning *planning = mem_alloc(sizeof *planning);
     planning->c = c;
     planning->call = call;
-    planning->submit = submit;
+    planning->submit = submit != NULL;
     planning->id = mem_strdup(id);
     rpc_call_set_user(call, planning);
-    planning->request = planner_ask(c, spec, !submit, dump, on_planned, planning, &status);
+    planning->request = planner_ask(c, spec, submit == NULL, dump, on_planned, planning, &status);
     if (planning->request == 0) rpc_call_finish(call, status);
 }
 
 void api_submit_job(struct rpc_call *call, const ProtobufCMessage *message, void *service)
 {
     const Fsdpd__V1__SubmitJobRequest *request = (const void *)message;
-    plan(service, call, request->spec, false, true, request->id);
+    plan(service, call, request->spec, false, request);
 }
 
 void api_plan_job(struct rpc_call *call, const ProtobufCMessage *message, void *service)
 {
     const Fsdpd__V1__PlanJobRequest *request = (const void *)message;
-    plan(service, call, request->spec, request->dump, false, "");
+    plan(service, call, request->spec, request->dump, NULL);
 }
 
 void api_get_job(struct rpc_call *call, const ProtobufCMessage *message, void *service)
@@ -145,6 +178,7 @@ void api_get_job(struct rpc_call *call, const ProtobufCMessage *message, void *s
     const Fsdpd__V1__GetJobRequest *request = (const void *)message;
     struct job *job = jobs_find(c, request->id);
     if (job != NULL) {
+        queue_explain(job);
         job_reply(call, job->message);
         return;
     }
@@ -153,72 +187,6 @@ void api_get_job(struct rpc_call *call, const ProtobufCMessage *message, void *s
     if (status != NULL) rpc_call_finish(call, status);
     else job_reply(call, stored);
     message_free(stored);
-}
-
-/* ---- ListJobs ---- */
-
-struct job_list {
-    struct coordinator *c;
-    Fsdpd__V1__ListJobsResponse response; /* newest first while it is filled */
-    size_t capacity, bytes;
-};
-
-/* Long texts have no place in a list: the model file, the module tree. */
-static job_message *copy_brief(const job_message *message)
-{
-    job_message view;
-    job_view(message, &view);
-    job_spec spec = *message->spec;
-    Fsdpd__V1__ModelSpec model;
-    if (spec.model != NULL) {
-        model = *spec.model;
-        model.text = model.hf_config = (char *)protobuf_c_empty_string;
-        spec.model = &model;
-    }
-    view.spec = &spec;
-    Fsdpd__V1__Plan brief;
-    if (view.plan != NULL) {
-        brief = *view.plan;
-        brief.module_tree = brief.dump = (char *)protobuf_c_empty_string;
-        brief.n_programs = 0;
-        view.plan = &brief;
-    }
-    return message_copy(&view);
-}
-
-static status_t add_to_list(void *user, const job_message *stored)
-{
-    struct job_list *list = user;
-    const struct job *job = jobs_find(list->c, stored->id); /* newer than the store's copy */
-    job_message *message = copy_brief(job != NULL ? job->message : stored);
-    size_t size = protobuf_c_message_get_packed_size(&message->base) + 16;
-    if (list->response.left_out > 0 || list->bytes + size > RPC_MESSAGE_MAX - 65536) {
-        list->response.left_out++;
-        message_free(message);
-        return NULL;
-    }
-    list->bytes += size;
-    MEM_GROW(list->response.jobs, list->response.n_jobs, list->capacity);
-    list->response.jobs[list->response.n_jobs++] = message;
-    return NULL;
-}
-
-void api_list_jobs(struct rpc_call *call, const ProtobufCMessage *message, void *service)
-{
-    (void)message;
-    struct job_list list = {.c = service, .response = FSDPD__V1__LIST_JOBS_RESPONSE__INIT};
-    struct store_job_query query = {.newest_first = true, .visit = add_to_list, .user = &list};
-    status_t status = store_each_job(list.c->store, &query);
-    Fsdpd__V1__ListJobsResponse *response = &list.response;
-    for (size_t i = 0, j = response->n_jobs; i + 1 < j; i++) {
-        job_message *swap = response->jobs[i];
-        response->jobs[i] = response->jobs[--j];
-        response->jobs[j] = swap;
-    }
-    if (status != NULL) rpc_call_finish(call, status);
-    else rpc_call_reply(call, &response->base);
-    for (size_t i = 0; i < response->n_jobs; i++) message_free(response->jobs[i]);
-    free(response->jobs);
 }
 
 void api_cancel_job(struct rpc_call *call, const ProtobufCMessage *message, void *service)

@@ -8,7 +8,6 @@ void api_submit_job(struct rpc_call *call, const ProtobufCMessage *request, void
 void api_plan_job(struct rpc_call *call, const ProtobufCMessage *request, void *service);
 void api_planning_closed(struct rpc_call *call, bool cancelled, void *service);
 void api_get_job(struct rpc_call *call, const ProtobufCMessage *request, void *service);
-void api_list_jobs(struct rpc_call *call, const ProtobufCMessage *request, void *service);
 void api_cancel_job(struct rpc_call *call, const ProtobufCMessage *request, void *service);
 
 #endif

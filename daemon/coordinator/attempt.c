@@ -181,6 +181,9 @@ static void give_verdict(struct job *job)
     } else if (job->shut_down) {
         job_set_state(job, JOB_FAILED, "SHUTDOWN",
                       "fsdpd was stopped while the job ran (step %llu)", step);
+    } else if (job->stop_code != NULL) {
+        job_set_state(job, JOB_FAILED, job->stop_code, "%s; it ended at step %llu",
+                      job->stop_message, step);
     } else if (culprit == NULL) {
         job_set_state(job, JOB_FAILED, "ABORTED", "the attempt ended without a result");
     } else if (culprit->state == RANK_FINISHED && job->world == 1) {
@@ -341,11 +344,9 @@ void attempt_process_exited(struct coordinator *c, int64_t pid, const char *how)
     }
 }
 
-void attempt_cancel(struct job *job, bool cancelled, const char *why)
+/* Ends the attempt at a step boundary; whose wish it is, the caller has noted. */
+static void order_end(struct job *job, const char *why)
 {
-    if (job->ranks == NULL || job->ending) return; /* it has failed already */
-    if (cancelled) job->cancelled = true;
-    else job->shut_down = true;
     if (job->cancel_ordered) return;
     job->cancel_ordered = true;
     job->escalate_at = coordinator_now() + job->c->options.limits.cancel_ms;
@@ -357,6 +358,23 @@ void attempt_cancel(struct job *job, bool cancelled, const char *why)
     order.cancel = &cancel;
     order_all(job, &order);
     job_set_reason(job, "CANCELLING", "%s; it ends at its next step boundary", why);
+}
+
+void attempt_cancel(struct job *job, bool cancelled, const char *why)
+{
+    if (job->ranks == NULL || job->ending) return; /* it has failed already */
+    if (cancelled) job->cancelled = true;
+    else job->shut_down = true;
+    order_end(job, why);
+}
+
+void attempt_stop(struct job *job, const char *code, const char *why)
+{
+    if (job->ranks == NULL || job->ending || job->cancel_ordered) return;
+    free(job->stop_message);
+    job->stop_message = mem_strdup(why);
+    job->stop_code = code;
+    order_end(job, job->stop_message);
 }
 
 void attempt_order_pull(struct job *job, uint64_t pull)

@@ -13,6 +13,7 @@
 #include "base/mem.h"
 #include "coordinator/api.h"
 #include "coordinator/attempt.h"
+#include "coordinator/deadlines.h"
 #include "coordinator/http.h"
 #include "coordinator/notify.h"
 #include "coordinator/planner.h"
@@ -45,6 +46,7 @@ struct coordinator_limits coordinator_limits_default(void)
         .metrics_kept = 10000,
         .watch_lag = 1000,
         .jobs_active = 1000,
+        .jobs_per_user = 1000,
         .pulls_per_job = 16,
         .watchers = 1024,
         .connections_per_user = 256,
@@ -152,6 +154,8 @@ static void on_tick(uv_timer_t *timer)
     pulls_tick(c);
     traces_tick(c);
     supervisor_tick(c);
+    deadlines_tick(c);
+    queue_changed(c); /* whatever was missed is found now */
     queue_place(c);
     tell_systemd(c, now);
     if (c->draining) step_drain(c);

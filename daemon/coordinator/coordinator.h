@@ -31,6 +31,7 @@ struct coordinator_limits {
     int metrics_kept;    /* metrics events per job; the oldest go first */
     int watch_lag;       /* metrics that a slow watcher may be behind before it misses some */
     int jobs_active;     /* jobs that are not over */
+    int jobs_per_user;   /* of these, jobs of one user */
     int pulls_per_job;
     int watchers;
     int connections_per_user; /* of a Unix user, at a time */

@@ -16,7 +16,10 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "coordinator/attempt.h"
+#include "coordinator/deadlines.h"
+#include "coordinator/dependencies.h"
 #include "coordinator/pulls.h"
+#include "coordinator/queue.h"
 #include "coordinator/rewrap.h"
 #include "coordinator/tensorboard.h"
 #include "coordinator/traces.h"
@@ -60,6 +63,7 @@ static void job_free(struct job *job)
 {
     attempt_clear(job);
     tensorboard_close(job);
+    free(job->stop_message);
     message_free(job->message);
     free(job);
 }
@@ -85,54 +89,84 @@ static struct job *add_record(struct coordinator *c, job_message *message)
     return job;
 }
 
-static void state_event(const job_message *message, uint64_t sequence, job_event *event,
+/* `by` is the user who did it; "" for the daemon. */
+static void state_event(const job_message *message, const char *by, job_event *event,
                         Fsdpd__V1__StateChange *change)
 {
     fsdpd__v1__state_change__init(change);
+    change->by = (char *)by;
+    change->step = message->step;
     change->state = message->state;
     change->reason = message->reason;
     change->attempt = message->attempt;
     fsdpd__v1__job_event__init(event);
-    event->sequence = sequence;
+    event->sequence = 1;
     event->time_ms = clock_wall_ms();
     event->steps = message->steps;
     event->event_case = FSDPD__V1__JOB_EVENT__EVENT_STATE;
     event->state = change;
 }
 
-status_t jobs_create(struct coordinator *c, const char *id, const job_spec *spec,
-                     const Fsdpd__V1__Plan *plan, uint64_t steps, struct job **out)
+static status_t check_owner(const struct coordinator *c, const char *owner)
 {
+    int limit = c->options.limits.jobs_per_user, count = 0;
+    for (int i = 0; i < c->job_count; i++)
+        count += strcmp(c->jobs[i]->message->owner, owner) == 0;
+    if (count < limit) return NULL;
+    return status_new(STATUS_RESOURCE_EXHAUSTED,
+                      "%d jobs of %s are queued or running already, which is the limit per user",
+                      count, owner[0] != '\0' ? owner : "this user");
+}
+
+static job_message *make_message(const struct job_submission *submission, const char *id)
+{
+    const job_spec *spec = submission->spec;
+    job_message *message = mem_alloc(sizeof *message);
+    fsdpd__v1__job__init(message);
+    message_set_text(&message->id, id);
+    message_set_text(&message->name, spec->name);
+    message_set_text(&message->owner, submission->owner);
+    if (submission->hold) message_set_text(&message->held_by, submission->owner);
+    message->priority = spec->priority;
+    message->spec = message_copy(spec);
+    message->plan = message_copy(submission->plan);
+    message->state = (Fsdpd__V1__JobState)JOB_QUEUED;
+    message->steps = submission->steps;
+    message->submitted_ms = message->state_ms = clock_wall_ms();
+    deadlines_resolve(message);
+    set_reason_text(message, "QUEUED", "waiting for its turn");
+    return message;
+}
+
+status_t jobs_create(struct coordinator *c, const struct job_submission *submission,
+                     struct job **out)
+{
+    const job_spec *spec = submission->spec;
     if (c->job_count >= c->options.limits.jobs_active)
         return status_new(STATUS_RESOURCE_EXHAUSTED,
                           "%d jobs are queued or running already, which is the limit",
                           c->job_count);
+    TRY(check_owner(c, submission->owner));
     char *made = NULL;
-    if (id[0] == '\0') TRY(store_next_id(c->store, spec->name, &made));
-    job_message *message = mem_alloc(sizeof *message);
-    fsdpd__v1__job__init(message);
-    message_set_text(&message->id, made != NULL ? made : id);
+    if (submission->id[0] == '\0') TRY(store_next_id(c->store, spec->name, &made));
+    job_message *message = make_message(submission, made != NULL ? made : submission->id);
     free(made);
-    message_set_text(&message->name, spec->name);
-    message->spec = message_copy(spec);
-    message->plan = message_copy(plan);
-    message->state = (Fsdpd__V1__JobState)JOB_QUEUED;
-    message->steps = steps;
-    message->submitted_ms = message->state_ms = clock_wall_ms();
-    set_reason_text(message, "QUEUED", "waiting for its turn");
 
     job_event event;
     Fsdpd__V1__StateChange change;
-    state_event(message, 1, &event, &change);
-    status_t status = store_insert_job(c->store, message, &event);
+    state_event(message, submission->owner, &event, &change);
+    status_t status = dependencies_find(c, message);
+    if (status == NULL) status = store_insert_job(c->store, message, &event);
     if (status != NULL) {
         message_free(message);
         return status;
     }
     struct job *job = add_record(c, message);
     job->sequence = 1;
-    log_event(LOG_INFO, "job_queued", "job=%s workers=%u device=%s", message->id, spec->workers,
-              spec->device);
+    deadlines_begin(job);
+    queue_changed(c);
+    log_event(LOG_INFO, "job_queued", "job=%s owner=%s workers=%u device=%s priority=%d",
+              message->id, message->owner, spec->workers, spec->device, message->priority);
     *out = job;
     return NULL;
 }
@@ -189,14 +223,17 @@ static void over(struct job *job)
     for (int i = 0; i < c->job_count; i++)
         if (c->jobs[i] == job) LIST_REMOVE(c->jobs, c->job_count, i);
     tdelete(job, &c->jobs_by_id, compare_ids);
+    queue_changed(c);
+    dependencies_job_over(c, job->message);
     job_free(job);
 }
 
 /* The time is set, the reason replaced, and everybody told. */
-static void enter(struct job *job, int state, const char *code, const char *text)
+static void enter(struct job *job, int state, const char *code, const char *text, bool durable)
 {
     job_message *message = job->message;
     if (state != (int)message->state) {
+        queue_changed(job->c);
         message->state_ms = clock_wall_ms();
         if (state == JOB_RUNNING) message->started_ms = message->state_ms;
         if (job_state_is_over(state)) message->finished_ms = message->state_ms;
@@ -205,8 +242,9 @@ static void enter(struct job *job, int state, const char *code, const char *text
     set_reason_text(message, code, text);
     job_event event;
     Fsdpd__V1__StateChange change;
-    state_event(message, 0, &event, &change);
-    record(job, &event, true);
+    state_event(message, job->c->actor != NULL ? job->c->actor : "", &event, &change);
+    record(job, &event, durable);
+    if (!durable) return;
     char *quoted = log_quote(text);
     log_event(state == JOB_FAILED ? LOG_WARNING : LOG_INFO, "job_state",
               "job=%s state=%s attempt=%u step=%llu reason=%s message=%s", message->id,
@@ -227,7 +265,7 @@ void job_set_state(struct job *job, enum job_state state, const char *code, cons
                   job_state_name(job->message->state), job_state_name(state));
         return;
     }
-    enter(job, state, code, text);
+    enter(job, state, code, text, true);
     if (job_state_is_over(state) && !job->unsaved) over(job);
     else if (job_state_is_over(state)) attempt_end(job); /* kept until the store takes it */
 }
@@ -241,7 +279,26 @@ void job_set_reason(struct job *job, const char *code, const char *format, ...)
     va_end(args);
     const Fsdpd__V1__Reason *old = job->message->reason;
     if (strcmp(old->code, code) != 0 || strcmp(old->message, text) != 0)
-        enter(job, job->message->state, code, text);
+        enter(job, job->message->state, code, text, true);
+}
+
+void job_set_waiting(struct job *job, const char *code, const char *text)
+{
+    enter(job, job->message->state, code, text, false);
+}
+
+void job_tell(struct job *job, const char *code, const char *format, ...)
+{
+    char text[REASON_MAX];
+    va_list args;
+    va_start(args, format);
+    format_reason(text, format, args);
+    va_end(args);
+    Fsdpd__V1__Reason *old = job->message->reason;
+    job->message->reason = NULL;
+    enter(job, job->message->state, code, text, true);
+    message_free(job->message->reason);
+    job->message->reason = old;
 }
 
 /* The job's latest figures: what this report does not have stays as it was. */
@@ -346,7 +403,8 @@ void jobs_save_again(struct coordinator *c)
         if (!job->unsaved) continue;
         job_event event;
         Fsdpd__V1__StateChange change;
-        state_event(job->message, job->sequence + 1, &event, &change);
+        state_event(job->message, "", &event, &change);
+        event.sequence = job->sequence + 1;
         status_t status = save(job, &event, true);
         if (status != NULL) {
             status_free(status); /* was logged when it began */
@@ -374,6 +432,8 @@ status_t jobs_recover(struct coordinator *c)
     for (int i = c->job_count - 1; i >= 0; i--) {
         struct job *job = c->jobs[i];
         TRY(store_count_events(c->store, job->message->id, &job->sequence, &job->metrics_events));
+        deadlines_resolve(job->message);
+        deadlines_begin(job);
         if (job->message->state == FSDPD__V1__JOB_STATE__QUEUED) continue;
         char *path = coordinator_state_dict_path(c, job->message->id);
         char *half = mem_printf("%s.tmp", path); /* an upload that was cut off */
@@ -384,7 +444,7 @@ status_t jobs_recover(struct coordinator *c)
                       "fsdpd ended while the job was %s, and its workers with it; submit it again",
                       job_state_name(job->message->state));
     }
-    return NULL;
+    return dependencies_recover(c);
 }
 
 void jobs_free_all(struct coordinator *c)

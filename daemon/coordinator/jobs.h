@@ -11,6 +11,21 @@
 struct rank;
 struct rewrap;
 
+enum queue_decision {
+    QUEUE_START,
+    QUEUE_WAIT_TURN,    /* it fits, but not now, or an earlier job waits */
+    QUEUE_WAIT_WORKERS, /* it needs more workers than exist; holds nobody up */
+};
+
+/* Where a queued job stands, as queue_place last found it. */
+struct standing {
+    enum queue_decision decision;
+    int position; /* from 1, among those that wait for its kind of device; 0: not looked at yet */
+    int higher;   /* of those before it, how many have a higher priority */
+    bool behind;  /* somebody before it waits for workers that it could have */
+    int attached, idle, drained; /* workers of its kind; `idle`: when it was its turn */
+};
+
 struct job {
     struct coordinator *c;
     job_message *message; /* owned; what the API shows */
@@ -19,6 +34,10 @@ struct job {
     bool replanned;        /* its spec and plan changed; the store does not know them yet */
     struct rewrap *rewrap; /* a change of its wrap policy that is under way, or NULL */
     bool unsaved;          /* the store refused the last change; tried again at every tick */
+    struct standing standing; /* while it is queued */
+    int64_t start_by, finish_by; /* monotonic ms, of deadlines that are durations; 0: none */
+    const char *stop_code;       /* why the attempt was ordered to end, if not by a user; static */
+    char *stop_message;
 
     /* The attempt that runs; ranks is NULL while there is none. See attempt.h. */
     struct rank *ranks;
@@ -35,12 +54,22 @@ struct job {
     struct tensorboard *tensorboard; /* its event file; NULL until there is one */
 };
 
+/* What is to become a job; all of it is copied. */
+struct job_submission {
+    const char *id; /* "" to have one made */
+    const char *owner;
+    bool hold;            /* by the owner, from the beginning */
+    const job_spec *spec; /* checked */
+    const Fsdpd__V1__Plan *plan;
+    uint64_t steps;
+};
+
 /*
- * Makes a job of a checked spec and its plan (both copied), queued, in the store. `id` is "" to
- * have one made. The job is in c->jobs when this returns; placing it is the caller's next step.
+ * Makes a queued job, in the store. It is in c->jobs when this returns; placing it is the caller's
+ * next step.
  */
-status_t jobs_create(struct coordinator *c, const char *id, const job_spec *spec,
-                     const Fsdpd__V1__Plan *plan, uint64_t steps, struct job **job) FSDPD_MUST_USE;
+status_t jobs_create(struct coordinator *c, const struct job_submission *submission,
+                     struct job **job) FSDPD_MUST_USE;
 
 /* The job if it is not over, else NULL. */
 struct job *jobs_find(struct coordinator *c, const char *id);
@@ -57,6 +86,14 @@ void job_set_state(struct job *job, enum job_state state, const char *code, cons
 
 /* A new reason in the same state; nothing happens if it is the old one. */
 void job_set_reason(struct job *job, const char *code, const char *format, ...) FSDPD_PRINTF(3, 4);
+
+/* The same for why a job waits: an event, but not synced to the disk, since it is found out again
+ * after a crash. */
+void job_set_waiting(struct job *job, const char *code, const char *text);
+
+/* Something about a job has changed on a user's wish (its priority, say): an event that tells of it
+ * once, durable; the reason is then again what it was. */
+void job_tell(struct job *job, const char *code, const char *format, ...) FSDPD_PRINTF(3, 4);
 
 /* What rank 0 reports: events, kept and handed on. */
 void job_add_metrics(struct job *job, const Fsdpd__V1__Metrics *metrics);

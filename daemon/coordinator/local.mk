@@ -5,9 +5,12 @@ libcoordinator_a_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS) $(S
 libcoordinator_a_SOURCES = \
   %D%/api.c %D%/api.h \
   %D%/api_jobs.c %D%/api_jobs.h \
+  %D%/api_list.c %D%/api_list.h \
   %D%/attach.c %D%/attach.h \
   %D%/attempt.c %D%/attempt.h \
   %D%/coordinator.c %D%/coordinator.h \
+  %D%/deadlines.c %D%/deadlines.h \
+  %D%/dependencies.c %D%/dependencies.h \
   %D%/http.c %D%/http.h \
   %D%/internal.h \
   %D%/jobs.c %D%/jobs.h \
@@ -15,6 +18,7 @@ libcoordinator_a_SOURCES = \
   %D%/metrics.c %D%/metrics.h \
   %D%/migrations.c %D%/migrations.h \
   %D%/notify.c %D%/notify.h \
+  %D%/placement.c %D%/placement.h \
   %D%/planner.c %D%/planner.h \
   %D%/pulls.c %D%/pulls.h \
   %D%/queue.c %D%/queue.h \
@@ -41,7 +45,8 @@ COORDINATOR_WORLD = tests/unit/test_coordinator_world.c tests/unit/test_coordina
 
 EXTRA_DIST += tests/unit/stores
 
-COORDINATOR_TESTS = tests/unit/test_store tests/unit/test_migrations tests/unit/test_coordinator \
+COORDINATOR_TESTS = tests/unit/test_store tests/unit/test_migrations tests/unit/test_queue \
+  tests/unit/test_coordinator \
   tests/unit/test_coordinator_ends tests/unit/test_coordinator_streams \
   tests/unit/test_coordinator_traces tests/unit/test_coordinator_rewrap \
   tests/unit/test_coordinator_monitoring
@@ -54,6 +59,10 @@ tests_unit_test_store_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
 tests_unit_test_migrations_SOURCES = tests/unit/test_migrations.c
 tests_unit_test_migrations_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
 tests_unit_test_migrations_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
+
+tests_unit_test_queue_SOURCES = tests/unit/test_queue.c $(COORDINATOR_WORLD)
+tests_unit_test_queue_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
+tests_unit_test_queue_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
 
 tests_unit_test_coordinator_ends_SOURCES = tests/unit/test_coordinator_ends.c $(COORDINATOR_WORLD)
 tests_unit_test_coordinator_ends_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)

@@ -183,6 +183,7 @@ static status_t read_job(const struct store *store, sqlite3_stmt *row, job_messa
     job->finished_ms = sqlite3_column_int64(row, 14);
     job->state_ms = sqlite3_column_int64(row, 15);
     job->has_state_dict = sqlite3_column_type(row, 16) != SQLITE_NULL;
+    if (job->spec != NULL) job->priority = job->spec->priority;
     if (job->spec == NULL || job->plan == NULL || (has_metrics && job->metrics == NULL)) {
         status_t status = status_new(STATUS_DATA_LOSS, "the record of job %s in %s is damaged",
                                      job->id, store->path);

@@ -11,6 +11,7 @@
 #include "config.h"
 #include "coordinator/attempt.h"
 #include "coordinator/planner.h"
+#include "coordinator/queue.h"
 #include "coordinator/supervisor.h"
 
 struct worker *workers_find(struct coordinator *c, const char *id)
@@ -45,6 +46,7 @@ status_t workers_add(struct coordinator *c, struct rpc_call *link, const Fsdpd__
     TRY(check_text("device", hello->device));
     TRY(check_text("version", hello->version));
     if (hello->address[0] != '\0') TRY(check_text("address", hello->address));
+    if (hello->host[0] != '\0') TRY(check_text("host", hello->host));
     if (strcmp(hello->version, PACKAGE_VERSION) != 0)
         return status_new(STATUS_FAILED_PRECONDITION,
                           "worker %s is fsdpd %s, the coordinator is %s: they must be the same",
@@ -62,6 +64,9 @@ status_t workers_add(struct coordinator *c, struct rpc_call *link, const Fsdpd__
                               .device = mem_strdup(hello->device),
                               .version = mem_strdup(hello->version),
                               .address = mem_strdup(hello->address),
+                              .host = hello->host[0] != '\0'
+                                          ? mem_strdup(hello->host)
+                                          : mem_strndup(hello->id, strcspn(hello->id, "/")),
                               .memory_bytes = hello->memory_bytes,
                               .pid = hello->pid,
                               .attached_ms = clock_wall_ms(),
@@ -70,6 +75,7 @@ status_t workers_add(struct coordinator *c, struct rpc_call *link, const Fsdpd__
     worker->supervised = supervisor_has_child(c, hello->id, hello->pid);
     MEM_GROW(c->workers, c->worker_count, c->worker_capacity);
     c->workers[c->worker_count++] = worker;
+    queue_changed(c);
     log_event(LOG_INFO, "worker_attached", "worker=%s device=%s pid=%lld supervised=%d", worker->id,
               worker->device, (long long)worker->pid, worker->supervised);
     *out = worker;
@@ -92,6 +98,7 @@ void worker_set_idle(struct worker *worker)
     worker->attempt = 0;
     worker->rank = -1;
     worker->stop_at = 0;
+    queue_changed(worker->c);
 }
 
 void worker_send(struct worker *worker, Fsdpd__V1__CoordinatorMessage *message)
@@ -111,6 +118,7 @@ void worker_lose(struct worker *worker, const char *how, bool certain)
     struct coordinator *c = worker->c;
     for (int i = 0; i < c->worker_count; i++)
         if (c->workers[i] == worker) LIST_REMOVE(c->workers, c->worker_count, i);
+    queue_changed(c);
     char *quoted = log_quote(how);
     log_event(c->draining ? LOG_INFO : LOG_WARNING, "worker_lost", "worker=%s pid=%lld how=%s",
               worker->id, (long long)worker->pid, quoted);
@@ -128,6 +136,7 @@ void worker_lose(struct worker *worker, const char *how, bool certain)
     free(worker->device);
     free(worker->version);
     free(worker->address);
+    free(worker->host);
     free(worker);
 }
 

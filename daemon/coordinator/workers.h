@@ -7,10 +7,11 @@
 struct worker {
     struct coordinator *c;
     struct rpc_call *link; /* the Attach call; NULL once it is over */
-    char *id, *device, *version, *address;
+    char *id, *device, *version, *address, *host;
     uint64_t memory_bytes;
     int64_t pid;
     bool supervised;     /* a child of this process */
+    bool drained;        /* gets no more work */
     int64_t attached_ms; /* wall clock */
     int64_t heard_at;
 

@@ -47,6 +47,16 @@ void link_post(struct link *link, Fsdpd__V1__WorkerMessage *message)
     mailbox_post(link->mailbox, send_posted, posted);
 }
 
+/* What stands in messages without blanks; "localhost" if the host has no name. */
+static char *host_name(char *host, size_t size)
+{
+    if (gethostname(host, size) != 0 || host[0] == '\0') snprintf(host, size, "localhost");
+    host[size - 1] = '\0';
+    for (char *c = host; *c != '\0'; c++)
+        if (*c <= ' ' || *c >= 0x7f || *c == '/') *c = '-';
+    return host;
+}
+
 static void send_hello(struct link *link)
 {
     Fsdpd__V1__Hello hello = FSDPD__V1__HELLO__INIT;
@@ -56,6 +66,8 @@ static void send_hello(struct link *link)
     hello.memory_bytes = link->memory_bytes;
     hello.pid = getpid();
     hello.address = link->address;
+    char host[128];
+    hello.host = host_name(host, sizeof host);
     Fsdpd__V1__WorkerMessage message = FSDPD__V1__WORKER_MESSAGE__INIT;
     message.message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_HELLO;
     message.hello = &hello;

@@ -236,7 +236,7 @@ START_TEST(json_values)
                 "\"device\":\"\xc3\xa9\\ufffd\\u202e\\u009b\",\"state\":\"\",\"job\":\"\","
                 "\"rank\":-1,\"memory_bytes\":18446744073709551615,"
                 "\"attached_ms\":-9223372036854775808,\"pid\":0,\"version\":\"\","
-                "\"restarts\":4294967295}");
+                "\"restarts\":4294967295,\"host\":\"\"}");
 
     Fsdpd__V1__StateDictChunk chunk = FSDPD__V1__STATE_DICT_CHUNK__INIT;
     uint8_t bytes[] = {0, 255, 16, 'a'};
@@ -298,9 +298,9 @@ START_TEST(json_parts)
     event.event_case = FSDPD__V1__JOB_EVENT__EVENT_STATE;
     event.state = &change;
     expect_json(&event.base, "{\"sequence\":3,\"time_ms\":0,\"state\":{\"state\":\"RUNNING\","
-                             "\"reason\":null,\"attempt\":0},\"steps\":0}");
+                             "\"reason\":null,\"attempt\":0,\"by\":\"\",\"step\":0},\"steps\":0}");
     change.state = (Fsdpd__V1__JobState)99;
-    expect_json(&change.base, "{\"state\":99,\"reason\":null,\"attempt\":0}");
+    expect_json(&change.base, "{\"state\":99,\"reason\":null,\"attempt\":0,\"by\":\"\",\"step\":0}");
 
     Fsdpd__V1__Unit unit = FSDPD__V1__UNIT__INIT;
     char *modules[] = {(char *)"a", (char *)"b"};
@@ -584,6 +584,14 @@ START_TEST(reports)
                      "JOB      STATE   STEP  LOSS  ACCURACY  WORKERS  AGE  REASON\n"
                      "mnist-1  QUEUED     -     -         -        0   1m  waiting for 2 "
                      "workers?[0m\n");
+    job.owner = (char *)"alice";
+    job.priority = -5;
+    buf_clear(&text);
+    report_jobs(jobs, 1, 61000, 0, &text);
+    ck_assert_str_eq(buf_text(&text), "JOB      USER   PRIORITY  STATE   STEP  LOSS  ACCURACY  "
+                                      "WORKERS  AGE  REASON\n"
+                                      "mnist-1  alice        -5  QUEUED     -     -         -  "
+                                      "      0   1m  waiting for 2 workers?[0m\n");
     /* Everything that may be missing is: nothing falls over. */
     buf_clear(&text);
     report_job(&job, 61000, 80, &text);

@@ -1,5 +1,5 @@
 /*
- * The coordinator's life with jobs: placement, rendezvous, and a real coordinator in this process
+ * The coordinator's life with jobs: rendezvous, and a real coordinator in this process
  * with workers that exist only as links (test_coordinator_world.h).
  */
 #include <stdlib.h>
@@ -7,56 +7,8 @@
 
 #include "base/mem.h"
 #include "coordinator/jobs.h"
-#include "coordinator/queue.h"
 #include "coordinator/rendezvous.h"
 #include "test_coordinator_world.h"
-
-/* ---- placement ---- */
-
-static void check_queue(const int *workers, int count, int attached, int expected, int idle,
-                        const char *answer)
-{
-    struct queue_item items[8];
-    for (int i = 0; i < count; i++)
-        items[i] = (struct queue_item){.kind = "cpu", .workers = workers[i]};
-    struct queue_fleet fleet = {.kind = "cpu",
-                                .attached = attached,
-                                .expected = expected,
-                                .idle = idle};
-    queue_decide(items, count, &fleet, 1);
-    char text[16] = "";
-    for (int i = 0; i < count; i++)
-        text[i] = items[i].decision == QUEUE_START       ? 's'
-                  : items[i].decision == QUEUE_WAIT_TURN ? 't'
-                                                         : 'w';
-    ck_assert_str_eq(text, answer);
-}
-
-START_TEST(test_queue)
-{
-    check_queue((int[]){2}, 1, 2, 2, 2, "s");
-    check_queue((int[]){2, 2}, 2, 2, 2, 2, "st");
-    check_queue((int[]){2, 2}, 2, 4, 4, 4, "ss");
-    check_queue((int[]){1, 1, 1}, 3, 2, 2, 2, "sst");
-    /* A large one is not starved by small ones behind it ... */
-    check_queue((int[]){3, 1, 1}, 3, 3, 3, 2, "ttt");
-    /* ... unless it is larger than all that there is. */
-    check_queue((int[]){4, 1, 1}, 3, 3, 3, 2, "wss");
-    /* Workers that are being started count as existing, but not as idle. */
-    check_queue((int[]){2, 1}, 2, 1, 2, 1, "tt");
-    check_queue((int[]){1}, 1, 0, 0, 0, "w");
-
-    struct queue_item items[] = {{.kind = "cuda", .workers = 1},
-                                 {.kind = "cpu", .workers = 1},
-                                 {.kind = "tpu", .workers = 1}};
-    struct queue_fleet fleets[] = {{.kind = "cpu", .expected = 1, .idle = 1},
-                                   {.kind = "cuda", .expected = 1, .idle = 0}};
-    queue_decide(items, 3, fleets, 2);
-    ck_assert_int_eq(items[0].decision, QUEUE_WAIT_TURN); /* holds up no other kind */
-    ck_assert_int_eq(items[1].decision, QUEUE_START);
-    ck_assert_int_eq(items[2].decision, QUEUE_WAIT_WORKERS);
-}
-END_TEST
 
 /* ---- rendezvous ---- */
 
@@ -379,7 +331,7 @@ START_TEST(test_queue_of_jobs)
     world_check_reason(&world, large, JOB_QUEUED, "WAITING_FOR_WORKERS",
                        "needs 5 cpu workers, 2 are attached");
     world_check_reason(&world, first, JOB_STARTING, "STARTING", "");
-    world_check_reason(&world, second, JOB_QUEUED, "QUEUED", "turn");
+    world_check_reason(&world, second, JOB_QUEUED, "QUEUED", "waits for");
     fake_finished(&fakes[0], STATUS_OK, "");
     world_run(&world, 50);
     /* The rank that is done is free for others although its job goes on. */
@@ -627,7 +579,6 @@ int main(void)
     Suite *suite = suite_create("coordinator");
     TCase *parts = tcase_create("parts");
     tcase_set_timeout(parts, 60);
-    tcase_add_test(parts, test_queue);
     tcase_add_test(parts, test_rendezvous);
     tcase_add_test(parts, test_ids);
     suite_add_tcase(suite, parts);

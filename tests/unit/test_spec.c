@@ -10,6 +10,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "spec/internal.h"
+#include "spec/time.h"
 
 #define MINIMAL "name: mnist\nmodel: {file: net.yaml}\ndata: {dir: d}\n"
 
@@ -118,6 +119,16 @@ static const struct {
     {"optimizer: {type: sgd}", NULL, "  lr: 0.01\n"},
     {"optimizer: {type: sgd, momentum: 0.9, nesterov: true}", NULL, "  nesterov: true\n"},
     {"optimizer: {lr: .5}", NULL, "  lr: 0.5\n"},
+    {"priority: -7", NULL, "\npriority: -7\n"},
+    {"priority: -7", "priority=1000", "\npriority: 1000\n"},
+    {"after: prepare-1", NULL, "\nafter: [prepare-1]\n"},
+    {"after: [a-1, b-2]", "after_any=[c]", "\nafter_any: [c]\n"},
+    {"after: []", NULL, "\nafter: []\n"},
+    {"deadline: {start: 2h30m}", NULL, "\ndeadline:\n  start: \"2h30m\"\n"},
+    {"", "deadline.finish=2026-12-01T08:00:00Z", "  finish: \"2026-12-01T08:00:00Z\"\n"},
+    {"labels: {team: vision, a: 3}", NULL, "\nlabels: {a: \"3\", team: vision}\n"},
+    {"labels: {team: vision}", "labels.team=nlp", "\nlabels: {team: nlp}\n"},
+    {"", "labels.none=", "\nlabels: {none: \"\"}\n"},
     {"optimizer: {type: adam}", NULL, "  eps: 1e-08\n"},
     {"optimizer: {type: adamw}", NULL, "  weight_decay: 0.01\n"},
     {"optimizer: {type: adamw, groups: [{match: '*.bias', weight_decay: 0}, {match: fc1.*}]}", NULL,
@@ -221,6 +232,23 @@ static const struct {
     {"epochs: 1", NULL, "job.yaml:4: epochs: unknown key; did you mean train.epochs?"},
     {"optimiser: {type: sgd}", NULL, "job.yaml:4: optimiser: unknown key; did you mean optimizer?"},
     {"gpus: 4", NULL, "job.yaml:4: gpus: unknown key"},
+    {"priority: 1001", NULL,
+     "job.yaml:4: priority: expected an integer from -1000 to 1000, found 1001"},
+    {"after: {a: b}", NULL,
+     "job.yaml:4: after: expected a job's id or a list of them, found a mapping"},
+    {"after: [a, B]", NULL, "job.yaml:4: after: expected a job's id, 1 to 64 of a-z, 0-9 and -, not "
+     "beginning with -, found 'B'"},
+    {"deadline: {start: 5 minutes}", NULL, "job.yaml:4: deadline.start: expected a duration of at most ten "
+     "years, such as 90s, 2h30m or 7d, or a time such as 2026-12-01T08:00:00Z, found '5 minutes'"},
+    {"deadline: {finish: 2026-13-01T00:00:00Z}", NULL,
+     "job.yaml:4: deadline.finish: expected a duration of at most ten "
+     "years, such as 90s, 2h30m or 7d, or a time such as 2026-12-01T08:00:00Z, found '2026-13-01T00:00:00Z'"},
+    {"labels: [a]", NULL, "job.yaml:4: labels: expected a mapping of texts, such as {team: vision}, found a list"},
+    {"labels: {Team: a}", NULL, "job.yaml:4: labels: expected a key of 1 to 40 letters a-z, digits, - and _ that starts "
+     "with a letter, found 'Team'"},
+    {"labels: {team: a b}", NULL, "job.yaml:4: labels: team: expected a value of at most 63 letters, digits and ._-+:/@, "
+     "found 'a b'"},
+    {"labels: {team: [a]}", NULL, "job.yaml:4: labels: team: expected a text, found a list"},
     {"fsdp:\n  wrap:\n    polcy: size", NULL,
      "job.yaml:6: fsdp.wrap.polcy: unknown key; did you mean fsdp.wrap.policy?"},
     {"", "train.epoch=1",
@@ -719,6 +747,82 @@ START_TEST(message_units)
 }
 END_TEST
 
+START_TEST(times)
+{
+    static const struct {
+        const char *text;
+        int64_t milliseconds; /* 0: refused */
+        bool is_duration;
+    } cases[] = {
+        {"90s", 90000, true},
+        {"0.5s", 500, true},
+        {"2h30m", 9000000, true},
+        {"1w2d3h4m5.25s", 788645250, true},
+        {"3650d", INT64_C(315360000000), true},
+        {"1970-01-01T00:00:01Z", 1000, false},
+        {"2026-12-01T08:00:00Z", INT64_C(1796112000000), false},
+        {"2026-12-01 08:00:00.25z", INT64_C(1796112000250), false},
+        {"2026-12-01T09:30:00+01:30", INT64_C(1796112000000), false},
+        {"2026-12-01T05:00:00.0009-03:00", INT64_C(1796112000000), false},
+        {"2028-02-29T00:00:00Z", INT64_C(1835395200000), false},
+        {"0s", 0, false}, {"", 0, false}, {"5", 0, false}, {"-5s", 0, false}, {"5 s", 0, false},
+        {"5s2m", 0, false}, {"5s5s", 0, false}, {"1.5h3m", 0, false}, {"1.s", 0, false},
+        {".5s", 0, false}, {"4000d", 0, false}, {"99999999999999999999w", 0, false},
+        {"5x", 0, false}, {"2027-02-29T00:00:00Z", 0, false}, {"2026-12-01", 0, false},
+        {"2026-12-01T08:00:00", 0, false}, {"2026-12-01T24:00:00Z", 0, false},
+        {"2026-12-01T08:00:00+0100", 0, false}, {"2026-12-01T08:00:00+24:00", 0, false},
+        {"2026-12-01T08:00:00Zulu", 0, false}, {"1969-12-31T23:59:59Z", 0, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        int64_t milliseconds;
+        bool is_duration;
+        status_t status = spec_parse_time(cases[i].text, &is_duration, &milliseconds);
+        if (cases[i].milliseconds == 0) {
+            ck_assert_msg(status != NULL, "%s was taken", cases[i].text);
+            ck_assert_ptr_nonnull(strstr(status_message(status), "expected a duration"));
+            status_free(status);
+            ck_assert_int_eq(spec_time_at(cases[i].text, 5), 0);
+            continue;
+        }
+        ck_assert_msg(status == NULL, "%s: %s", cases[i].text, status_message(status));
+        ck_assert_msg(milliseconds == cases[i].milliseconds, "%s: %lld", cases[i].text,
+                      (long long)milliseconds);
+        ck_assert_msg(is_duration == cases[i].is_duration, "%s", cases[i].text);
+        ck_assert_int_eq(spec_time_at(cases[i].text, 5), milliseconds + (is_duration ? 5 : 0));
+    }
+}
+END_TEST
+
+/* What a client other than ours may send. */
+START_TEST(message_queue)
+{
+    Fsdpd__V1__JobSpec *spec = must_read(MINIMAL "labels: {b: x, a: y}\nafter: [p]\n", NULL);
+    ck_assert_uint_eq(spec->n_labels, 2);
+    ck_assert_str_eq(spec->labels[0]->key, "a"); /* in order, whatever it was in the file */
+    char *key = spec->labels[1]->key;
+    spec->labels[1]->key = (char *)"a";
+    expect_invalid(spec, "labels: a stands there twice");
+    spec->labels[1]->key = (char *)"a\nb";
+    expect_invalid(spec, "labels: expected a key of 1 to 40 letters a-z, digits, - and _ that "
+                         "starts with a letter, found 'a?b'");
+    spec->labels[1]->key = key;
+    spec->priority = -1001;
+    expect_invalid(spec, "priority: expected an integer from -1000 to 1000, found -1001");
+    spec->priority = 0;
+    char *after = spec->after[0];
+    spec->after[0] = (char *)"../x";
+    expect_invalid(spec, "after: expected a job's id, 1 to 64 of a-z, 0-9 and -, not beginning "
+                         "with -, found '../x'");
+    spec->after[0] = after;
+    Fsdpd__V1__DeadlineSpec *deadline = spec->deadline;
+    spec->deadline = NULL; /* an older client's message */
+    status_t status = spec_validate(spec);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    spec->deadline = deadline;
+    spec_free(spec);
+}
+END_TEST
+
 /* Every field of the message has a row, and every row a field that its type can be read from. */
 static void visit_fields(const ProtobufCMessageDescriptor *descriptor, const char *prefix)
 {
@@ -753,14 +857,18 @@ START_TEST(table_and_message)
         bool fits;
         switch (key->type) {
         case SPEC_INTEGER:
-            fits = type == PROTOBUF_C_TYPE_UINT32 || type == PROTOBUF_C_TYPE_UINT64;
+            fits = type == PROTOBUF_C_TYPE_UINT32 || type == PROTOBUF_C_TYPE_UINT64 ||
+                   type == PROTOBUF_C_TYPE_INT32;
+            ck_assert_msg(key->min >= 0 || type == PROTOBUF_C_TYPE_INT32, "%s", key->key);
             ck_assert_msg(type != PROTOBUF_C_TYPE_UINT32 || key->max <= UINT32_MAX, "%s", key->key);
             break;
         case SPEC_NUMBER: fits = type == PROTOBUF_C_TYPE_DOUBLE; break;
         case SPEC_BOOLEAN: fits = type == PROTOBUF_C_TYPE_BOOL; break;
+        case SPEC_LABELS:
         case SPEC_GROUPS:
         case SPEC_UNITS: fits = type == PROTOBUF_C_TYPE_MESSAGE; break;
         case SPEC_GLOBS:
+        case SPEC_JOBS:
         case SPEC_TYPES:
             fits = type == PROTOBUF_C_TYPE_STRING &&
                    field.descriptor->label == PROTOBUF_C_LABEL_REPEATED;
@@ -778,7 +886,8 @@ static void describe_row(const struct spec_key *key, char *row, size_t size)
         [SPEC_NAME] = "name",       [SPEC_TEXT] = "path",     [SPEC_MODEL] = "path",
         [SPEC_INTEGER] = "integer", [SPEC_NUMBER] = "number", [SPEC_BOOLEAN] = "boolean",
         [SPEC_UNITS] = "list",      [SPEC_GLOBS] = "list",    [SPEC_TYPES] = "list",
-        [SPEC_GROUPS] = "list",     [SPEC_CHOICE] = NULL,
+        [SPEC_GROUPS] = "list",     [SPEC_CHOICE] = NULL,     [SPEC_JOBS] = "list of jobs",
+        [SPEC_TIME] = "time",       [SPEC_LABELS] = "mapping",
     };
     char with[64] = "", type[128] = "", fallback[64] = "required", min[32], max[32];
     bool list = key->type == SPEC_GLOBS || key->type == SPEC_TYPES;
@@ -842,6 +951,8 @@ int main(void)
     tcase_add_test(tests, model_files);
     tcase_add_test(tests, messages);
     tcase_add_test(tests, message_units);
+    tcase_add_test(tests, message_queue);
+    tcase_add_test(tests, times);
     tcase_add_test(tests, table_and_message);
     tcase_add_test(tests, documentation);
     suite_add_tcase(suite, tests);

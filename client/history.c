@@ -1,0 +1,53 @@
+/* history: the states of a job, with reasons and times. */
+#include "base/clock.h"
+#include "base/text.h"
+#include "client.h"
+#include "exit.h"
+#include "print/json.h"
+#include "report.h"
+
+static void add_row(struct table *table, const Fsdpd__V1__HistoryEntry *entry)
+{
+    char text[32];
+    table_add(table, clock_format_wall(entry->time_ms, text));
+    table_add(table, report_state(entry->state));
+    table_addf(table, "%u", entry->attempt);
+    table_addf(table, "%llu", (unsigned long long)entry->step);
+    table_add(table, entry->by[0] ? entry->by : "-");
+    table_add(table, entry->reason ? entry->reason->code : "");
+    table_add(table, entry->reason ? entry->reason->message : "");
+}
+
+static void report_history(const Fsdpd__V1__History *history, int width, struct buf *out)
+{
+    static const struct table_column columns[] = {
+        {"TIME", false}, {"STATE", false}, {"ATTEMPT", true},  {"STEP", true},
+        {"BY", false},   {"CODE", false},  {"REASON", false},
+    };
+    struct table table = {.columns = columns, .column_count = 7};
+    for (size_t i = 0; i < history->n_entries; i++) add_row(&table, history->entries[i]);
+    table_print(&table, width, 0, out);
+    table_deinit(&table);
+}
+
+int verb_history(struct client *client)
+{
+    Fsdpd__V1__GetHistoryRequest request = FSDPD__V1__GET_HISTORY_REQUEST__INIT;
+    ProtobufCMessage *response;
+    int code;
+    request.id = (char *)client->options.arguments[0];
+    if (!client_call(client, &control_get_history, &request.base, &response, &code)) return code;
+    const Fsdpd__V1__History *history = (const Fsdpd__V1__History *)(const void *)response;
+    struct buf text = {0};
+    if (client->options.format == FORMAT_JSON) {
+        json_add_messages(&text, (const ProtobufCMessage *const *)(const void *)history->entries,
+                          history->n_entries, 0);
+        buf_add_char(&text, '\n');
+    } else {
+        report_history(history, client->terminal.out ? client->terminal.width : 0, &text);
+    }
+    output_print(&text);
+    if (history->left_out > 0) output_note("%u older entries are left out", history->left_out);
+    protobuf_c_message_free_unpacked(response, NULL);
+    return EXIT_DONE;
+}

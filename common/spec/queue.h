@@ -1,0 +1,29 @@
+/* Single values of the keys that are about the queue; for the command line and the daemon, too. */
+#ifndef FSDPD_SPEC_QUEUE_H
+#define FSDPD_SPEC_QUEUE_H
+
+#include "spec/spec.h"
+
+enum {
+    SPEC_LABELS_MAX = 32,
+    SPEC_LABEL_KEY_MAX = 40,
+    SPEC_LABEL_VALUE_MAX = 63,
+    SPEC_AFTER_MAX = 64,
+    SPEC_JOB_ID_MAX = 64,
+    SPEC_PRIORITY_MAX = 1000, /* and as far below 0 */
+};
+
+/* [a-z][a-z0-9_-]*. All of these say "expected ..., found ...". */
+status_t spec_check_label_key(const char *key) FSDPD_MUST_USE;
+/* Letters, digits and "._-+:/@"; may be empty. */
+status_t spec_check_label_value(const char *value) FSDPD_MUST_USE;
+/* Also that no key stands there twice. */
+status_t spec_check_labels(Fsdpd__V1__JobSpec__LabelsEntry *const *labels,
+                           size_t count) FSDPD_MUST_USE;
+status_t spec_check_job_id(const char *id) FSDPD_MUST_USE;
+status_t spec_check_jobs(char *const *jobs, size_t count) FSDPD_MUST_USE;
+
+/* By key, since a map has no order, and equal specs are to have equal bytes. */
+void spec_sort_labels(Fsdpd__V1__JobSpec *spec);
+
+#endif

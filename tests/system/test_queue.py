@@ -1,0 +1,176 @@
+#!/usr/bin/env python3
+"""The queue as its users see it: priorities, jobs after jobs, deadlines, labels, histories."""
+
+import datetime
+import os
+import sys
+import unittest
+
+sys.path.insert(0, os.path.dirname(__file__))
+import harness
+
+LONG = "train.epochs=1000"
+SHORT = "train.max_steps=2"
+
+
+class Queue(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = harness.Daemon(workers=2)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.daemon.close()
+
+    def tearDown(self):
+        active = self.daemon.json("list", "--state", "active")
+        for job in active:
+            self.daemon.ctl("cancel", job["id"])
+        for job in active:
+            self.daemon.wait_state(job["id"], "CANCELLED", "SUCCEEDED", "FAILED")
+
+    def submit(self, *settings, options=()):
+        """A job with the drawn digits; its id."""
+        arguments = ["submit", harness.JOB, "--set", f"data.dir={self.daemon.data}", *options]
+        for setting in settings:
+            arguments += ["--set", setting]
+        return self.daemon.json(*arguments)["id"]
+
+    def block(self):
+        """A job that has both workers until the test cancels it."""
+        job = self.submit(LONG, "workers=2")
+        self.daemon.wait_step(job, 1)
+        return job
+
+    def history(self, job):
+        return [entry["state"] for entry in self.daemon.json("history", job)]
+
+    def test_priority(self):
+        blocker = self.block()
+        low = self.submit(SHORT, options=("--priority", "-5"))
+        normal = self.submit(SHORT)
+        high = self.submit(SHORT, "workers=2", options=("--priority=7",))
+        shown = {job["id"]: job for job in self.daemon.json("list", "--state", "queued")}
+        self.assertEqual([shown[job]["queue_position"] for job in (high, normal, low)], [1, 2, 3])
+        self.assertEqual(shown[high]["reason"]["message"], "1st; waits for 2 of 2 cpu workers")
+        self.assertEqual(shown[normal]["reason"]["message"],
+                         "2nd; 1 job is before it, 1 of higher priority")
+        self.assertEqual(shown[low]["priority"], -5)
+        self.assertIn("3rd; 2 jobs are before it", self.daemon.ctl("show", low).stdout)
+        self.daemon.ctl("cancel", blocker)
+        started = {}
+        for job in (high, normal, low):
+            started[job] = int(self.daemon.wait_state(job, "SUCCEEDED")["started_ms"])
+        self.assertLess(started[high], started[normal])
+        self.assertLess(started[high], started[low])
+
+    def test_no_back_filling(self):
+        """A large job gets its workers although small ones keep coming."""
+        first = self.submit(LONG, "workers=1")
+        self.daemon.wait_step(first, 1)
+        large = self.submit(SHORT, "workers=2")
+        small = self.submit(SHORT, "workers=1")
+        self.assertEqual(self.daemon.show(large)["reason"]["message"],
+                         "1st; waits for 1 of 2 cpu workers")
+        self.assertEqual(self.daemon.show(small)["reason"]["message"], "2nd; 1 job is before it")
+        self.assertEqual(self.daemon.show(small)["state"], "QUEUED")
+        self.daemon.ctl("cancel", first)
+        after = self.daemon.wait_state(small, "SUCCEEDED")
+        before = self.daemon.wait_state(large, "SUCCEEDED")
+        self.assertLess(int(before["started_ms"]), int(after["started_ms"]))
+
+    def test_after(self):
+        first = self.submit(SHORT)
+        second = self.submit(SHORT, options=("--after", first))
+        third = self.submit(SHORT, options=("--after", f"{first},{second}"))
+        self.daemon.wait_state(third, "SUCCEEDED")
+        times = [self.daemon.show(job) for job in (first, second, third)]
+        for earlier, later in zip(times, times[1:]):
+            self.assertLessEqual(int(earlier["finished_ms"]), int(later["started_ms"]))
+        missing = self.daemon.ctl("submit", harness.JOB, "--after", "no-such-job",
+                                  "--set", f"data.dir={self.daemon.data}")
+        self.assertEqual(missing.returncode, harness.NOT_FOUND, missing.stderr)
+        self.assertIn("no-such-job", missing.stderr)
+
+    def test_after_a_failure(self):
+        blocker = self.block()
+        second = self.submit(SHORT, options=("--after", blocker))
+        third = self.submit(SHORT, f"after=[{second}]")
+        anyway = self.submit(SHORT, options=("--after-any", f"{blocker},{third}"))
+        shown = self.daemon.show(second)
+        self.assertEqual((shown["reason"]["code"], shown["reason"]["message"], shown["waits_for"]),
+                         ("WAITING_FOR_JOB", f"waits for {blocker}", [blocker]))
+        self.daemon.kill()  # what waits for what is known after a crash
+        self.daemon.start()
+        self.daemon.ctl("cancel", blocker)  # which may have ended with its workers
+        for job, cause in ((second, blocker), (third, second)):
+            shown = self.daemon.wait_state(job, "CANCELLED")
+            self.assertEqual(shown["reason"]["code"], "DEPENDENCY_FAILED")
+            self.assertIn(cause, shown["reason"]["message"])
+        self.daemon.wait_state(anyway, "SUCCEEDED")
+        waited = self.daemon.ctl("watch", third)
+        self.assertEqual(waited.returncode, harness.JOB_CANCELLED)
+
+    def test_deadlines(self):
+        late = self.submit(LONG, "workers=2", options=("--finish-by", "1.5s"))
+        waiting = self.submit(SHORT, options=("--start-by", "0.5s"))
+        shown = self.daemon.wait_state(waiting, "FAILED")
+        self.assertEqual(shown["reason"]["code"], "DEADLINE_EXCEEDED")
+        self.assertIn("it was not started within 0.5s", shown["reason"]["message"])
+        shown = self.daemon.wait_state(late, "FAILED")
+        self.assertEqual(shown["reason"]["code"], "DEADLINE_EXCEEDED")
+        soon = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(hours=1)
+        in_time = self.submit(SHORT, "deadline.finish=" + soon.strftime("%Y-%m-%dT%H:%M:%SZ"))
+        self.daemon.wait_state(in_time, "SUCCEEDED")
+        past = self.daemon.ctl("submit", harness.JOB, "--set", f"data.dir={self.daemon.data}",
+                               "--finish-by", "2001-01-01T00:00:00Z")
+        self.assertEqual(past.returncode, harness.FAILED, past.stderr)
+        self.assertIn("has passed", past.stderr)
+
+    def test_list(self):
+        blocker = self.submit(LONG, "workers=2", "name=blocker")
+        vision = self.submit(SHORT, options=("--label", "team=vision", "--label", "run=3"))
+        nlp = self.submit(SHORT, "name=gpt", "labels={team: nlp}")
+
+        def listed(*options):
+            return [job["id"] for job in self.daemon.json("list", "--state", "active", *options)]
+        self.assertEqual(listed(), [blocker, vision, nlp])
+        self.assertEqual(listed("--label", "team=vision"), [vision])
+        self.assertEqual(listed("--label", "team=*"), [vision, nlp])
+        self.assertEqual(listed("--label", "team=*", "--label", "run=3"), [vision])
+        self.assertEqual(listed("--name", "gpt"), [nlp])
+        self.assertEqual(listed("--name", "mnist-*"), [vision])
+        self.assertEqual(listed("-n", "1"), [nlp])
+        self.assertEqual(listed("--user", "nobody-at-all"), [])
+        self.assertEqual([job["id"] for job in self.daemon.json("list", "--state", "QUEUED")],
+                         [vision, nlp])
+        self.assertEqual(self.daemon.show(vision)["spec"]["labels"], {"run": "3", "team": "vision"})
+        self.assertIn("team=vision", self.daemon.ctl("show", vision).stdout)
+        for wrong in (("--label", "team"), ("--label", "Team=x"), ("--state", "waiting")):
+            result = self.daemon.ctl("list", *wrong)
+            self.assertEqual(result.returncode, harness.USAGE, result.stderr)
+        result = self.daemon.ctl("submit", harness.JOB, "--label", "team=a b")
+        self.assertEqual(result.returncode, harness.USAGE, result.stderr)
+
+    def test_history(self):
+        job = self.submit(SHORT)
+        self.daemon.wait_state(job, "SUCCEEDED")
+        entries = self.daemon.json("history", job)
+        self.assertEqual([entry["state"] for entry in entries],
+                         ["QUEUED", "STARTING", "RUNNING", "SUCCEEDED"])
+        self.assertEqual([entry["attempt"] for entry in entries], [0, 1, 1, 1])
+        times = [int(entry["time_ms"]) for entry in entries]
+        self.assertEqual(times, sorted(times))
+        self.assertEqual(entries[-1]["reason"]["code"], "DONE")
+        table = self.daemon.ctl("history", job)
+        self.assertEqual(table.returncode, 0, table.stderr)
+        self.assertIn("SUCCEEDED", table.stdout)
+        self.assertEqual(self.daemon.ctl("history", "no-such-job").returncode, harness.NOT_FOUND)
+
+    def test_same_host(self):
+        self.assertEqual(len({worker["host"] for worker in self.daemon.worker_list()}), 1)
+        self.assertTrue(self.daemon.worker_list()[0]["host"])
+
+
+if __name__ == "__main__":
+    harness.main()
