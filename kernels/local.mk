@@ -135,6 +135,8 @@ tests_unit_test_ops_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_ops_LDADD = $(kernel_test_libs)
 endif
 
+include kernels/cuda/local.mk
+
 noinst_PROGRAMS += bench/attention bench/kernels bench/sequence
 bench_attention_SOURCES = bench/attention.c
 bench_attention_LDADD = libkernels.a libops.a libbase.a $(DNNL_LIBS) $(OPENMP_CFLAGS) -lm

@@ -14,7 +14,13 @@
 #define PHILOX_WEYL_1 0xBB67AE85u
 enum { PHILOX_ROUNDS = 10 };
 
-static inline void philox_block(const uint32_t counter[4], const uint32_t key[2], uint32_t words[4])
+#ifdef __CUDACC__
+#define PHILOX_ANYWHERE __host__ __device__
+#else
+#define PHILOX_ANYWHERE
+#endif
+
+PHILOX_ANYWHERE static inline void philox_block(const uint32_t counter[4], const uint32_t key[2], uint32_t words[4])
 {
     uint32_t c0 = counter[0], c1 = counter[1], c2 = counter[2], c3 = counter[3];
     uint32_t k0 = key[0], k1 = key[1];

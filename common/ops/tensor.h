@@ -47,7 +47,9 @@ uint64_t tensor_bytes(const struct tensor_type *type);
 
 bool tensor_same_shape(const struct tensor_type *a, const struct tensor_type *b);
 
+#ifndef __cplusplus /* kernels of a GPU take types from here, and have no text */
 /* "(64, 1, 28, 28)"; `text` holds at least 128 bytes; returns it. */
 char *tensor_format_shape(const struct tensor_type *type, char text[static 128]);
+#endif
 
 #endif

@@ -16,6 +16,19 @@
 
 #pragma GCC diagnostic ignored "-Wunused-function"
 
+/*
+ * With TEST_CUDA, "the CPU library" of these tests is the CUDA kernels under their emulation
+ * (tests/emulation): the same promises, but only plain layouts, no products of matrices, and fewer
+ * runs, as a coroutine per thread is slow.
+ */
+#ifdef TEST_CUDA
+#include "kernels/cuda/cuda.h"
+void emulation_set_seed(uint64_t seed);
+enum { ON_CUDA = 1 };
+#else
+enum { ON_CUDA = 0 };
+#endif
+
 /* Random numbers, the same on every machine (splitmix64). */
 struct random {
     uint64_t state;
@@ -73,7 +86,7 @@ static struct tensor_type type_of(enum dtype dtype, int dim_count, int64_t a, in
 static struct tensor_type image_of(int64_t n, int64_t c, int64_t h, int64_t w, enum layout layout)
 {
     struct tensor_type type = type_of(DTYPE_F32, 4, n, c, h, w);
-    type.layout = layout;
+    type.layout = ON_CUDA ? LAYOUT_PLAIN : layout;
     return type;
 }
 
@@ -134,11 +147,45 @@ static void fill_random(struct random *random, float *values, int64_t count)
     for (int64_t i = 0; i < count; i++) values[i] = random_float(random);
 }
 
+/* Whether the library under test has the op. */
+static bool is_tested(enum op_kind kind)
+{
+    if (!ON_CUDA) return true;
+    return (kind < OP_LINEAR || kind > OP_LINEAR_BACKWARD_WEIGHTS) &&
+           kind != OP_LINEAR_CROSS_ENTROPY && kind != OP_LINEAR_CROSS_ENTROPY_BACKWARD;
+}
+
+#ifdef TEST_CUDA
+/* Threads and blocks in another order every time. */
+static void run_on_cuda(const struct op_desc *desc, struct kernel_call call)
+{
+    static uint64_t runs;
+    static const int processors[] = {1, 2, 132};
+    struct cuda_op op;
+    ck_assert_status_ok(op_desc_check(desc));
+    ck_assert_status_ok(cuda_op_prepare(desc, &op));
+    struct area workspace = area_new(op.workspace_bytes, 0);
+    struct cuda_launch launch = {.processors = processors[++runs % 3]};
+    emulation_set_seed(runs);
+    call.workspace = workspace.memory;
+    ck_assert_int_eq(op.run(&op, &call, &launch), 0);
+    ck_assert_msg(area_edges_whole(&workspace), "%s writes beyond its workspace",
+                  op_info_get(desc->kind)->name);
+    area_free(&workspace);
+}
+#endif
+
 /* Prepares, runs once and frees; the workspace is filled with what is no number. */
 static void run_once(enum kernel_library library, const struct op_desc *desc,
                      struct kernel_call call)
 {
     struct kernel *kernel = NULL;
+#ifdef TEST_CUDA
+    if (library == KERNELS_CPU) {
+        run_on_cuda(desc, call);
+        return;
+    }
+#endif
     ck_assert_status_ok(kernel_new(library, desc, &kernel));
     struct area workspace = area_new(kernel_workspace_bytes(kernel), 0);
     call.workspace = workspace.memory;

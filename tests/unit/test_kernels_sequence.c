@@ -9,7 +9,7 @@
 #include "kernel_fixture.h"
 #include "kernels/cpu/loops.h"
 
-enum { RUNS = 50 };
+enum { RUNS = ON_CUDA ? 8 : 50 };
 
 static struct random rng;
 
@@ -581,11 +581,11 @@ int main(void)
     tcase_set_timeout(fixed, 120);
     tcase_add_loop_test(fixed, test_activation_accuracy, 0, 5);
     tcase_add_test(fixed, test_activation_ends);
-    tcase_add_test(fixed, test_levels_agree);
+    if (!ON_CUDA) tcase_add_test(fixed, test_levels_agree);
     tcase_add_test(fixed, test_norm_far_from_zero);
     tcase_add_test(fixed, test_norm_sum);
     tcase_add_test(fixed, test_embedding_touches_tokens_only);
-    tcase_add_test(fixed, test_embedding_cost);
+    if (!ON_CUDA) tcase_add_test(fixed, test_embedding_cost);
     tcase_add_test(fixed, test_softmax_ends);
     tcase_add_test(fixed, test_sum_leading_counts);
     suite_add_tcase(suite, fixed);

@@ -1,0 +1,202 @@
+/*
+ * The gradient of attention by tiles. With P the probabilities before dropout M, dP = M (dy . v)
+ * and a score's gradient is P (dP - sum(P dP)), where the sum over a row is dy . y. One kernel goes
+ * along the rows for dq, another along the keys for dk and dv, so that nobody adds to what another
+ * block holds; both make the probabilities again (Dao et al., "FlashAttention", 2022).
+ */
+#include "kernels/cuda/attention.h"
+#include "kernels/cuda/ops.h"
+
+/* A warp per row and head. */
+template <typename T>
+__global__ void __launch_bounds__(BLOCK) attention_totals(const attention<T> a)
+{
+    int64_t rows = a.batch * a.heads * a.time, step = (int64_t)gridDim.x * (BLOCK / WARP);
+    for (int64_t i = (int64_t)blockIdx.x * (BLOCK / WARP) + threadIdx.x / WARP; i < rows;
+         i += step) {
+        int64_t time = i % a.time, head = i / a.time % a.heads, batch = i / (a.time * a.heads);
+        int64_t at = ((batch * a.time + time) * a.heads + head) * a.head_dim;
+        float sum = 0;
+        for (int64_t c = threadIdx.x % WARP; c < a.head_dim; c += WARP)
+            sum += to_float(a.dy[at + c]) * to_float(a.y[at + c]);
+        sum = warp_sum(sum);
+        if (threadIdx.x % WARP == 0) a.totals[i] = sum;
+    }
+}
+
+/* blockIdx.x: batch and head; blockIdx.y: R rows of dq. */
+template <typename T, int D, int R>
+__global__ void __launch_bounds__(BLOCK) attention_dq(const attention<T> a)
+{
+    constexpr int N = BLOCK / R, OUT = D / N, COLUMNS = (R + N - 1) / N;
+    SHARED(float, q, R *(D + 1));
+    SHARED(float, dy, R *(D + 1));
+    SHARED(float, kv, R *(D + 1));
+    SHARED(float, scores, R *(R + 1));
+    int64_t batch = blockIdx.x / a.heads, head = blockIdx.x % a.heads;
+    int64_t first = (int64_t)blockIdx.y * R, y_row = a.heads * a.head_dim;
+    int row = threadIdx.x / N, part = threadIdx.x % N;
+    bool inside = first + row < a.time;
+    const T *heads_k = a.k + batch * a.time * a.kv_row + head / a.group * a.head_dim;
+    const T *heads_v = a.v + batch * a.time * a.kv_row + head / a.group * a.head_dim;
+    load_tile<T, D, R>(q, a.q + batch * a.time * a.q_row + head * a.head_dim, a.q_row, first,
+                       a.time, a.head_dim);
+    load_tile<T, D, R>(dy, a.dy + batch * a.time * y_row + head * a.head_dim, y_row, first, a.time,
+                       a.head_dim);
+    int64_t at = (batch * a.heads + head) * a.time + first + row;
+    float lse = inside ? a.lse[at] : 0, total = inside ? a.totals[at] : 0, out[OUT];
+    for (int i = 0; i < OUT; i++) out[i] = 0;
+    int64_t end = a.causal && first + R < a.time ? first + R : a.time;
+    for (int64_t from = 0; from < end; from += R) {
+        float p[COLUMNS];
+        __syncthreads();
+        load_tile<T, D, R>(kv, heads_k, a.kv_row, from, a.time, a.head_dim);
+        __syncthreads();
+        for (int j = 0; j < COLUMNS; j++) {
+            int column = part + N * j;
+            bool seen = column < R && sees(a, batch, first + row, from + column);
+            p[j] =
+                seen ? expf(a.scale * dot<D>(q + row * (D + 1), kv + column * (D + 1)) - lse) : 0;
+        }
+        __syncthreads();
+        load_tile<T, D, R>(kv, heads_v, a.kv_row, from, a.time, a.head_dim);
+        __syncthreads();
+        for (int j = 0; j < COLUMNS; j++) {
+            int column = part + N * j;
+            if (column >= R) continue;
+            float slope = 0;
+            if (p[j] != 0) {
+                float kept = keep(a, batch, head, first + row, from + column);
+                slope = p[j] * (kept * dot<D>(dy + row * (D + 1), kv + column * (D + 1)) - total);
+            }
+            scores[row * (R + 1) + column] = slope;
+        }
+        __syncthreads();
+        load_tile<T, D, R>(kv, heads_k, a.kv_row, from, a.time, a.head_dim);
+        __syncthreads();
+        for (int column = 0; column < R; column++) {
+            float slope = scores[row * (R + 1) + column];
+            if (slope == 0) continue;
+            for (int i = 0; i < OUT; i++)
+                out[i] = fmaf(slope, kv[column * (D + 1) + part + N * i], out[i]);
+        }
+    }
+    if (!inside) return;
+    T *to = a.dq + (batch * a.time + first + row) * a.q_row + head * a.head_dim;
+    for (int i = 0; i < OUT; i++)
+        if (part + N * i < a.head_dim) put(&to[part + N * i], out[i] * a.scale, a.add[0]);
+}
+
+/* blockIdx.x: batch and head of k and v; blockIdx.y: R keys. Rows of the tiles of scores are keys,
+ * columns are the rows of a query head. */
+template <typename T, int D, int R>
+__global__ void __launch_bounds__(BLOCK) attention_dkv(const attention<T> a)
+{
+    constexpr int N = BLOCK / R, OUT = D / N, COLUMNS = (R + N - 1) / N;
+    SHARED(float, k, R *(D + 1));
+    SHARED(float, v, R *(D + 1));
+    SHARED(float, other, R *(D + 1));
+    SHARED(float, slopes, R *(R + 1));
+    SHARED(float, kept, R *(R + 1));
+    int64_t batch = blockIdx.x / a.kv_heads, kv_head = blockIdx.x % a.kv_heads;
+    int64_t first = (int64_t)blockIdx.y * R, y_row = a.heads * a.head_dim;
+    int key = threadIdx.x / N, part = threadIdx.x % N;
+    int64_t kv_place = batch * a.time * a.kv_row + kv_head * a.head_dim;
+    load_tile<T, D, R>(k, a.k + kv_place, a.kv_row, first, a.time, a.head_dim);
+    load_tile<T, D, R>(v, a.v + kv_place, a.kv_row, first, a.time, a.head_dim);
+    float dk[OUT], dv[OUT];
+    for (int i = 0; i < OUT; i++) dk[i] = dv[i] = 0;
+    for (int64_t head = kv_head * a.group; head < (kv_head + 1) * a.group; head++) {
+        const T *q = a.q + batch * a.time * a.q_row + head * a.head_dim;
+        const T *dy = a.dy + batch * a.time * y_row + head * a.head_dim;
+        for (int64_t from = a.causal ? first : 0; from < a.time; from += R) {
+            float p[COLUMNS];
+            __syncthreads();
+            load_tile<T, D, R>(other, q, a.q_row, from, a.time, a.head_dim);
+            __syncthreads();
+            for (int j = 0; j < COLUMNS; j++) {
+                int column = part + N * j;
+                int64_t row = from + column;
+                p[j] = 0;
+                if (column >= R || !sees(a, batch, row, first + key)) continue;
+                float lse = a.lse[(batch * a.heads + head) * a.time + row];
+                p[j] = expf(a.scale * dot<D>(other + column * (D + 1), k + key * (D + 1)) - lse);
+            }
+            __syncthreads();
+            load_tile<T, D, R>(other, dy, y_row, from, a.time, a.head_dim);
+            __syncthreads();
+            for (int j = 0; j < COLUMNS; j++) {
+                int column = part + N * j;
+                if (column >= R) continue;
+                float slope = 0, left = 0;
+                if (p[j] != 0) {
+                    float m = keep(a, batch, head, from + column, first + key);
+                    float total = a.totals[(batch * a.heads + head) * a.time + from + column];
+                    left = p[j] * m;
+                    slope =
+                        p[j] * (m * dot<D>(other + column * (D + 1), v + key * (D + 1)) - total);
+                }
+                slopes[key * (R + 1) + column] = slope;
+                kept[key * (R + 1) + column] = left;
+            }
+            __syncthreads();
+            for (int column = 0; column < R; column++) {
+                float left = kept[key * (R + 1) + column];
+                if (left == 0) continue;
+                for (int i = 0; i < OUT; i++)
+                    dv[i] = fmaf(left, other[column * (D + 1) + part + N * i], dv[i]);
+            }
+            __syncthreads();
+            load_tile<T, D, R>(other, q, a.q_row, from, a.time, a.head_dim);
+            __syncthreads();
+            for (int column = 0; column < R; column++) {
+                float slope = slopes[key * (R + 1) + column];
+                if (slope == 0) continue;
+                for (int i = 0; i < OUT; i++)
+                    dk[i] = fmaf(slope, other[column * (D + 1) + part + N * i], dk[i]);
+            }
+        }
+    }
+    if (first + key >= a.time) return;
+    int64_t at = kv_place + (first + key) * a.kv_row;
+    for (int i = 0; i < OUT; i++) {
+        if (part + N * i >= a.head_dim) continue;
+        put(&a.dk[at + part + N * i], dk[i] * a.scale, a.add[1]);
+        put(&a.dv[at + part + N * i], dv[i], a.add[2]);
+    }
+}
+
+template <typename T, int D, int R>
+static int start_gradients(const struct cuda_launch *launch, const attention<T> &a)
+{
+    unsigned tiles = (unsigned)((a.time + R - 1) / R);
+    TRY_LAUNCH(
+        start(launch, attention_dq<T, D, R>, dim3((unsigned)(a.batch * a.heads), tiles), BLOCK, a));
+    return start(launch, attention_dkv<T, D, R>, dim3((unsigned)(a.batch * a.kv_heads), tiles),
+                 BLOCK, a);
+}
+
+template <typename T>
+static int run_backward(const struct op_desc *desc, const struct kernel_call *call,
+                        const struct cuda_launch *launch)
+{
+    attention<T> a = attention_of<T>(desc, call);
+    TRY_LAUNCH(start(launch, attention_totals<T>,
+                     grid_of_rows<WARP>(launch, a.batch * a.heads * a.time), BLOCK, a));
+    if (a.head_dim <= 64) return start_gradients<T, 64, 32>(launch, a);
+    if (a.head_dim <= 128) return start_gradients<T, 128, 16>(launch, a);
+    return start_gradients<T, 256, 8>(launch, a);
+}
+
+uint64_t cuda_attention_bytes(const struct op_desc *desc)
+{
+    const struct tensor_type *y = &desc->inputs[0];
+    return (uint64_t)(y->dims[0] * y->dims[1] * desc->attrs.attention.heads) * sizeof(float);
+}
+
+int cuda_run_attention_backward(const struct cuda_op *op, const struct kernel_call *call,
+                                const struct cuda_launch *launch)
+{
+    return op->desc.inputs[0].dtype == DTYPE_BF16 ? run_backward<bf16>(&op->desc, call, launch)
+                                                  : run_backward<float>(&op->desc, call, launch);
+}

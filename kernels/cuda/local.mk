@@ -1,0 +1,55 @@
+# The CUDA kernels: for the GPU by nvcc, where it is (m4/fsdpd_cuda.m4), and always, as C++, for
+# their emulation in tests.
+CUDA_KERNELS = \
+  %D%/attention.cu \
+  %D%/attention_backward.cu \
+  %D%/conv.cu \
+  %D%/element.cu \
+  %D%/embedding.cu \
+  %D%/norm.cu \
+  %D%/pool.cu \
+  %D%/reduce.cu \
+  %D%/rope.cu \
+  %D%/softmax.cu \
+  %D%/step.cu
+CUDA_KERNEL_INCLUDES = %D%/attention.h %D%/cuda.h %D%/ops.h %D%/platform.h %D%/reduce.h %D%/window.h
+EXTRA_DIST += $(CUDA_KERNELS) $(CUDA_KERNEL_INCLUDES)
+
+if HAVE_CHECK
+EMULATED = \
+  tests/emulation/emulation.cc tests/emulation/emulation.h \
+  tests/emulation/kernels.cc \
+  tests/emulation/kernels_attention.cc \
+  %D%/table.c
+check_LIBRARIES += tests/emulation/libcuda_emulated.a
+tests_emulation_libcuda_emulated_a_SOURCES = $(EMULATED)
+tests_emulation_libcuda_emulated_a_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests/emulation
+tests_emulation_libcuda_emulated_a_CXXFLAGS = $(AM_CXXFLAGS) -O2 -ffp-contract=off
+
+cuda_test_libs = tests/emulation/libcuda_emulated.a $(kernel_test_libs) -lstdc++
+
+# The tests of the CPU's kernels, with ours in their place.
+check_PROGRAMS += tests/unit/test_cuda_kernels tests/unit/test_cuda_kernels_attention \
+  tests/unit/test_cuda_kernels_bfloat16 tests/unit/test_cuda_kernels_sequence \
+  tests/unit/test_cuda_step
+TESTS += tests/unit/test_cuda_kernels tests/unit/test_cuda_kernels_attention \
+  tests/unit/test_cuda_kernels_bfloat16 tests/unit/test_cuda_kernels_sequence \
+  tests/unit/test_cuda_step
+tests_unit_test_cuda_kernels_SOURCES = tests/unit/test_kernels.c tests/unit/kernel_fixture.h
+tests_unit_test_cuda_kernels_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS) -DTEST_CUDA
+tests_unit_test_cuda_kernels_LDADD = $(cuda_test_libs)
+tests_unit_test_cuda_kernels_attention_SOURCES = tests/unit/test_kernels_attention.c \
+  tests/unit/attention_fixture.h tests/unit/kernel_fixture.h
+tests_unit_test_cuda_kernels_attention_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS) -DTEST_CUDA
+tests_unit_test_cuda_kernels_attention_LDADD = $(cuda_test_libs)
+tests_unit_test_cuda_kernels_bfloat16_SOURCES = tests/unit/test_kernels_bfloat16.c \
+  tests/unit/kernel_fixture.h
+tests_unit_test_cuda_kernels_bfloat16_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS) -DTEST_CUDA
+tests_unit_test_cuda_kernels_bfloat16_LDADD = $(cuda_test_libs)
+tests_unit_test_cuda_kernels_sequence_SOURCES = tests/unit/test_kernels_sequence.c
+tests_unit_test_cuda_kernels_sequence_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS) -DTEST_CUDA
+tests_unit_test_cuda_kernels_sequence_LDADD = $(cuda_test_libs)
+tests_unit_test_cuda_step_SOURCES = tests/unit/test_cuda_step.c tests/unit/kernel_fixture.h
+tests_unit_test_cuda_step_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS) -DTEST_CUDA
+tests_unit_test_cuda_step_LDADD = $(cuda_test_libs)
+endif

@@ -1,0 +1,37 @@
+/* The runs of ops, by the file that has them; `run` of struct cuda_op. Internal to kernels/cuda. */
+#ifndef FSDPD_KERNELS_CUDA_OPS_H
+#define FSDPD_KERNELS_CUDA_OPS_H
+
+#include "kernels/cuda/cuda.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef int cuda_run(const struct cuda_op *op, const struct kernel_call *call,
+                     const struct cuda_launch *launch);
+
+cuda_run cuda_run_element; /* element.cu */
+cuda_run cuda_run_dropout, cuda_run_cast, cuda_run_tokens;
+cuda_run cuda_run_norm, cuda_run_norm_backward; /* norm.cu */
+cuda_run cuda_run_sum_leading;                  /* reduce.cu */
+cuda_run cuda_run_softmax, cuda_run_softmax_backward, cuda_run_nll_loss, cuda_run_nll_loss_backward,
+    cuda_run_cross_entropy, cuda_run_cross_entropy_backward,
+    cuda_run_count_correct;                               /* softmax.cu */
+cuda_run cuda_run_embedding, cuda_run_embedding_backward; /* embedding.cu */
+cuda_run cuda_run_rope;                                   /* rope.cu */
+cuda_run cuda_run_pool, cuda_run_pool_backward;           /* pool.cu */
+cuda_run cuda_run_conv, cuda_run_conv_backward_data, cuda_run_conv_backward_weights; /* conv.cu */
+cuda_run cuda_run_attention, cuda_run_attention_backward; /* attention.cu, attention_backward.cu */
+
+uint64_t cuda_norm_backward_bytes(const struct op_desc *desc);
+uint64_t cuda_sum_leading_bytes(const struct op_desc *desc);
+uint64_t cuda_loss_bytes(const struct op_desc *desc);
+uint64_t cuda_embedding_backward_bytes(const struct op_desc *desc);
+uint64_t cuda_attention_bytes(const struct op_desc *desc);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,246 @@
+/*
+ * What kernels are written in: under nvcc CUDA itself, in tests the emulation of it. Besides that,
+ * bf16 in registers, accesses of 16 bytes, and sums over warps and blocks in one fixed order.
+ */
+#ifndef FSDPD_KERNELS_CUDA_PLATFORM_H
+#define FSDPD_KERNELS_CUDA_PLATFORM_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __CUDACC__
+#include <cuda_runtime.h>
+#else
+#include "emulation.h"
+#endif
+
+#include "kernels/cuda/cuda.h"
+#include "kernels/philox.h"
+
+enum { BLOCK = 256, WARP = 32 };
+
+/* Memory of a block: SHARED(float, name, count) declares `name` for `count` elements. */
+#ifdef __CUDACC__
+#define SHARED(type, name, count) __shared__ __align__(16) type name[count]
+#else
+#define SHARED(type, name, count)                                                                  \
+    static char name##_key;                                                                        \
+    type *name = (type *)emulation_shared(&name##_key, sizeof(type) * (size_t)(count))
+#endif
+
+/* Starts a kernel; returns the error of the launch. */
+template <typename... P, typename... A>
+static inline int start(const struct cuda_launch *launch, void (*kernel)(P...), dim3 grid,
+                        int threads, A... arguments)
+{
+#ifdef __CUDACC__
+    kernel<<<grid, threads, 0, (cudaStream_t)launch->stream>>>(static_cast<P>(arguments)...);
+    return (int)cudaGetLastError();
+#else
+    return emulation_run(launch->stream, grid, threads,
+                         [=] { kernel(static_cast<P>(arguments)...); });
+#endif
+}
+
+/* The first error of several launches. */
+#define TRY_LAUNCH(expression)                                                                     \
+    do {                                                                                           \
+        int try_error_ = (expression);                                                             \
+        if (try_error_ != 0) return try_error_;                                                    \
+    } while (0)
+
+struct bf16 {
+    uint16_t bits;
+};
+
+__device__ inline float to_float(float value)
+{
+    return value;
+}
+
+__device__ inline float to_float(bf16 value)
+{
+    uint32_t bits = (uint32_t)value.bits << 16;
+    float result;
+    memcpy(&result, &bits, sizeof result);
+    return result;
+}
+
+template <typename T> __device__ inline T rounded(float value);
+
+template <> __device__ inline float rounded<float>(float value)
+{
+    return value;
+}
+
+/* To nearest, ties to even; a NaN stays one. */
+template <> __device__ inline bf16 rounded<bf16>(float value)
+{
+#ifdef __CUDA_ARCH__
+    uint16_t half;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(half) : "f"(value));
+    return bf16{half};
+#else
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    if (value != value) return bf16{(uint16_t)(bits >> 16 | 0x40)};
+    return bf16{(uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16)};
+#endif
+}
+
+/* V elements that are read and written at once. */
+template <typename T, int V> struct alignas(sizeof(T) * V) pack {
+    T at[V];
+};
+
+template <int V, typename T> __device__ inline pack<T, V> load(const T *from)
+{
+    return *reinterpret_cast<const pack<T, V> *>(from);
+}
+
+template <typename T, int V> __device__ inline void store(T *to, const pack<T, V> &values)
+{
+    *reinterpret_cast<pack<T, V> *>(to) = values;
+}
+
+/* words[i % 4], of words in registers. */
+__device__ inline uint32_t word_of(const uint32_t words[4], uint64_t i)
+{
+    uint32_t even = i & 2 ? words[2] : words[0], odd = i & 2 ? words[3] : words[1];
+    return i & 1 ? odd : even;
+}
+
+/* The same where the address may be off: other accesses, the same elements for every thread, so
+ * that sums have the same bits. */
+template <int V, typename T> __device__ inline pack<T, V> load(const T *from, bool aligned)
+{
+    if (V == 1 || aligned) return load<V>(from);
+    pack<T, V> values;
+    for (int v = 0; v < V; v++) values.at[v] = from[v];
+    return values;
+}
+
+template <typename T, int V>
+__device__ inline void store(T *to, const pack<T, V> &values, bool aligned)
+{
+    if (V == 1 || aligned) {
+        store(to, values);
+    } else {
+        for (int v = 0; v < V; v++) to[v] = values.at[v];
+    }
+}
+
+/* Writes an element of an output, or adds to it. */
+template <typename T> __device__ inline void put(T *to, float value, bool add)
+{
+    *to = rounded<T>(add ? to_float(*to) + value : value);
+}
+
+/* Elements in 16 bytes. */
+template <typename T> constexpr int full_pack()
+{
+    return (int)(16 / sizeof(T));
+}
+
+static inline bool is_aligned(const void *address)
+{
+    return (uintptr_t)address % 16 == 0;
+}
+
+template <typename... P> static inline bool is_aligned(const void *first, P... others)
+{
+    return is_aligned(first) && is_aligned(others...);
+}
+
+__device__ inline float larger(float a, float b)
+{
+    return a > b || a != a ? a : b; /* a NaN wins */
+}
+
+__device__ inline float warp_sum(float value)
+{
+    for (int distance = WARP / 2; distance > 0; distance /= 2)
+        value += __shfl_xor_sync(0xffffffffu, value, distance);
+    return value;
+}
+
+__device__ inline double warp_sum(double value)
+{
+    for (int distance = WARP / 2; distance > 0; distance /= 2)
+        value += __shfl_xor_sync(0xffffffffu, value, distance);
+    return value;
+}
+
+__device__ inline float warp_max(float value)
+{
+    for (int distance = WARP / 2; distance > 0; distance /= 2)
+        value = larger(value, __shfl_xor_sync(0xffffffffu, value, distance));
+    return value;
+}
+
+/*
+ * G threads that work on one row: a warp, or a block of BLOCK. `scratch`: BLOCK / WARP elements of
+ * shared memory, unused by a warp. All threads get the result.
+ */
+template <int G, typename T> __device__ inline T group_sum(T value, T *scratch)
+{
+    value = warp_sum(value);
+    if (G == WARP) return value;
+    __syncthreads(); /* the scratch memory's last readers are done */
+    if (threadIdx.x % WARP == 0) scratch[threadIdx.x / WARP] = value;
+    __syncthreads();
+    value = 0;
+    for (int warp = 0; warp < BLOCK / WARP; warp++) value += scratch[warp];
+    return value;
+}
+
+template <int G> __device__ inline float group_max(float value, float *scratch)
+{
+    value = warp_max(value);
+    if (G == WARP) return value;
+    __syncthreads();
+    if (threadIdx.x % WARP == 0) scratch[threadIdx.x / WARP] = value;
+    __syncthreads();
+    value = scratch[0];
+    for (int warp = 1; warp < BLOCK / WARP; warp++) value = larger(value, scratch[warp]);
+    return value;
+}
+
+/* Blocks for n pieces of work of one thread each: no more than go round a few times. */
+static inline dim3 grid_of(const struct cuda_launch *launch, int64_t threads)
+{
+    int64_t blocks = (threads + BLOCK - 1) / BLOCK, most = (int64_t)launch->processors * 8;
+    return dim3((unsigned)(blocks < 1 ? 1 : blocks < most ? blocks : most));
+}
+
+/* The same for rows of G threads. */
+template <int G> static inline dim3 grid_of_rows(const struct cuda_launch *launch, int64_t rows)
+{
+    return grid_of(launch, rows * G);
+}
+
+/* Of a description. */
+static inline int64_t count_of(const struct tensor_type *type)
+{
+    int64_t count = 1;
+    for (int i = 0; i < type->dim_count; i++) count *= type->dims[i];
+    return count;
+}
+
+static inline int64_t columns_of(const struct tensor_type *type)
+{
+    return type->dims[type->dim_count - 1];
+}
+
+template <typename T> static inline const T *input_of(const struct kernel_call *call, int i)
+{
+    return static_cast<const T *>(call->inputs[i]);
+}
+
+template <typename T> static inline T *output_of(const struct kernel_call *call, int i)
+{
+    return static_cast<T *>(call->outputs[i]);
+}
+
+#endif

@@ -1,0 +1,362 @@
+/*
+ * Softmax and what losses are made of, over rows of classes in f32. A row belongs to a warp, or to
+ * a block where it is long. Losses are written per row and then added in one order.
+ */
+#include "kernels/cuda/ops.h"
+#include "kernels/cuda/platform.h"
+
+enum { WARP_CLASSES = 1024 };
+
+/* Where this thread's row is, and its place in it. */
+#define FOR_ROWS(row, lane, G, rows)                                                               \
+    const int lane = threadIdx.x % (G);                                                            \
+    for (int64_t row = (int64_t)blockIdx.x * (BLOCK / (G)) + threadIdx.x / (G); row < (rows);      \
+         row += (int64_t)gridDim.x * (BLOCK / (G)))
+
+/* Starts a kernel<G> for rows of that many classes. */
+#define START_ROWS(launch, kernel, rows, classes, ...)                                             \
+    ((classes) <= WARP_CLASSES                                                                     \
+         ? start(launch, kernel<WARP>, grid_of_rows<WARP>(launch, rows), BLOCK, __VA_ARGS__)       \
+         : start(launch, kernel<BLOCK>, grid_of_rows<BLOCK>(launch, rows), BLOCK, __VA_ARGS__))
+
+/* The largest of a row and the sum of exponentials over it. */
+template <int G>
+__device__ inline void row_sum(const float *x, int64_t classes, int lane, float *scratch,
+                               float *max, float *sum)
+{
+    float most = -INFINITY, total = 0;
+    for (int64_t i = lane; i < classes; i += G) most = larger(most, x[i]);
+    most = group_max<G>(most, scratch);
+    for (int64_t i = lane; i < classes; i += G) total += expf(x[i] - most);
+    *max = most;
+    *sum = group_sum<G>(total, scratch);
+}
+
+template <int G>
+__global__ void __launch_bounds__(BLOCK)
+    softmax_kernel(const float *x, float *y, int64_t rows, int64_t classes, bool log, bool add)
+{
+    SHARED(float, scratch, BLOCK / WARP);
+    FOR_ROWS(row, lane, G, rows)
+    {
+        const float *from = x + row * classes;
+        float max, sum;
+        row_sum<G>(from, classes, lane, scratch, &max, &sum);
+        float log_sum = logf(sum);
+        for (int64_t i = lane; i < classes; i += G) {
+            float away = from[i] - max;
+            put(&y[row * classes + i], log ? away - log_sum : expf(away) / sum, add);
+        }
+    }
+}
+
+int cuda_run_softmax(const struct cuda_op *op, const struct kernel_call *call,
+                     const struct cuda_launch *launch)
+{
+    const struct op_desc *desc = &op->desc;
+    int64_t classes = columns_of(&desc->inputs[0]), rows = count_of(&desc->inputs[0]) / classes;
+    return START_ROWS(launch, softmax_kernel, rows, classes, input_of<float>(call, 0),
+                      output_of<float>(call, 0), rows, classes, desc->kind == OP_LOG_SOFTMAX,
+                      desc->accumulate[0]);
+}
+
+template <int G>
+__global__ void __launch_bounds__(BLOCK)
+    softmax_backward_kernel(const float *dy, const float *y, float *dx, int64_t rows,
+                            int64_t classes, bool log, bool add)
+{
+    SHARED(float, scratch, BLOCK / WARP);
+    FOR_ROWS(row, lane, G, rows)
+    {
+        int64_t base = row * classes;
+        float sum = 0;
+        for (int64_t i = base + lane; i < base + classes; i += G) sum += log ? dy[i] : dy[i] * y[i];
+        sum = group_sum<G>(sum, scratch);
+        for (int64_t i = base + lane; i < base + classes; i += G)
+            put(&dx[i], log ? dy[i] - expf(y[i]) * sum : y[i] * (dy[i] - sum), add);
+    }
+}
+
+int cuda_run_softmax_backward(const struct cuda_op *op, const struct kernel_call *call,
+                              const struct cuda_launch *launch)
+{
+    const struct op_desc *desc = &op->desc;
+    int64_t classes = columns_of(&desc->inputs[0]), rows = count_of(&desc->inputs[0]) / classes;
+    return START_ROWS(launch, softmax_backward_kernel, rows, classes, input_of<float>(call, 0),
+                      input_of<float>(call, 1), output_of<float>(call, 0), rows, classes,
+                      desc->kind == OP_LOG_SOFTMAX_BACKWARD, desc->accumulate[0]);
+}
+
+/* ---- losses ---- */
+
+/* One block: how many rows count. */
+__global__ void __launch_bounds__(BLOCK)
+    scale_kernel(const int32_t *target, int64_t rows, bool mean, float *scale)
+{
+    SHARED(double, scratch, BLOCK / WARP);
+    double counted = 0;
+    for (int64_t r = threadIdx.x; r < rows; r += BLOCK) counted += target[r] >= 0;
+    counted = group_sum<BLOCK>(counted, scratch);
+    if (threadIdx.x == 0) scale[0] = !mean ? 1.0f : counted > 0 ? (float)(1 / counted) : 0.0f;
+}
+
+int cuda_loss_scale(const struct cuda_launch *launch, const int32_t *target, int64_t rows,
+                    enum op_reduction reduction, float *scale)
+{
+    return start(launch, scale_kernel, dim3(1), BLOCK, target, rows, reduction == REDUCTION_MEAN,
+                 scale);
+}
+
+/* The workspace of losses: the scale, then a float per row. */
+enum { SCALE_FLOATS = 16 };
+
+uint64_t cuda_loss_bytes(const struct op_desc *desc)
+{
+    const struct tensor_type *scores =
+        desc->kind == OP_NLL_LOSS_BACKWARD ? &desc->outputs[0] : &desc->inputs[0];
+    int64_t rows = count_of(scores) / columns_of(scores);
+    return (uint64_t)(SCALE_FLOATS + rows) * sizeof(float);
+}
+
+/* What losses have in common. */
+struct loss {
+    int64_t rows, classes;
+    float *scale, *by_row;
+};
+
+static struct loss loss_of(const struct tensor_type *scores, const struct kernel_call *call)
+{
+    struct loss loss;
+    loss.classes = columns_of(scores);
+    loss.rows = count_of(scores) / loss.classes;
+    loss.scale = (float *)call->workspace;
+    loss.by_row = loss.scale + SCALE_FLOATS;
+    return loss;
+}
+
+__global__ void __launch_bounds__(BLOCK)
+    nll_kernel(const float *y, const int32_t *target, int64_t rows, int64_t classes, float *by_row)
+{
+    for (int64_t r = (int64_t)blockIdx.x * BLOCK + threadIdx.x; r < rows;
+         r += (int64_t)gridDim.x * BLOCK)
+        by_row[r] = target[r] >= 0 ? -y[r * classes + target[r]] : 0;
+}
+
+int cuda_run_nll_loss(const struct cuda_op *op, const struct kernel_call *call,
+                      const struct cuda_launch *launch)
+{
+    const struct op_desc *desc = &op->desc;
+    struct loss l = loss_of(&desc->inputs[0], call);
+    const int32_t *target = input_of<int32_t>(call, 1);
+    TRY_LAUNCH(cuda_loss_scale(launch, target, l.rows, desc->attrs.loss.reduction, l.scale));
+    TRY_LAUNCH(start(launch, nll_kernel, grid_of(launch, l.rows), BLOCK, input_of<float>(call, 0),
+                     target, l.rows, l.classes, l.by_row));
+    return cuda_sum(launch, l.by_row, l.rows, l.scale, output_of<float>(call, 0),
+                    desc->accumulate[0]);
+}
+
+__global__ void __launch_bounds__(BLOCK)
+    nll_backward_kernel(const int32_t *target, const float *scale, float *dy, int64_t count,
+                        int64_t classes, bool add)
+{
+    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < count;
+         i += (int64_t)gridDim.x * BLOCK)
+        put(&dy[i], i % classes == target[i / classes] ? -scale[0] : 0, add);
+}
+
+int cuda_run_nll_loss_backward(const struct cuda_op *op, const struct kernel_call *call,
+                               const struct cuda_launch *launch)
+{
+    const struct op_desc *desc = &op->desc;
+    struct loss l = loss_of(&desc->outputs[0], call);
+    const int32_t *target = input_of<int32_t>(call, 0);
+    TRY_LAUNCH(cuda_loss_scale(launch, target, l.rows, desc->attrs.loss.reduction, l.scale));
+    return start(launch, nll_backward_kernel, grid_of(launch, l.rows * l.classes), BLOCK, target,
+                 (const float *)l.scale, output_of<float>(call, 0), l.rows * l.classes, l.classes,
+                 desc->accumulate[0]);
+}
+
+template <int G>
+__global__ void __launch_bounds__(BLOCK)
+    cross_entropy_kernel(const float *x, const int32_t *target, float *y, int64_t rows,
+                         int64_t classes, float *by_row, bool add)
+{
+    SHARED(float, scratch, BLOCK / WARP);
+    FOR_ROWS(row, lane, G, rows)
+    {
+        const float *from = x + row * classes;
+        float max, sum;
+        row_sum<G>(from, classes, lane, scratch, &max, &sum);
+        float log_sum = logf(sum);
+        for (int64_t i = lane; i < classes; i += G)
+            put(&y[row * classes + i], from[i] - max - log_sum, add);
+        if (lane == 0) by_row[row] = target[row] >= 0 ? log_sum - (from[target[row]] - max) : 0;
+    }
+}
+
+int cuda_run_cross_entropy(const struct cuda_op *op, const struct kernel_call *call,
+                           const struct cuda_launch *launch)
+{
+    const struct op_desc *desc = &op->desc;
+    struct loss l = loss_of(&desc->inputs[0], call);
+    const int32_t *target = input_of<int32_t>(call, 1);
+    TRY_LAUNCH(cuda_loss_scale(launch, target, l.rows, desc->attrs.loss.reduction, l.scale));
+    TRY_LAUNCH(START_ROWS(launch, cross_entropy_kernel, l.rows, l.classes, input_of<float>(call, 0),
+                          target, output_of<float>(call, 1), l.rows, l.classes, l.by_row,
+                          desc->accumulate[1]));
+    return cuda_sum(launch, l.by_row, l.rows, l.scale, output_of<float>(call, 0),
+                    desc->accumulate[0]);
+}
+
+__global__ void __launch_bounds__(BLOCK)
+    cross_entropy_backward_kernel(const float *y, const int32_t *target, const float *scale,
+                                  float *dx, int64_t count, int64_t classes, bool add)
+{
+    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < count;
+         i += (int64_t)gridDim.x * BLOCK) {
+        int32_t wanted = target[i / classes];
+        float gradient = expf(y[i]) - (i % classes == wanted ? 1.0f : 0.0f);
+        put(&dx[i], wanted >= 0 ? gradient * scale[0] : 0, add);
+    }
+}
+
+int cuda_run_cross_entropy_backward(const struct cuda_op *op, const struct kernel_call *call,
+                                    const struct cuda_launch *launch)
+{
+    const struct op_desc *desc = &op->desc;
+    struct loss l = loss_of(&desc->inputs[0], call);
+    const int32_t *target = input_of<int32_t>(call, 1);
+    TRY_LAUNCH(cuda_loss_scale(launch, target, l.rows, desc->attrs.loss.reduction, l.scale));
+    return start(launch, cross_entropy_backward_kernel, grid_of(launch, l.rows * l.classes), BLOCK,
+                 input_of<float>(call, 0), target, (const float *)l.scale,
+                 output_of<float>(call, 0), l.rows * l.classes, l.classes, desc->accumulate[0]);
+}
+
+/* The first maximum; what is not a number is the largest. */
+__device__ inline bool comes_before(float a, int64_t i, float b, int64_t j)
+{
+    bool a_nan = a != a, b_nan = b != b;
+    if (a_nan != b_nan) return a_nan;
+    if (!a_nan && a != b) return a > b;
+    return i < j;
+}
+
+/* `values` and `places`: BLOCK / WARP elements of shared memory. */
+template <int G>
+__device__ inline int64_t first_maximum(const float *x, int64_t classes, int lane, float *values,
+                                        int *places)
+{
+    float best = -INFINITY;
+    int at = INT32_MAX;
+    for (int64_t i = lane; i < classes; i += G)
+        if (at == INT32_MAX || comes_before(x[i], i, best, at)) best = x[i], at = (int)i;
+    for (int distance = WARP / 2; distance > 0; distance /= 2) {
+        float other = __shfl_xor_sync(0xffffffffu, best, distance);
+        int place = __shfl_xor_sync(0xffffffffu, at, distance);
+        if (comes_before(other, place, best, at)) best = other, at = place;
+    }
+    if (G == WARP) return at;
+    __syncthreads();
+    if (threadIdx.x % WARP == 0) values[threadIdx.x / WARP] = best, places[threadIdx.x / WARP] = at;
+    __syncthreads();
+    best = values[0], at = places[0];
+    for (int warp = 1; warp < BLOCK / WARP; warp++)
+        if (comes_before(values[warp], places[warp], best, at))
+            best = values[warp], at = places[warp];
+    return at;
+}
+
+template <int G>
+__global__ void __launch_bounds__(BLOCK) count_kernel(const float *y, const int32_t *target,
+                                                      int64_t rows, int64_t classes, float *by_row)
+{
+    SHARED(float, values, BLOCK / WARP);
+    SHARED(int, places, BLOCK / WARP);
+    FOR_ROWS(row, lane, G, rows)
+    {
+        int64_t best = first_maximum<G>(y + row * classes, classes, lane, values, places);
+        if (lane == 0) by_row[row] = best == target[row] ? 1.0f : 0.0f;
+    }
+}
+
+int cuda_run_count_correct(const struct cuda_op *op, const struct kernel_call *call,
+                           const struct cuda_launch *launch)
+{
+    const struct op_desc *desc = &op->desc;
+    struct loss l = loss_of(&desc->inputs[0], call);
+    TRY_LAUNCH(START_ROWS(launch, count_kernel, l.rows, l.classes, input_of<float>(call, 0),
+                          input_of<int32_t>(call, 1), l.rows, l.classes, l.by_row));
+    return cuda_sum(launch, l.by_row, l.rows, nullptr, output_of<float>(call, 0),
+                    desc->accumulate[0]);
+}
+
+/* ---- the fused head's block of logits ---- */
+
+template <typename B, typename T> struct block_of_logits {
+    float *logits;
+    int64_t rows, classes;
+    const B *bias;
+    const int32_t *target;
+    const float *scale;
+    T *gradient;
+    float *losses, *correct;
+};
+
+/* A block per row: logits are long. They are read three times, once from far. */
+template <typename B, typename T>
+__global__ void __launch_bounds__(BLOCK) head_kernel(const block_of_logits<B, T> b)
+{
+    SHARED(float, scratch, BLOCK / WARP);
+    SHARED(int, places, BLOCK / WARP);
+    FOR_ROWS(row, lane, BLOCK, b.rows)
+    {
+        float *x = b.logits + row * b.classes;
+        int32_t wanted = b.target[row];
+        if (b.bias != nullptr)
+            for (int64_t i = lane; i < b.classes; i += BLOCK) x[i] += to_float(b.bias[i]);
+        __syncthreads(); /* the target's logit is another thread's */
+        float max, sum;
+        row_sum<BLOCK>(x, b.classes, lane, scratch, &max, &sum);
+        float log_sum = logf(sum);
+        if (lane == 0) b.losses[row] = wanted >= 0 ? log_sum - (x[wanted] - max) : 0;
+        if (b.correct != nullptr) {
+            int64_t best = first_maximum<BLOCK>(x, b.classes, lane, scratch, places);
+            if (lane == 0) b.correct[row] = best == wanted ? 1.0f : 0.0f;
+        }
+        if (b.gradient == nullptr) continue;
+        __syncthreads(); /* the gradient may take the logits' place */
+        float scale = b.scale[0];
+        for (int64_t i = lane; i < b.classes; i += BLOCK) {
+            float g = expf(x[i] - max - log_sum) - (i == wanted ? 1.0f : 0.0f);
+            b.gradient[row * b.classes + i] = rounded<T>(wanted >= 0 ? scale * g : 0);
+        }
+    }
+}
+
+template <typename B, typename T>
+static int run_head(const struct cuda_launch *launch, const block_of_logits<B, T> &b)
+{
+    return start(launch, head_kernel<B, T>, grid_of_rows<BLOCK>(launch, b.rows), BLOCK, b);
+}
+
+int cuda_cross_entropy_block(const struct cuda_launch *launch, float *logits, int64_t rows,
+                             int64_t classes, const void *bias, enum dtype bias_dtype,
+                             const int32_t *target, const float *scale, enum dtype dtype,
+                             void *gradient, float *losses, float *correct)
+{
+    if (bias_dtype == DTYPE_BF16 && dtype == DTYPE_BF16)
+        return run_head(launch, block_of_logits<bf16, bf16>{logits, rows, classes,
+                                                            (const bf16 *)bias, target, scale,
+                                                            (bf16 *)gradient, losses, correct});
+    if (dtype == DTYPE_BF16)
+        return run_head(launch, block_of_logits<float, bf16>{logits, rows, classes,
+                                                             (const float *)bias, target, scale,
+                                                             (bf16 *)gradient, losses, correct});
+    if (bias_dtype == DTYPE_BF16)
+        return run_head(launch, block_of_logits<bf16, float>{logits, rows, classes,
+                                                             (const bf16 *)bias, target, scale,
+                                                             (float *)gradient, losses, correct});
+    return run_head(launch, block_of_logits<float, float>{logits, rows, classes,
+                                                          (const float *)bias, target, scale,
+                                                          (float *)gradient, losses, correct});
+}

@@ -1,0 +1,344 @@
+/*
+ * The end of a training step: optimizers over flat shards, the gradient's norm and what follows
+ * from it; and the small helpers of communicators. The arithmetic of an element is the CPU's, so
+ * the same numbers come out (these files are compiled without contraction).
+ */
+#include "kernels/cuda/platform.h"
+
+/* The gradient's scale, or false where the step is skipped. */
+__device__ inline bool read_gate(const cuda_gate_in &gate, float *scale)
+{
+    if (gate.skipped == nullptr) return true;
+    *scale = gate.scale[0];
+    return gate.skipped[0] == 0;
+}
+
+template <typename F, int V>
+__global__ void __launch_bounds__(BLOCK) optimize(const F f, cuda_gate_in gate, int64_t n)
+{
+    float scale = f.args.grad_scale;
+    if (!read_gate(gate, &scale)) return;
+    int64_t step = (int64_t)gridDim.x * BLOCK * V;
+    for (int64_t i = ((int64_t)blockIdx.x * BLOCK + threadIdx.x) * V; i < n; i += step) {
+        if (i + V <= n) f.template at<V>(i, scale);
+        else
+            for (int64_t j = i; j < n; j++) f.template at<1>(j, scale);
+    }
+}
+
+template <typename F>
+static int run_optimizer(const struct cuda_launch *launch, const F &f,
+                         const struct cuda_gate_in *gate, size_t n, bool aligned)
+{
+    cuda_gate_in g = gate != nullptr ? *gate : cuda_gate_in{nullptr, nullptr};
+    if (aligned)
+        return start(launch, optimize<F, 4>, grid_of(launch, ((int64_t)n + 3) / 4), BLOCK, f, g,
+                     (int64_t)n);
+    return start(launch, optimize<F, 1>, grid_of(launch, (int64_t)n), BLOCK, f, g, (int64_t)n);
+}
+
+struct adadelta {
+    float *param, *square_avg, *acc_delta;
+    const float *grad;
+    struct adadelta_args args;
+    template <int V> __device__ void at(int64_t i, float scale) const
+    {
+        pack<float, V> p = load<V>(param + i), s = load<V>(square_avg + i);
+        pack<float, V> a = load<V>(acc_delta + i), gradient = load<V>(grad + i);
+        float decay = args.weight_decay, rest = args.one_minus_rho;
+        for (int v = 0; v < V; v++) {
+            float scaled = gradient.at[v] * scale;
+            float g = decay == 0 ? scaled : fmaf(p.at[v], decay, scaled);
+            float square = fmaf(rest * g, g, args.rho * s.at[v]);
+            float d = sqrtf(a.at[v] + args.eps) / sqrtf(square + args.eps) * g;
+            s.at[v] = square;
+            p.at[v] = fmaf(d, -args.lr, p.at[v]);
+            a.at[v] = fmaf(rest * d, d, args.rho * a.at[v]);
+        }
+        store(param + i, p);
+        store(square_avg + i, s);
+        store(acc_delta + i, a);
+    }
+};
+
+int cuda_adadelta(const struct cuda_launch *launch, size_t n, float *param, const float *grad,
+                  float *square_avg, float *acc_delta, const struct adadelta_args *args,
+                  const struct cuda_gate_in *gate)
+{
+    return run_optimizer(launch, adadelta{param, square_avg, acc_delta, grad, *args}, gate, n,
+                         is_aligned(param, square_avg, acc_delta, grad));
+}
+
+struct sgd {
+    float *param, *buffer; /* NULL without momentum */
+    const float *grad;
+    struct sgd_args args;
+    template <int V> __device__ void at(int64_t i, float scale) const
+    {
+        pack<float, V> p = load<V>(param + i), gradient = load<V>(grad + i), b;
+        if (buffer != nullptr) b = load<V>(buffer + i);
+        for (int v = 0; v < V; v++) {
+            float scaled = gradient.at[v] * scale;
+            float g = args.weight_decay == 0 ? scaled : fmaf(p.at[v], args.weight_decay, scaled);
+            float step = g;
+            if (buffer != nullptr) {
+                b.at[v] = args.first_step
+                              ? g
+                              : fmaf(g, args.one_minus_dampening, args.momentum * b.at[v]);
+                step = args.nesterov ? fmaf(b.at[v], args.momentum, g) : b.at[v];
+            }
+            p.at[v] = fmaf(step, -args.lr, p.at[v]);
+        }
+        store(param + i, p);
+        if (buffer != nullptr) store(buffer + i, b);
+    }
+};
+
+int cuda_sgd(const struct cuda_launch *launch, size_t n, float *param, const float *grad,
+             float *momentum_buffer, const struct sgd_args *args, const struct cuda_gate_in *gate)
+{
+    float *buffer = args->momentum != 0 ? momentum_buffer : nullptr;
+    return run_optimizer(launch, sgd{param, buffer, grad, *args}, gate, n,
+                         is_aligned(param, buffer, grad));
+}
+
+struct adam {
+    float *param, *average, *square_average;
+    const float *grad;
+    struct adam_args args;
+    template <int V> __device__ void at(int64_t i, float scale) const
+    {
+        pack<float, V> p = load<V>(param + i), m = load<V>(average + i);
+        pack<float, V> s = load<V>(square_average + i), gradient = load<V>(grad + i);
+        for (int v = 0; v < V; v++) {
+            float kept = p.at[v] * args.shrink, scaled = gradient.at[v] * scale;
+            float g = args.weight_decay == 0 ? scaled : fmaf(kept, args.weight_decay, scaled);
+            m.at[v] = fmaf(g, args.one_minus_beta1, args.beta1 * m.at[v]);
+            s.at[v] = fmaf(args.one_minus_beta2 * g, g, args.beta2 * s.at[v]);
+            p.at[v] = kept + -args.corrected_lr * m.at[v] /
+                                 (sqrtf(s.at[v]) / args.corrected_root + args.eps);
+        }
+        store(param + i, p);
+        store(average + i, m);
+        store(square_average + i, s);
+    }
+};
+
+int cuda_adam(const struct cuda_launch *launch, size_t n, float *param, const float *grad,
+              float *average, float *square_average, const struct adam_args *args,
+              const struct cuda_gate_in *gate)
+{
+    return run_optimizer(launch, adam{param, average, square_average, grad, *args}, gate, n,
+                         is_aligned(param, average, square_average, grad));
+}
+
+/* ---- flat memory ---- */
+
+__global__ void __launch_bounds__(BLOCK) add_kernel(float *to, const float *from, int64_t n)
+{
+    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n;
+         i += (int64_t)gridDim.x * BLOCK)
+        to[i] += from[i];
+}
+
+int cuda_add(const struct cuda_launch *launch, size_t n, float *to, const float *from)
+{
+    return start(launch, add_kernel, grid_of(launch, (int64_t)n), BLOCK, to, from, (int64_t)n);
+}
+
+__global__ void __launch_bounds__(BLOCK)
+    scale_kernel_of(float *to, const float *from, float scale, int64_t n)
+{
+    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n;
+         i += (int64_t)gridDim.x * BLOCK)
+        to[i] = from[i] * scale;
+}
+
+int cuda_scale(const struct cuda_launch *launch, size_t n, float *to, const float *from,
+               float scale)
+{
+    return start(launch, scale_kernel_of, grid_of(launch, (int64_t)n), BLOCK, to, from, scale,
+                 (int64_t)n);
+}
+
+/* ---- norms ---- */
+
+__device__ inline double larger_of(double a, double b)
+{
+    return a > b || a != a ? a : b;
+}
+
+/* A block of threads puts its values together. */
+__device__ inline double gather_block(double value, bool largest, double *scratch)
+{
+    scratch[threadIdx.x] = value;
+    for (int half = BLOCK / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if ((int)threadIdx.x < half) {
+            double other = scratch[threadIdx.x + half], mine = scratch[threadIdx.x];
+            scratch[threadIdx.x] = largest ? larger_of(other, mine) : mine + other;
+        }
+    }
+    __syncthreads();
+    return scratch[0];
+}
+
+/* parts[b]: what block b makes of its values; squares of floats are exact in double. */
+__global__ void __launch_bounds__(BLOCK)
+    norm_parts(bool largest, const float *values, int64_t n, double *parts)
+{
+    SHARED(double, scratch, BLOCK);
+    double mine = 0;
+    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n;
+         i += (int64_t)gridDim.x * BLOCK) {
+        double value = values[i];
+        mine = largest ? larger_of(fabs(value), mine) : mine + value * value;
+    }
+    mine = gather_block(mine, largest, scratch);
+    if (threadIdx.x == 0) parts[blockIdx.x] = mine;
+}
+
+__global__ void __launch_bounds__(BLOCK)
+    norm_total(bool largest, const double *parts, int count, double *total)
+{
+    SHARED(double, scratch, BLOCK);
+    double mine = gather_block((int)threadIdx.x < count ? parts[threadIdx.x] : 0, largest, scratch);
+    if (threadIdx.x == 0) *total = largest ? larger_of(mine, *total) : *total + mine;
+}
+
+/* The number of parts is the shape's, not the device's: every device has the same sums. */
+int cuda_norm(const struct cuda_launch *launch, bool largest, size_t n, const float *values,
+              double *parts, double *total)
+{
+    int64_t blocks = ((int64_t)n + 4 * BLOCK - 1) / (4 * BLOCK);
+    int count = (int)(blocks < 1                 ? 1
+                      : blocks < CUDA_NORM_PARTS ? blocks
+                                                 : (int64_t)CUDA_NORM_PARTS);
+    TRY_LAUNCH(start(launch, norm_parts, dim3((unsigned)count), BLOCK, largest, values, (int64_t)n,
+                     parts));
+    return start(launch, norm_total, dim3(1), BLOCK, largest, (const double *)parts, count, total);
+}
+
+/* So that a norm of zero does not divide by it; PyTorch's. */
+#define CLIP_EPSILON 1e-6f
+
+__global__ void gate_kernel(cuda_gate_args args, const double *totals, int count, const float *loss,
+                            float *norm_out, float *scale_out, float *skipped)
+{
+    if (threadIdx.x != 0) return;
+    double total = 0, scale = args.gradient_scale;
+    for (int i = 0; i < count; i++)
+        total = args.largest ? larger_of(totals[i], total) : total + totals[i];
+    float norm = (float)((args.largest ? total : sqrt(total)) * scale);
+    bool skip = args.skip || !isfinite(norm) || !isfinite(*loss);
+    if (args.max_norm > 0) {
+        /* as torch.nn.utils.clip_grad_norm_ rounds it */
+        float coefficient = 1 / (norm + CLIP_EPSILON) * (float)args.max_norm;
+        if (coefficient < 1) scale *= coefficient;
+    }
+    *norm_out = norm;
+    *scale_out = skip ? 0 : (float)scale;
+    *skipped = skip ? 1.0f : 0.0f;
+}
+
+int cuda_gate(const struct cuda_launch *launch, const struct cuda_gate_args *args,
+              const double *totals, int count, const float *loss, float *norm, float *scale,
+              float *skipped)
+{
+    return start(launch, gate_kernel, dim3(1), WARP, *args, totals, count, loss, norm, scale,
+                 skipped);
+}
+
+/* ---- bf16 for communicators ---- */
+
+__global__ void __launch_bounds__(BLOCK) round_kernel(bf16 *out, const float *in, int64_t n)
+{
+    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n;
+         i += (int64_t)gridDim.x * BLOCK)
+        out[i] = rounded<bf16>(in[i]);
+}
+
+__global__ void __launch_bounds__(BLOCK)
+    widen_kernel(float *out, const bf16 *in, float scale, int64_t n)
+{
+    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n;
+         i += (int64_t)gridDim.x * BLOCK)
+        out[i] = to_float(in[i]) * scale;
+}
+
+int cuda_f32_to_bf16(const struct cuda_launch *launch, size_t n, uint16_t *out, const float *in)
+{
+    return start(launch, round_kernel, grid_of(launch, (int64_t)n), BLOCK, (bf16 *)out, in,
+                 (int64_t)n);
+}
+
+int cuda_bf16_to_f32(const struct cuda_launch *launch, size_t n, float *out, const uint16_t *in,
+                     float scale)
+{
+    return start(launch, widen_kernel, grid_of(launch, (int64_t)n), BLOCK, out, (const bf16 *)in,
+                 scale, (int64_t)n);
+}
+
+/* What one block can hold in registers: where source and target overlap, all is read first. */
+enum { HELD = 8, HELD_BY_BLOCK = HELD * BLOCK };
+
+__global__ void __launch_bounds__(BLOCK) pack_start(float *values, int n)
+{
+    float held[HELD];
+    bf16 *to = (bf16 *)values;
+    for (int k = 0; k < HELD; k++) {
+        int i = k * BLOCK + (int)threadIdx.x;
+        held[k] = i < n ? values[i] : 0;
+    }
+    __syncthreads();
+    for (int k = 0; k < HELD; k++) {
+        int i = k * BLOCK + (int)threadIdx.x;
+        if (i < n) to[i] = rounded<bf16>(held[k]);
+    }
+}
+
+/*
+ * Values i to 2 i - 1, as floats in bytes 4 i to 8 i, become bf16 in bytes 2 i to 4 i: nothing is
+ * read there that is written. So every launch does as many as all before it together.
+ */
+int cuda_pack_bf16(const struct cuda_launch *launch, size_t n, float *values)
+{
+    size_t done = n < HELD_BY_BLOCK ? n : (size_t)HELD_BY_BLOCK;
+    TRY_LAUNCH(start(launch, pack_start, dim3(1), BLOCK, values, (int)done));
+    while (done < n) {
+        size_t count = n - done < done ? n - done : done;
+        TRY_LAUNCH(cuda_f32_to_bf16(launch, count, (uint16_t *)values + done, values + done));
+        done += count;
+    }
+    return 0;
+}
+
+__global__ void __launch_bounds__(BLOCK) unpack_end(float *to, const bf16 *from, float scale, int n)
+{
+    float held[HELD];
+    for (int k = 0; k < HELD; k++) {
+        int i = k * BLOCK + (int)threadIdx.x;
+        held[k] = i < n ? to_float(from[i]) * scale : 0;
+    }
+    __syncthreads();
+    for (int k = 0; k < HELD; k++) {
+        int i = k * BLOCK + (int)threadIdx.x;
+        if (i < n) to[i] = held[k];
+    }
+}
+
+/* From the upper half, from the start: of what is left, the first half lies apart from its source.
+ */
+int cuda_unpack_upper_bf16(const struct cuda_launch *launch, size_t n, float *values, float scale)
+{
+    const uint16_t *from = (const uint16_t *)values + n;
+    size_t done = 0;
+    while (n - done > HELD_BY_BLOCK) {
+        size_t count = (n - done) / 2; /* bytes 4 done to 4 (done + count); from 2 (n + done) on */
+        TRY_LAUNCH(cuda_bf16_to_f32(launch, count, values + done, from + done, scale));
+        done += count;
+    }
+    if (done == n) return 0;
+    return start(launch, unpack_end, dim3(1), BLOCK, values + done, (const bf16 *)from + done,
+                 scale, (int)(n - done));
+}

@@ -1,0 +1,320 @@
+/* See emulation.h. */
+#include "emulation.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <vector>
+
+/* swapcontext asks the kernel for the signal mask, every time. */
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__CET__)
+#define OWN_SWITCH 1
+#else
+#include <ucontext.h>
+#endif
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+thread_local dim3 threadIdx, blockIdx, gridDim;
+int (*emulation_enqueue)(void *stream, std::function<void()> work);
+
+#ifdef OWN_SWITCH
+/* Saves the registers that a function must keep on the stack, and that in *from; goes on at `to`.
+ */
+extern "C" void emulation_switch(void **from, void *to);
+asm(R"(
+    .text
+    .globl emulation_switch
+    .type emulation_switch, @function
+emulation_switch:
+    pushq %rbp
+    pushq %rbx
+    pushq %r12
+    pushq %r13
+    pushq %r14
+    pushq %r15
+    movq %rsp, (%rdi)
+    movq %rsi, %rsp
+    popq %r15
+    popq %r14
+    popq %r13
+    popq %r12
+    popq %rbx
+    popq %rbp
+    ret
+    .size emulation_switch, . - emulation_switch
+)");
+using context_t = void *; /* the stack's end */
+#else
+using context_t = ucontext_t;
+#endif
+
+namespace
+{
+
+enum { WARP_SIZE = 32, THREADS_MAX = 1024, SLOT_BYTES = 8, STACK_BYTES = 64 * 1024 };
+enum { SHARED_BYTES = 48 * 1024 }; /* what every device has without asking */
+
+enum state { READY, AT_BLOCK_BARRIER, AT_WARP_BARRIER, ENDED };
+
+struct fiber {
+    context_t context;
+    state where;
+    bool resumed; /* it runs already, so it is switched to, not started */
+    unsigned char slots[2][SLOT_BYTES];
+    int turn; /* which slot the next exchange uses */
+};
+
+struct shared_part {
+    const void *key;
+    size_t offset;
+};
+
+/* One per thread of the CPU: ranks may be threads. */
+struct machine {
+    std::vector<fiber> fibers;
+    char *stacks = nullptr;
+    context_t scheduler;
+    int threads = 0, current = 0, at_block = 0, at_warp[THREADS_MAX / WARP_SIZE] = {};
+    const std::function<void()> *body = nullptr;
+    alignas(64) char shared[SHARED_BYTES];
+    std::vector<shared_part> parts;
+    size_t shared_used = 0;
+    uint64_t random = 1;
+#if defined(__SANITIZE_ADDRESS__)
+    const void *scheduler_stack = nullptr;
+    size_t scheduler_bytes = 0;
+#endif
+    ~machine()
+    {
+        if (stacks != nullptr) munmap(stacks, (size_t)THREADS_MAX * STACK_BYTES);
+    }
+};
+
+thread_local machine m;
+uint64_t seed = 1;
+
+[[noreturn]] void fail(const char *what)
+{
+    fprintf(stderr, "emulation: %s (block %u %u, thread %u)\n", what, blockIdx.x, blockIdx.y,
+            threadIdx.x);
+    abort();
+}
+
+uint64_t next_random()
+{
+    uint64_t z = m.random += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+}
+
+void fiber_main();
+
+void switch_context(context_t *from, context_t *to)
+{
+#ifdef OWN_SWITCH
+    emulation_switch(from, *to);
+#else
+    swapcontext(from, to);
+#endif
+}
+
+/* So that the first switch to it calls fiber_main. */
+void prepare_context(context_t *context, char *stack)
+{
+#ifdef OWN_SWITCH
+    void **top = (void **)(stack + STACK_BYTES) - 2; /* aligned as at a function's start */
+    top[0] = (void *)fiber_main;
+    top[1] = nullptr;
+    *context = top - 6; /* six registers, of any contents */
+#else
+    getcontext(context);
+    context->uc_stack.ss_sp = stack;
+    context->uc_stack.ss_size = STACK_BYTES;
+    context->uc_link = nullptr;
+    makecontext(context, fiber_main, 0);
+#endif
+}
+
+void to_scheduler(bool for_good)
+{
+    fiber &f = m.fibers[(size_t)m.current];
+#if defined(__SANITIZE_ADDRESS__)
+    void *fake = nullptr;
+    __sanitizer_start_switch_fiber(for_good ? nullptr : &fake, m.scheduler_stack,
+                                   m.scheduler_bytes);
+#endif
+    (void)for_good;
+    switch_context(&f.context, &m.scheduler);
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(fake, &m.scheduler_stack, &m.scheduler_bytes);
+#endif
+}
+
+void fiber_main()
+{
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(nullptr, &m.scheduler_stack, &m.scheduler_bytes);
+#endif
+    (*m.body)();
+    m.fibers[(size_t)m.current].where = ENDED;
+    to_scheduler(true);
+}
+
+/* Until it waits or ends. */
+void resume(int thread)
+{
+    fiber &f = m.fibers[(size_t)thread];
+    m.current = thread;
+    threadIdx = dim3((unsigned)thread, 0, 0);
+    if (!f.resumed) {
+        f.resumed = true;
+        prepare_context(&f.context, m.stacks + (size_t)thread * STACK_BYTES);
+    }
+#if defined(__SANITIZE_ADDRESS__)
+    void *fake = nullptr;
+    __sanitizer_start_switch_fiber(&fake, m.stacks + (size_t)thread * STACK_BYTES, STACK_BYTES);
+#endif
+    switch_context(&m.scheduler, &f.context);
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
+#endif
+}
+
+void wait_here()
+{
+    int thread = m.current;
+    to_scheduler(false);
+    m.current = thread;
+    threadIdx = dim3((unsigned)thread, 0, 0);
+}
+
+/* An order of 0 to count - 1: start somewhere, go on by a step that meets all. */
+struct order {
+    uint64_t start, step, count;
+    explicit order(uint64_t n) : start(next_random() % n), step(1), count(n)
+    {
+        static const uint64_t steps[] = {1, 7, 11, 13, 29, 97};
+        uint64_t wanted = steps[next_random() % 6];
+        while (n % wanted == 0 && wanted > 1) wanted--;
+        for (uint64_t a = n, b = wanted; b != 0;) { /* the greatest common divisor */
+            uint64_t rest = a % b;
+            a = b, b = rest;
+            if (b == 0 && a != 1) wanted = 1;
+        }
+        step = wanted;
+        if (next_random() % 2) step = n - step % n;
+    }
+    uint64_t at(uint64_t i) const
+    {
+        return (start + i * step) % count;
+    }
+};
+
+void run_block(int threads)
+{
+    m.threads = threads;
+    m.at_block = 0;
+    memset(m.at_warp, 0, sizeof m.at_warp);
+    memset(m.shared, 0xff, sizeof m.shared);
+    m.parts.clear();
+    m.shared_used = 0;
+    for (int i = 0; i < threads; i++) {
+        fiber &f = m.fibers[(size_t)i];
+        f.where = READY, f.resumed = false, f.turn = 0;
+    }
+    order threads_in((uint64_t)threads);
+    for (int left = threads; left > 0;) {
+        bool moved = false;
+        for (int i = 0; i < threads; i++) {
+            int thread = (int)threads_in.at((uint64_t)i);
+            if (m.fibers[(size_t)thread].where != READY) continue;
+            resume(thread);
+            moved = true;
+            if (m.fibers[(size_t)thread].where == ENDED) left--;
+        }
+        if (!moved) fail("some threads wait at a barrier that others do not reach");
+    }
+}
+
+void run_grid(dim3 grid, int threads, const std::function<void()> &body)
+{
+    if (threads % WARP_SIZE != 0 || threads > THREADS_MAX) fail("a block is whole warps");
+    if (grid.x == 0 || grid.y == 0 || grid.y > 65535) fail("a grid that no device takes");
+    if (m.stacks == nullptr) {
+        void *memory = mmap(nullptr, (size_t)THREADS_MAX * STACK_BYTES, PROT_READ | PROT_WRITE,
+                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (memory == MAP_FAILED) fail("no memory for stacks");
+        m.stacks = (char *)memory;
+        m.fibers.resize(THREADS_MAX);
+    }
+    m.random = seed;
+    m.body = &body;
+    gridDim = grid;
+    uint64_t count = (uint64_t)grid.x * grid.y;
+    order blocks(count);
+    for (uint64_t i = 0; i < count; i++) {
+        uint64_t block = blocks.at(i);
+        blockIdx = dim3((unsigned)(block % grid.x), (unsigned)(block / grid.x), 0);
+        run_block(threads);
+    }
+}
+
+} // namespace
+
+void emulation_set_seed(uint64_t value)
+{
+    seed = value;
+}
+
+int emulation_run(void *stream, dim3 grid, int threads, const std::function<void()> &body)
+{
+    if (emulation_enqueue != nullptr)
+        return emulation_enqueue(stream, [=] { run_grid(grid, threads, body); });
+    run_grid(grid, threads, body);
+    return 0;
+}
+
+void *emulation_shared(const void *key, size_t bytes)
+{
+    for (const shared_part &part : m.parts)
+        if (part.key == key) return m.shared + part.offset;
+    size_t offset = (m.shared_used + 15) / 16 * 16;
+    if (offset + bytes > SHARED_BYTES) fail("more shared memory than a block has");
+    m.parts.push_back({key, offset});
+    m.shared_used = offset + bytes;
+    return m.shared + offset;
+}
+
+void emulation_sync_block()
+{
+    if (++m.at_block == m.threads) {
+        m.at_block = 0;
+        for (int i = 0; i < m.threads; i++)
+            if (m.fibers[(size_t)i].where == AT_BLOCK_BARRIER) m.fibers[(size_t)i].where = READY;
+        return;
+    }
+    m.fibers[(size_t)m.current].where = AT_BLOCK_BARRIER;
+    wait_here();
+}
+
+/* Two slots take turns: who is one exchange ahead spoils nothing for those behind. */
+const void *emulation_exchange(const void *value, size_t bytes, int from)
+{
+    fiber &f = m.fibers[(size_t)m.current];
+    int warp = m.current / WARP_SIZE, turn = f.turn;
+    f.turn ^= 1;
+    memcpy(f.slots[turn], value, bytes);
+    if (++m.at_warp[warp] == WARP_SIZE) {
+        m.at_warp[warp] = 0;
+        for (int i = warp * WARP_SIZE; i < (warp + 1) * WARP_SIZE; i++)
+            if (m.fibers[(size_t)i].where == AT_WARP_BARRIER) m.fibers[(size_t)i].where = READY;
+    } else {
+        f.where = AT_WARP_BARRIER;
+        wait_here();
+    }
+    return m.fibers[(size_t)(warp * WARP_SIZE + from)].slots[turn];
+}

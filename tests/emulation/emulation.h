@@ -1,0 +1,68 @@
+/*
+ * CUDA's blocks, threads, shared memory, barriers and warp shuffles on one thread of the CPU, for
+ * tests of the kernels in kernels/cuda. Every thread of a block is a coroutine that runs up to its
+ * next barrier; the order in which they do is another one for every seed, and so is the order of
+ * blocks. A block's shared memory starts as bytes 0xff: no numbers. Threads that wait at a barrier
+ * which others never reach end the process with a message.
+ *
+ * What this cannot find: races within what runs between two barriers, except where another order
+ * of threads gives another result.
+ */
+#ifndef FSDPD_TESTS_EMULATION_H
+#define FSDPD_TESTS_EMULATION_H
+
+#include <functional>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define __global__
+#define __device__
+#define __host__
+#define __launch_bounds__(...)
+
+struct dim3 {
+    unsigned x, y, z;
+    dim3(unsigned width = 1, unsigned height = 1, unsigned depth = 1)
+        : x(width), y(height), z(depth)
+    {
+    }
+};
+
+extern thread_local dim3 threadIdx, blockIdx, gridDim;
+
+/* Runs the kernel that `body` is a call of, or gives it to emulation_enqueue. Returns 0. */
+int emulation_run(void *stream, dim3 grid, int threads, const std::function<void()> &body);
+
+/* Set by who emulates streams: takes the work instead. Returns an error of CUDA. */
+extern int (*emulation_enqueue)(void *stream, std::function<void()> work);
+
+/* How threads and blocks are put in order from now on. */
+extern "C" void emulation_set_seed(uint64_t seed);
+
+void *emulation_shared(const void *key, size_t bytes);
+void emulation_sync_block();
+
+/* Waits for the warp; what was written to `slot` by lane `from` before. */
+const void *emulation_exchange(const void *value, size_t bytes, int from);
+
+static inline void __syncthreads()
+{
+    emulation_sync_block();
+}
+
+static inline float __fdividef(float a, float b)
+{
+    return a / b;
+}
+
+template <typename T> static inline T __shfl_xor_sync(unsigned mask, T value, int distance)
+{
+    T result;
+    (void)mask;
+    int from = (int)(threadIdx.x % 32) ^ distance;
+    memcpy(&result, emulation_exchange(&value, sizeof value, from), sizeof result);
+    return result;
+}
+
+#endif

@@ -1,0 +1,2 @@
+/* See kernels.cc. */
+#include "kernels/cuda/attention_backward.cu"

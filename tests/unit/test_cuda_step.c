@@ -1,0 +1,260 @@
+/*
+ * What the CUDA kernels do at the end of a step and for others, under their emulation: optimizers
+ * (the CPU's bits), norms, the gate, the fused head's blocks of logits, and rounding in place. The
+ * lengths are odd, some are beyond a grid, and addresses are aligned and not.
+ */
+#include "kernel_fixture.h"
+#include "kernels/bfloat16.h"
+
+static const size_t lengths[] = {1, 3, 4, 255, 1000, 2048, 2049, 4099, 20001};
+enum { LENGTHS = 9, MOST = 20001 };
+
+static struct cuda_launch launch = {.processors = 2};
+
+/* A copy of `values` at an address that is off by some floats. */
+struct shard {
+    struct area area;
+    float *values;
+};
+
+static struct shard shard_of(const float *values, size_t n, size_t off)
+{
+    struct shard shard = {.area = area_new(n * sizeof(float), off * sizeof(float))};
+    shard.values = (float *)shard.area.memory;
+    memcpy(shard.values, values, n * sizeof(float));
+    return shard;
+}
+
+static void check_shard(struct shard *shard, const float *expected, size_t n, const char *what)
+{
+    ck_assert_msg(area_edges_whole(&shard->area), "%s: written beyond %zu", what, n);
+    for (size_t i = 0; i < n; i++)
+        ck_assert_msg(memcmp(&shard->values[i], &expected[i], sizeof(float)) == 0,
+                      "%s: %zu of %zu is %.9g, the CPU's %.9g", what, i, n, shard->values[i],
+                      expected[i]);
+    area_free(&shard->area);
+}
+
+/* One optimizer step on the CPU and on CUDA. `kind`: 0 Adadelta, 1 SGD, 2 Adam. */
+static void compare_step(struct random *random, int kind, size_t n, size_t off, bool gated,
+                         bool skipped)
+{
+    static float param[MOST], grad[MOST], first[MOST], second[MOST];
+    fill_random(random, param, (int64_t)n);
+    fill_random(random, grad, (int64_t)n);
+    for (size_t i = 0; i < n; i++) {
+        first[i] = random_float(random) * random_float(random);
+        first[i] *= first[i];
+        second[i] = fabsf(random_float(random));
+    }
+    float decay = random_bool(random) ? 0 : 0.01f, scale = random_bool(random) ? 1 : 0.37f;
+    struct shard p = shard_of(param, n, off), a = shard_of(first, n, off);
+    struct shard b = shard_of(second, n, off);
+    float skip = skipped ? 1 : 0;
+    struct cuda_gate_in gate = {.skipped = &skip, .scale = &scale};
+    const struct cuda_gate_in *in = gated ? &gate : NULL;
+    float given = gated ? 99 : scale; /* the gate's counts */
+    int error = 0;
+    if (kind == 0) {
+        struct adadelta_args args = {1, 0.9f, 1e-6f, decay, scale, (float)(1 - 0.9)};
+        if (!skipped) kernel_adadelta(n, param, grad, first, second, &args);
+        args.grad_scale = given;
+        error = cuda_adadelta(&launch, n, p.values, grad, a.values, b.values, &args, in);
+    } else if (kind == 1) {
+        struct sgd_args args = {.lr = 0.1f,
+                                .momentum = random_bool(random) ? 0.9f : 0,
+                                .one_minus_dampening = random_bool(random) ? 1 : 0.75f,
+                                .weight_decay = decay,
+                                .grad_scale = scale,
+                                .nesterov = random_bool(random),
+                                .first_step = random_bool(random)};
+        if (!skipped) kernel_sgd(n, param, grad, args.momentum != 0 ? first : NULL, &args);
+        args.grad_scale = given;
+        error =
+            cuda_sgd(&launch, n, p.values, grad, args.momentum != 0 ? a.values : NULL, &args, in);
+    } else {
+        struct adam_args args = {.beta1 = 0.9f,
+                                 .one_minus_beta1 = (float)(1 - 0.9),
+                                 .beta2 = 0.999f,
+                                 .one_minus_beta2 = (float)(1 - 0.999),
+                                 .eps = 1e-8f,
+                                 .weight_decay = random_bool(random) ? decay : 0,
+                                 .shrink = random_bool(random) ? 1 : 0.9999f,
+                                 .corrected_lr = 0.003f,
+                                 .corrected_root = 0.2f,
+                                 .grad_scale = scale};
+        if (!skipped) kernel_adam(n, param, grad, first, second, &args);
+        args.grad_scale = given;
+        error = cuda_adam(&launch, n, p.values, grad, a.values, b.values, &args, in);
+    }
+    static const char *const names[] = {"adadelta", "sgd", "adam"};
+    ck_assert_int_eq(error, 0);
+    check_shard(&p, param, n, names[kind]);
+    check_shard(&a, first, n, names[kind]);
+    check_shard(&b, second, n, names[kind]);
+}
+
+START_TEST(test_optimizers)
+{
+    struct random random = {(uint64_t)_i + 1};
+    for (int l = 0; l < LENGTHS; l++)
+        for (int off = 0; off < 2; off++) {
+            compare_step(&random, _i, lengths[l], (size_t)off, false, false);
+            compare_step(&random, _i, lengths[l], (size_t)off, true, false);
+        }
+    compare_step(&random, _i, 1000, 0, true, true);
+}
+END_TEST
+
+START_TEST(test_norms)
+{
+    struct random random = {7};
+    static float values[MOST];
+    double parts[CUDA_NORM_PARTS];
+    for (int l = 0; l < LENGTHS; l++) {
+        size_t n = lengths[l];
+        fill_random(&random, values, (int64_t)n);
+        double total = 3, again = 3, largest = 0.25, first = 3 + kernel_sum_squares(n, values);
+        ck_assert_int_eq(cuda_norm(&launch, false, n, values, parts, &total), 0);
+        ck_assert_double_eq_tol(total, first, 1e-12 * first);
+        struct cuda_launch wide = {.processors = 132};
+        emulation_set_seed(n);
+        ck_assert_int_eq(cuda_norm(&wide, false, n, values, parts, &again), 0);
+        ck_assert_msg(memcmp(&total, &again, sizeof total) == 0, "a norm depends on the device");
+        ck_assert_int_eq(cuda_norm(&launch, true, n, values, parts, &largest), 0);
+        ck_assert_double_eq(largest, fmax(0.25, kernel_max_abs(n, values)));
+        values[n / 2] = NAN;
+        ck_assert_int_eq(cuda_norm(&launch, true, n, values, parts, &largest), 0);
+        ck_assert(isnan(largest));
+    }
+}
+END_TEST
+
+/* The sentences of step_cpu.c, again. */
+START_TEST(test_gate)
+{
+    static const double totals[] = {3, 6};
+    float loss = 1.5f, norm, scale, skipped;
+    struct cuda_gate_args args = {.max_norm = 1, .gradient_scale = 0.5};
+    ck_assert_int_eq(cuda_gate(&launch, &args, totals, 2, &loss, &norm, &scale, &skipped), 0);
+    ck_assert_float_eq(norm, 1.5f);
+    ck_assert_float_eq(scale, (float)(0.5 * (double)(1 / (1.5f + 1e-6f))));
+    ck_assert_float_eq(skipped, 0);
+    args.largest = true;
+    args.max_norm = 0;
+    ck_assert_int_eq(cuda_gate(&launch, &args, totals, 2, &loss, &norm, &scale, &skipped), 0);
+    ck_assert_float_eq(norm, 3);
+    ck_assert_float_eq(scale, 0.5f);
+    loss = INFINITY;
+    ck_assert_int_eq(cuda_gate(&launch, &args, totals, 2, &loss, &norm, &scale, &skipped), 0);
+    ck_assert(skipped == 1 && scale == 0);
+    loss = 1, args.skip = true;
+    ck_assert_int_eq(cuda_gate(&launch, &args, totals, 2, &loss, &norm, &scale, &skipped), 0);
+    ck_assert(skipped == 1 && norm == 3);
+}
+END_TEST
+
+START_TEST(test_rounding_in_place)
+{
+    struct random random = {9};
+    static float values[MOST + 1], given[MOST + 1];
+    for (int l = 0; l < LENGTHS; l++) {
+        size_t n = lengths[l];
+        fill_random(&random, given, (int64_t)n);
+        memcpy(values, given, n * sizeof(float));
+        values[n] = 77;
+        ck_assert_int_eq(cuda_pack_bf16(&launch, n, values), 0);
+        const uint16_t *packed = (const uint16_t *)values;
+        for (size_t i = 0; i < n; i++) ck_assert_uint_eq(packed[i], bfloat16_from_f32(given[i]));
+        uint16_t *upper = (uint16_t *)values + n;
+        for (size_t i = 0; i < n; i++) upper[i] = bfloat16_from_f32(given[i]);
+        ck_assert_int_eq(cuda_unpack_upper_bf16(&launch, n, values, 0.5f), 0);
+        for (size_t i = 0; i < n; i++)
+            ck_assert_float_eq(values[i], 0.5f * bfloat16_to_f32(bfloat16_from_f32(given[i])));
+        ck_assert_float_eq(values[n], 77);
+    }
+}
+END_TEST
+
+START_TEST(test_flat)
+{
+    struct random random = {11};
+    static float a[MOST], b[MOST], sum[MOST];
+    for (int l = 0; l < LENGTHS; l++) {
+        size_t n = lengths[l];
+        fill_random(&random, a, (int64_t)n);
+        fill_random(&random, b, (int64_t)n);
+        memcpy(sum, a, sizeof sum);
+        kernel_add(n, sum, b);
+        ck_assert_int_eq(cuda_add(&launch, n, a, b), 0);
+        ck_assert_int_eq(memcmp(a, sum, n * sizeof(float)), 0);
+        ck_assert_int_eq(cuda_scale(&launch, n, b, a, 0.25f), 0);
+        for (size_t i = 0; i < n; i++) ck_assert_float_eq(b[i], 0.25f * a[i]);
+    }
+}
+END_TEST
+
+/* Rows of logits: losses, hits and gradients, also in the logits' place. */
+START_TEST(test_head_block)
+{
+    enum { ROWS = 5 };
+    static const int64_t classes[] = {1, 2, 33, 300, 1500};
+    struct random random = {13};
+    for (int c = 0; c < 5; c++)
+        for (int low = 0; low < 2; low++) {
+            int64_t n = classes[c];
+            static float logits[ROWS * 1500], bias[1500], whole[ROWS * 1500];
+            static uint16_t gradient[ROWS * 1500];
+            int32_t target[ROWS];
+            float losses[ROWS], correct[ROWS], scale = 0.2f;
+            fill_random(&random, logits, ROWS * n);
+            fill_random(&random, bias, n);
+            for (int r = 0; r < ROWS; r++) target[r] = (int32_t)random_between(&random, 0, n - 1);
+            target[1] = -100;
+            for (int64_t i = 0; i < ROWS * n; i++) whole[i] = logits[i] + bias[i % n];
+            void *to = low ? (void *)gradient : logits;
+            ck_assert_int_eq(cuda_cross_entropy_block(&launch, logits, ROWS, n, bias, DTYPE_F32,
+                                                      target, &scale, low ? DTYPE_BF16 : DTYPE_F32,
+                                                      to, losses, correct),
+                             0);
+            for (int r = 0; r < ROWS; r++) {
+                double sum = 0;
+                int64_t best = 0;
+                for (int64_t i = 0; i < n; i++) {
+                    sum += exp((double)whole[r * n + i]);
+                    if (whole[r * n + i] > whole[r * n + best]) best = i;
+                }
+                bool counts = target[r] >= 0;
+                double loss = counts ? log(sum) - (double)whole[r * n + target[r]] : 0;
+                ck_assert_double_eq_tol(losses[r], loss, 3e-6);
+                ck_assert_float_eq(correct[r], best == target[r]);
+                for (int64_t i = 0; i < n; i++) {
+                    double p = exp((double)whole[r * n + i]) / sum - (i == target[r]);
+                    double found = low ? bfloat16_to_f32(gradient[r * n + i]) : logits[r * n + i];
+                    double expected = counts ? 0.2 * p : 0;
+                    ck_assert_double_eq_tol(found, expected,
+                                            1e-7 + (low ? 0x1p-8 * fabs(expected) : 0));
+                }
+            }
+        }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cuda steps");
+    TCase *tests = tcase_create("steps");
+    tcase_set_timeout(tests, 120);
+    tcase_add_loop_test(tests, test_optimizers, 0, 3);
+    tcase_add_test(tests, test_norms);
+    tcase_add_test(tests, test_gate);
+    tcase_add_test(tests, test_rounding_in_place);
+    tcase_add_test(tests, test_flat);
+    tcase_add_test(tests, test_head_block);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
