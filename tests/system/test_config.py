@@ -84,6 +84,8 @@ class Config(unittest.TestCase):
         root = self.directory.name
         pid, terminal = pty.fork()
         if pid == 0:
+            # The test may itself run under nohup, whose wish fsdpd would respect.
+            signal.signal(signal.SIGHUP, signal.SIG_DFL)
             log = os.open(os.path.join(root, "log"), os.O_WRONLY | os.O_CREAT, 0o600)
             for fd in (0, 1, 2):
                 os.dup2(log, fd)

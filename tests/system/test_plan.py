@@ -108,11 +108,11 @@ class Offline(unittest.TestCase):
     def test_profile_files(self):
         path = os.path.join(self.directory, "small.yaml")
         with open(path, "w") as file:
-            file.write("name: small\nlike: t4\nworld: 16\nmemory: 30e6\n")
-        self.refused(10, ("--profile", path), "fc1", "30.0 MB", "train.batch_size=")
+            file.write("name: small\nlike: t4\nworld: 16\nmemory: 25e6\n")
+        self.refused(10, ("--profile", path), "fc1", "25.0 MB", "train.batch_size=")
         answer = self.json("--profile", path, "--set", "train.batch_size=8")
         self.assertEqual((answer["device"], answer["world"]), ("small", 16))
-        self.assertEqual(answer["device_memory_bytes"], 30000000)
+        self.assertEqual(answer["device_memory_bytes"], 25000000)
         with open(path, "a") as file:
             file.write("bandwidth: 3\n")
         self.refused(2, ("--profile", path), "small.yaml:5", "bandwidth")
