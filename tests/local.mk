@@ -9,6 +9,7 @@ PARITY_TESTS = %D%/parity/test_training.py %D%/parity/test_optimizers.py
 SYSTEM_TESTS = \
   %D%/system/test_backup.py \
   %D%/system/test_bad_input.py \
+  %D%/system/test_chaos.py \
   %D%/system/test_config.py \
   %D%/system/test_examples.py \
   %D%/system/test_failures.py \
@@ -32,7 +33,7 @@ SYSTEM_TESTS = \
   %D%/system/test_wrap.py
 dist_check_SCRIPTS += $(PARITY_TESTS) $(SYSTEM_TESTS)
 TESTS += $(PARITY_TESTS) $(SYSTEM_TESTS)
-EXTRA_DIST += %D%/system/harness.py %D%/parity/reference.py
+EXTRA_DIST += %D%/system/harness.py %D%/system/chaos.py %D%/system/chaos_check.py %D%/parity/reference.py
 
 # These start daemons and training processes of two threads each: alone, timings mean something.
 %D%/system/test_mnist.log: $(filter-out %D%/system/test_mnist.log,$(SYSTEM_TESTS:.py=.log))

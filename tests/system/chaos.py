@@ -1,0 +1,456 @@
+#!/usr/bin/env python3
+"""Chaos: users who submit, cancel, pause, pull and watch at random while coordinator and workers are
+killed, stopped and restarted at random. At the end every accepted job must be over as it should be, none
+lost, none run twice, nothing left behind (chaos_check.py). Everything is drawn from one seed.
+
+usage: chaos.py [--seconds N] [--seed N] [--keep]        (600 seconds by default)"""
+
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import chaos_check
+import harness
+
+UNFINISHED_MAX = 8  # jobs; more would only wait
+
+
+class World:
+    """One fsdpd with two workers of its own and one worker besides, and what was done to them."""
+
+    def __init__(self, seed, log=sys.stdout):
+        self.seed, self.out = seed, log
+        self.random = random.Random(f"{seed}/world")
+        self.root = tempfile.mkdtemp(prefix="fsdpd-chaos-")
+        self.token = f"{os.getpid()}-{seed}-{os.path.basename(self.root)}"
+        self.data = os.path.join(self.root, "data")
+        self.scratch = os.path.join(self.root, "scratch")  # of the users
+        self.tmp = os.path.join(self.root, "tmp")  # $TMPDIR of all that runs
+        for path in (self.scratch, self.tmp):
+            os.mkdir(path)
+        harness.draw_digits(self.data, train=640, test=64)
+        self.address = "unix:" + os.path.join(self.root, "run/fsdpd.sock")
+        # One variable tells our processes from all others, whoever their parent is by now.
+        self.environment = dict(os.environ, FSDPD_CONFIG="", FSDPD_ADDRESS=self.address,
+                                FSDPD_CHAOS=self.token, TMPDIR=self.tmp)
+        self.lock = threading.RLock()
+        self.began = time.monotonic()
+        self.jobs = {}  # id: what was asked for, and what was done to it
+        self.kills = []
+        self.counts = {}
+        self.coordinator = self.worker = None
+        self.servers = {}
+        self.ending = threading.Event()
+        verbs = subprocess.run([harness.FSDPCTL, "--help"], stdout=subprocess.PIPE, text=True)
+        self.verbs = {line.split()[0] for line in verbs.stdout.splitlines()
+                      if line[:2] == "  " and line[2:3].isalpha()}
+        self.daemon_log = open(os.path.join(self.root, "fsdpd.log"), "ab")
+
+    def say(self, who, what):
+        with self.lock:
+            print(f"{time.monotonic() - self.began:7.2f} {who:10} {what}", file=self.out, flush=True)
+
+    def count(self, what):
+        with self.lock:
+            self.counts[what] = self.counts.get(what, 0) + 1
+
+    # ---- processes ----
+
+    def spawn(self, *arguments, **options):
+        return subprocess.Popen(arguments, env=self.environment, stdin=subprocess.DEVNULL, **options)
+
+    def start_coordinator(self):
+        with self.lock:
+            self.coordinator = self.spawn(
+                harness.FSDPD, "--workers", "cpu:2", "--runtime-dir", os.path.join(self.root, "run"),
+                "--state-dir", os.path.join(self.root, "state"), "--data-root", self.data,
+                "--threads", "1", stdout=self.daemon_log, stderr=self.daemon_log)
+
+    def start_worker(self):
+        with self.lock:
+            self.worker = self.spawn(
+                harness.FSDPD, "worker", "--coordinator", self.address, "--id", "guest/cpu:0",
+                "--data-root", self.data, "--threads", "1", stdout=self.daemon_log,
+                stderr=self.daemon_log)
+
+    def ctl(self, *arguments, timeout=30):
+        """(exit code, stdout, stderr); a code above 128 if it did not end."""
+        process = self.spawn(harness.FSDPCTL, *arguments, "--timeout", str(timeout / 2), text=True,
+                             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            out, err = process.communicate(timeout=timeout)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.communicate()
+            return 137, "", "did not end"
+        return process.returncode, out, err
+
+    def json(self, *arguments):
+        code, out, _ = self.ctl(*arguments, "-o", "json")
+        return json.loads(out) if code == 0 else None
+
+    def processes(self):
+        """{pid: command line} of everything that was started here and lives."""
+        found = {}
+        needle = f"FSDPD_CHAOS={self.token}".encode()
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit() or int(entry) == os.getpid():
+                continue
+            try:
+                with open(f"/proc/{entry}/environ", "rb") as file:
+                    if needle not in file.read().split(b"\0"):
+                        continue
+                with open(f"/proc/{entry}/cmdline", "rb") as file:
+                    line = file.read().replace(b"\0", b" ").decode(errors="replace").strip()
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
+                continue
+            if harness.alive(int(entry)):
+                found[int(entry)] = line
+        return found
+
+    def workers(self):
+        return [pid for pid, line in self.processes().items()
+                if line.startswith(harness.FSDPD + " worker")]
+
+    def wait_for(self, condition, seconds, what):
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            value = condition()
+            if value:
+                return value
+            time.sleep(0.1)
+        raise AssertionError(f"waited {seconds} s for {what}")
+
+    def serves(self):
+        return self.ctl("version", timeout=4)[0] == 0
+
+    # ---- jobs ----
+
+    def some_job(self, rng):
+        with self.lock:
+            alive = [job for job, record in self.jobs.items() if not record.get("over")]
+        return rng.choice(alive) if alive else None
+
+    def note(self, job, what, code):
+        """That `what` was asked for; with code 0 it was acknowledged."""
+        with self.lock:
+            self.jobs[job].setdefault("asked", []).append((what, code, time.time()))
+
+
+# ---- what users do: each is (world, name of the user, its random numbers) -> what came of it ----
+
+def submit(world, who, rng):
+    with world.lock:
+        if sum(not record.get("over") for record in world.jobs.values()) >= UNFINISHED_MAX:
+            return look(world, who, rng)
+        job = f"chaos-{len(world.jobs) + 1}"
+        world.jobs[job] = {}
+    settings = {"workers": rng.choice((1, 1, 1, 2, 2, 3)), "train.max_steps": rng.choice((20, 60, 150)),
+                "save_model": rng.choice(("true", "false")),
+                "fsdp.wrap.policy": "size", "fsdp.wrap.min_num_params": 20000}
+    kind = (settings["workers"], settings["train.max_steps"])
+    if "history" in world.verbs:  # the queue has come to it
+        settings["priority"] = rng.randint(-2, 2)
+    if "checkpoint" in world.verbs and rng.random() < 0.5:
+        settings["checkpoint.every_steps"] = rng.choice((10, 25))
+    arguments = ["submit", harness.JOB, "--id", job]
+    for setting in [f"data.dir={world.data}", "train.batch_size=4", "train.epochs=1000",
+                    "train.evaluate=false", "train.log_interval=1",
+                    *(f"{key}={value}" for key, value in settings.items())]:
+        arguments += ["--set", setting]
+    with world.lock:
+        world.jobs[job].update(kind=kind, settings=settings, arguments=arguments, accepted=False)
+    code = world.ctl(*arguments)[0]
+    if code != 0 and rng.random() < 0.7:  # a user who tries again, under the same id
+        time.sleep(rng.uniform(0.1, 2))
+        code = world.ctl(*arguments)[0]
+    with world.lock:
+        world.jobs[job]["accepted"] = code == 0
+    return f"{job} {settings}: {code}"
+
+
+def on_job(verb, *more):
+    """A verb with a job; what it says is noted."""
+    def act(world, who, rng):
+        job = world.some_job(rng)
+        if job is None:
+            return "no job"
+        arguments = [word(rng) if callable(word) else word for word in more]
+        world.note(job, verb, None)
+        code, _, err = world.ctl(verb, job, *arguments)
+        world.note(job, verb, code)
+        return f"{job}: {code} {err.strip()[:100] if code else ''}"
+    return act
+
+
+def pull(world, who, rng):
+    job = world.some_job(rng)
+    if job is None:
+        return "no job"
+    path = os.path.join(world.scratch, f"{who}.safetensors")
+    code = world.ctl("pull", job, "-o", path)[0]
+    if code == 0:
+        harness.read_safetensors(path)  # whole, or this fails
+        os.unlink(path)
+    elif os.path.exists(path):
+        raise AssertionError(f"a pull of {job} failed ({code}) and left a file")
+    return f"{job}: {code}"
+
+
+def wrap(world, who, rng):
+    job = world.some_job(rng)
+    if job is None:
+        return "no job"
+    policy = rng.choice((["--policy", "none"], ["--policy", "size", "--min-num-params", "20000"]))
+    return f"{job} {policy[1]}: {world.ctl('wrap', 'set', job, *policy)[0]}"
+
+
+def stalled_watch(world, who, rng):
+    """A watcher that stops reading for a while; some of them are killed instead of going on."""
+    job = world.some_job(rng)
+    if job is None:
+        return "no job"
+    watcher = world.spawn(harness.FSDPCTL, "watch", job, "-o", "json", stdout=subprocess.DEVNULL,
+                          stderr=subprocess.DEVNULL)
+    time.sleep(rng.uniform(0.1, 1))
+    watcher.send_signal(signal.SIGSTOP)
+    world.ending.wait(rng.uniform(1, 6))
+    watcher.send_signal(signal.SIGCONT)
+    if rng.random() < 0.5:
+        time.sleep(rng.uniform(0.1, 1))
+    watcher.kill()
+    watcher.wait()
+    return job
+
+
+def look(world, who, rng):
+    verb = rng.choice(["list", "status", "workers"] + [v for v in ("top",) if v in world.verbs])
+    return f"{verb}: {world.ctl(verb)[0]}"
+
+
+def show(verb):
+    def act(world, who, rng):
+        job = world.some_job(rng)
+        return "no job" if job is None else f"{job}: {world.ctl(verb, job)[0]}"
+    return act
+
+
+# (weight, the verb that must exist, name, what to do)
+ACTIONS = (
+    (12, "submit", "submit", submit),
+    (3, "cancel", "cancel", on_job("cancel")),
+    (4, "pull", "pull", pull),
+    (2, "wrap", "wrap", wrap),
+    (3, "watch", "watch", stalled_watch),
+    (3, "list", "look", look),
+    (1, "show", "show", show("show")),
+    (3, "pause", "pause", on_job("pause")),
+    (4, "resume", "resume", on_job("resume")),
+    (2, "hold", "hold", on_job("hold")),
+    (3, "release", "release", on_job("release")),
+    (1, "priority", "priority", on_job("priority", lambda rng: str(rng.randint(-5, 5)))),
+    (3, "checkpoint", "checkpoint", on_job("checkpoint")),
+    (1, "history", "history", show("history")),
+    (1, "logs", "logs", show("logs")),
+    (1, "metrics", "metrics", show("metrics")),
+)
+
+
+# ---- what befalls the processes: each is (world, its random numbers) -> what was done ----
+
+def kill_worker(world, rng):
+    pids = world.workers()
+    if not pids:
+        return "no worker"
+    pid = rng.choice(pids)
+    with world.lock:
+        world.kills.append(("worker", time.time()))
+    os.kill(pid, signal.SIGKILL)
+    return f"pid {pid}"
+
+
+def kill_coordinator(world, rng):
+    with world.lock:
+        world.kills.append(("coordinator", time.time()))
+    world.coordinator.kill()
+    world.coordinator.wait()
+    pause = rng.choice((0, 0, rng.uniform(0, 3)))
+    time.sleep(pause)
+    world.start_coordinator()
+    return f"back after {pause:.1f} s"
+
+
+def restart_coordinator(world, rng):
+    with world.lock:
+        world.kills.append(("restart", time.time()))
+    began = time.monotonic()
+    world.coordinator.terminate()
+    try:
+        code = world.coordinator.wait(30)
+    except subprocess.TimeoutExpired:
+        raise AssertionError("fsdpd did not end within 30 s of SIGTERM") from None
+    if code != 0:
+        raise AssertionError(f"fsdpd ended with {code} after SIGTERM")
+    seconds = time.monotonic() - began
+    world.start_coordinator()
+    return f"ended in {seconds:.1f} s"
+
+
+def stop_for_a_while(whom):
+    def act(world, rng):
+        pids = [world.coordinator.pid] if whom == "coordinator" else world.workers()
+        if not pids:
+            return "nobody"
+        pid, seconds = rng.choice(pids), rng.uniform(0.2, 3)
+        with world.lock:
+            world.kills.append(("stop", time.time()))
+        try:
+            os.kill(pid, signal.SIGSTOP)
+            time.sleep(seconds)
+            os.kill(pid, signal.SIGCONT)
+        except ProcessLookupError:
+            pass
+        return f"pid {pid} for {seconds:.1f} s"
+    return act
+
+
+def reload_coordinator(world, rng):
+    # Before it has its handlers, SIGHUP ends a process as it ends any other.
+    if world.serves():
+        world.coordinator.send_signal(signal.SIGHUP)
+    return ""
+
+
+TROUBLES = (
+    (4, "kill -9 worker", kill_worker),
+    (4, "kill -9 coordinator", kill_coordinator),
+    (1, "restart", restart_coordinator),
+    (2, "stop worker", stop_for_a_while("worker")),
+    (1, "stop coordinator", stop_for_a_while("coordinator")),
+    (1, "reload", reload_coordinator),
+)
+
+
+def choose(rng, table):
+    return rng.choices(table, [row[0] for row in table])[0]
+
+
+def user(world, name, failures):
+    rng = random.Random(f"{world.seed}/{name}")
+    actions = [row for row in ACTIONS if row[1] in world.verbs]
+    try:
+        while not world.ending.is_set():
+            _, _, what, act = choose(rng, actions)
+            world.say(name, f"{what} {act(world, name, rng)}")
+            world.count(what)
+            world.ending.wait(rng.uniform(0, 0.6))
+    except Exception as error:  # told at the end, with everything else
+        failures.append(f"{name}: {what}: {error}")
+        world.ending.set()
+
+
+def trouble(world, failures):
+    rng = random.Random(f"{world.seed}/trouble")
+    try:
+        while not world.ending.wait(rng.uniform(0.5, 4)):
+            _, what, act = choose(rng, TROUBLES)
+            world.say("trouble", f"{what} {act(world, rng)}")
+            world.count(what)
+    except Exception as error:
+        failures.append(f"{what}: {error}")
+        world.ending.set()
+
+
+def keep_worker(world):
+    """The service manager of the worker that is not fsdpd's own."""
+    while not world.ending.wait(0.3):
+        if world.worker.poll() is not None:
+            world.start_worker()
+
+
+def mark_over(world):
+    """Users turn to jobs that are not over."""
+    while not world.ending.wait(1):
+        listed = world.json("list")
+        with world.lock:
+            for job in listed or []:
+                if job["state"] in chaos_check.OVER and job["id"] in world.jobs:
+                    world.jobs[job["id"]]["over"] = True
+
+
+def run(world, seconds):
+    failures = []
+    world.start_coordinator()
+    world.wait_for(world.serves, 30, "fsdpd to serve")
+    world.start_worker()
+    threads = [threading.Thread(target=user, args=(world, f"user-{n}", failures)) for n in range(3)]
+    threads.append(threading.Thread(target=trouble, args=(world, failures)))
+    threads.append(threading.Thread(target=mark_over, args=(world,)))
+    keeper = threading.Thread(target=keep_worker, args=(world,))
+    for thread in (*threads, keeper):
+        thread.start()
+    world.ending.wait(seconds)
+    world.ending.set()
+    for thread in (*threads, keeper):
+        thread.join()
+    if world.worker.poll() is not None:
+        world.start_worker()
+    return failures
+
+
+def close(world):
+    """Ends what is left, by its number."""
+    for process in (world.worker, world.coordinator):
+        if process is not None and process.poll() is None:
+            process.kill()
+            process.wait()
+    for pid in world.processes():
+        os.kill(pid, signal.SIGKILL)
+    world.daemon_log.close()
+
+
+def chaos(seconds, seed, log=sys.stdout, keep=False):
+    """What was found wrong: a list of sentences."""
+    world = World(seed, log)
+    world.say("chaos", f"seed {seed}, {seconds} seconds, in {world.root}; verbs {sorted(world.verbs)}")
+    wrong = []
+    try:
+        wrong += run(world, seconds)
+        wrong += chaos_check.settle(world)
+        wrong += chaos_check.check_jobs(world)
+        wrong += chaos_check.check_end(world)
+    except Exception as error:
+        wrong.append(f"{type(error).__name__}: {error}")
+    finally:
+        close(world)
+    world.say("chaos", f"done: {dict(sorted(world.counts.items()))}")
+    for sentence in wrong:
+        world.say("WRONG", sentence)
+    if wrong or keep:
+        world.say("chaos", f"seed {seed}; what there was is in {world.root}")
+    else:
+        shutil.rmtree(world.root)
+    return wrong
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=600)
+    parser.add_argument("--seed", type=int, default=None)
+    parser.add_argument("--keep", action="store_true")
+    options = parser.parse_args()
+    seed = options.seed if options.seed is not None else random.SystemRandom().randrange(1 << 31)
+    sys.exit(1 if chaos(options.seconds, seed, keep=options.keep) else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,209 @@
+"""What must hold after the chaos of chaos.py: of every job, of the store, of the machine."""
+
+import json
+import os
+import signal
+import sqlite3
+import stat
+import time
+
+import harness
+
+OVER = ("SUCCEEDED", "FAILED", "CANCELLED")
+
+# Who may follow whom.
+FOLLOWS = {
+    None: ("QUEUED",),
+    "QUEUED": ("QUEUED", "STARTING", *OVER),
+    "STARTING": ("STARTING", "RUNNING", "PAUSED", "QUEUED", *OVER),
+    "RUNNING": ("RUNNING", "PAUSED", "QUEUED", *OVER),
+    "PAUSED": ("PAUSED", "QUEUED", "STARTING", *OVER),
+}
+
+# Why a job may have failed when machines were killed under it. Anything else is a bug.
+MACHINE_FAILURES = {"WORKER_LOST", "COORDINATOR_RESTARTED", "SHUTDOWN", "STATE_DICT_LOST",
+                    "ATTEMPTS_EXHAUSTED", "RETRIES_EXHAUSTED"}
+LATE_S = 20  # an order that was acknowledged has had its effect by then
+
+
+def settle(world):
+    """No more trouble: what is paused or held goes on, and everything comes to its end."""
+    world.wait_for(world.serves, 60, "fsdpd to serve")
+    until = time.monotonic() + 240
+    while True:
+        listed = world.json("list") or []
+        waiting = [job for job in listed if job["state"] not in OVER]
+        if listed and not waiting or (not listed and not world.jobs):
+            return []
+        for job in waiting:
+            if job["state"] == "PAUSED":
+                world.ctl("resume", job["id"])
+            elif "release" in world.verbs and job["state"] == "QUEUED":
+                world.ctl("release", job["id"])
+        if time.monotonic() > until:
+            return [f"{job['id']} is {job['state']} ({job['reason']}) and does not end"
+                    for job in waiting]
+        time.sleep(1)
+
+
+def curve_of(events, wrong, job):
+    """{step: loss} of a job's events, which must be in order and without gaps."""
+    state, attempt, last, over, starts = None, 0, 0, 0, {}
+    curve, step = {}, None
+    for event in events:
+        dropped = event.get("dropped")
+        if event["sequence"] != last + 1 and not dropped:
+            wrong.append(f"{job}: event {event['sequence']} follows {last}")
+        last = event["sequence"]
+        if over:
+            wrong.append(f"{job}: something happened after it was over: {event}")
+        if dropped:
+            step = None
+        change = event.get("state")
+        if change:
+            if change["state"] not in FOLLOWS.get(state, ()):
+                wrong.append(f"{job}: {change['state']} after {state}")
+            if change["state"] == "STARTING" and state != "STARTING":
+                starts[change["attempt"]] = starts.get(change["attempt"], 0) + 1
+                step = 0
+                if change["attempt"] != attempt + 1:
+                    wrong.append(f"{job}: attempt {change['attempt']} after {attempt}")
+            if change["attempt"] < attempt:
+                wrong.append(f"{job}: attempt {change['attempt']} after {attempt}")
+            state, attempt = change["state"], change["attempt"]
+            over += state in OVER
+        metrics = event.get("metrics")
+        if metrics:
+            now = metrics["step"]
+            if step is not None and now != step + 1 and step != 0:
+                wrong.append(f"{job}: step {now} follows {step} in attempt {attempt}")
+            if step == 0 and now > 1 and now - 1 not in curve:
+                wrong.append(f"{job}: attempt {attempt} began with step {now}, which nothing led to")
+            if curve.setdefault(now, metrics["loss"]) != metrics["loss"]:
+                wrong.append(f"{job}: step {now} had the losses {curve[now]} and {metrics['loss']}")
+            step = now
+    for number, count in starts.items():
+        if count != 1:
+            wrong.append(f"{job}: attempt {number} was started {count} times")
+    return curve
+
+
+def check_reason(world, job, record, shown, wrong):
+    """Whether this end can come of what was done to the job."""
+    state, reason = shown["state"], shown["reason"]
+    asked = record.get("asked", [])
+    cancels = [(code, at) for what, code, at in asked if what == "cancel"]
+    if state == "SUCCEEDED" and shown["step"] != record["settings"]["train.max_steps"]:
+        wrong.append(f"{job}: SUCCEEDED at step {shown['step']}")
+    if state == "CANCELLED" and not cancels:
+        wrong.append(f"{job}: CANCELLED, which nobody asked for: {reason}")
+    if state == "FAILED" and not (reason["code"] in MACHINE_FAILURES and world.kills):
+        wrong.append(f"{job}: FAILED: {reason}")
+    for code, at in cancels:
+        if code == 0 and state != "CANCELLED" and shown["finished_ms"] / 1000 > at + LATE_S:
+            wrong.append(f"{job}: its cancelling was acknowledged, and {LATE_S} s later it still "
+                         f"went on, to be {state}")
+
+
+def check_jobs(world):
+    wrong, curves, weights = [], {}, {}
+    listed = {job["id"]: job for job in world.json("list") or []}
+    ends = {}
+    for job, record in sorted(world.jobs.items()):
+        if record.get("accepted") and job not in listed:
+            wrong.append(f"{job}: was accepted and is lost")
+        if job not in listed:
+            continue
+        shown = world.json("show", job)
+        end = f"{shown['state']} {shown['reason']['code']}"
+        ends[end] = ends.get(end, 0) + 1
+        code, out, err = world.ctl("watch", job, "-o", "json")
+        if code not in (0, harness.JOB_FAILED, harness.JOB_CANCELLED):
+            wrong.append(f"{job}: watch: {code}: {err}")
+        curve = curve_of([json.loads(line) for line in out.splitlines()], wrong, job)
+        if shown["state"] not in OVER:
+            continue  # was told already
+        check_reason(world, job, record, shown, wrong)
+        if shown["state"] == "SUCCEEDED" and \
+                sorted(curve) != list(range(1, record["settings"]["train.max_steps"] + 1)):
+            wrong.append(f"{job}: SUCCEEDED, and its curve has the steps {sorted(curve)}")
+        # Jobs that are the same have the same curve, whatever befell them.
+        for step, loss in curve.items():
+            same = curves.setdefault((record["kind"][0], step), (loss, job))
+            if same[0] != loss:
+                wrong.append(f"{job}: loss {loss} in step {step}; {same[1]} had {same[0]}")
+        check_weights(world, job, record, shown, weights, wrong)
+    for job in sorted(set(listed) - set(world.jobs)):
+        wrong.append(f"{job}: nobody submitted it")
+    world.say("chaos", f"{len(listed)} jobs: {dict(sorted(ends.items()))}")
+    return wrong
+
+
+def check_weights(world, job, record, shown, weights, wrong):
+    if shown["state"] != "SUCCEEDED" or record["settings"]["save_model"] != "true":
+        return
+    path = os.path.join(world.scratch, "final.safetensors")
+    code, _, err = world.ctl("pull", job, "-o", path)
+    if code != 0:
+        wrong.append(f"{job}: its weights cannot be pulled: {err.strip()}")
+        return
+    tensors, _ = harness.read_safetensors(path)
+    os.unlink(path)
+    same = weights.setdefault(record["kind"], (tensors, job))
+    if same[0] != tensors:
+        wrong.append(f"{job}: its weights are not those of {same[1]}")
+
+
+def check_end(world):
+    """A clean stop, and what is there after it."""
+    wrong = []
+    world.coordinator.send_signal(signal.SIGTERM)
+    world.worker.send_signal(signal.SIGTERM)
+    for name, process in (("fsdpd", world.coordinator), ("the worker", world.worker)):
+        try:
+            code = process.wait(30)
+        except Exception:
+            wrong.append(f"{name} did not end within 30 s of SIGTERM")
+            continue
+        if code != 0:
+            wrong.append(f"{name} ended with {code}")
+    until = time.monotonic() + 10
+    while world.processes() and time.monotonic() < until:
+        time.sleep(0.1)
+    for pid, line in world.processes().items():
+        wrong.append(f"process {pid} is left: {line}")
+    with open("/proc/net/unix", errors="replace") as sockets:
+        for line in sockets:
+            if world.root in line:
+                wrong.append(f"a socket is left: {line.strip()}")
+    wrong += check_files(world)
+    wrong += check_store(world)
+    return wrong
+
+
+def check_files(world):
+    wrong = []
+    for top in ("run", "state", "tmp", "scratch"):
+        for directory, _, names in os.walk(os.path.join(world.root, top)):
+            for name in names:
+                path = os.path.join(directory, name)
+                short = os.path.relpath(path, world.root)
+                if stat.S_ISSOCK(os.lstat(path).st_mode):
+                    wrong.append(f"a socket is left: {short}")
+                elif top in ("tmp", "scratch") or name.startswith(".") or \
+                        any(word in name for word in (".tmp", ".part", ".new")):
+                    wrong.append(f"a temporary file is left: {short}")
+    return wrong
+
+
+def check_store(world):
+    path = os.path.join(world.root, "state/store.db")
+    database = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    try:
+        (answer,) = database.execute("PRAGMA integrity_check").fetchone()
+        stray = database.execute("SELECT count(*) FROM events WHERE job NOT IN "
+                                 "(SELECT id FROM jobs)").fetchone()[0]
+    finally:
+        database.close()
+    return ([f"the store: {answer}"] if answer != "ok" else []) + \
+        ([f"the store has {stray} events of jobs that it does not have"] if stray else [])
