@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "config.h"
 #include "exit.h"
 
@@ -40,6 +41,21 @@ status_t option_set_key(struct options *options, const char *key, const char *va
     MEM_GROW(options->texts, options->text_count, options->text_capacity);
     options->texts[options->text_count++] = text;
     return option_set(options, text);
+}
+
+status_t option_number(const char *value, int64_t low, int64_t high, uint32_t *number)
+{
+    int64_t read;
+    if (!text_parse_i64(value, &read) || read < low || read > high)
+        return status_new(STATUS_INVALID_ARGUMENT, "expected %lld to %lld, found '%s'",
+                          (long long)low, (long long)high, value);
+    *number = (uint32_t)read;
+    return NULL;
+}
+
+status_t option_attempt(struct options *options, const char *value)
+{
+    return option_number(value, 1, UINT32_MAX, &options->attempt);
 }
 
 bool client_read_spec(struct client *client, Fsdpd__V1__JobSpec **spec, int *exit_code)

@@ -31,6 +31,8 @@ int verb_completion(struct client *client);
 int verb_help(struct client *client);
 int verb_history(struct client *client);
 int verb_list(struct client *client);
+int verb_logs(struct client *client);
+int verb_metrics(struct client *client);
 int verb_plan(struct client *client);
 int verb_pull(struct client *client);
 int verb_show(struct client *client);
@@ -46,6 +48,8 @@ int verb_wrap_set(struct client *client);
 extern const struct option_row submit_options[];
 extern const struct option_row list_options[];
 extern const struct option_row plan_options[];
+extern const struct option_row logs_options[];
+extern const struct option_row metrics_options[];
 extern const struct option_row pull_options[];
 extern const struct option_row trace_options[];
 extern const struct option_row wrap_options[];
@@ -55,6 +59,12 @@ status_t option_set(struct options *options, const char *value);
 
 /* What an option that stands for a key of the job file does: "--priority 5" is "--set priority=5". */
 status_t option_set_key(struct options *options, const char *key, const char *value);
+
+/* "--attempt N", for the verbs that read what attempts have left. */
+status_t option_attempt(struct options *options, const char *value);
+
+/* A number from `low` to `high`; INVALID_ARGUMENT says so. */
+status_t option_number(const char *value, int64_t low, int64_t high, uint32_t *number);
 
 /* Reads the job file that the first argument names. On failure the error has been told and
  * *exit_code is set. */

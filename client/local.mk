@@ -11,7 +11,9 @@ libclient_a_SOURCES = \
   %D%/help.c \
   %D%/history.c \
   %D%/list.c \
+  %D%/logs.c \
   %D%/methods.c %D%/methods.h \
+  %D%/metrics.c \
   %D%/options.c %D%/options.h \
   %D%/output.c %D%/output.h \
   %D%/plan.c \

@@ -17,5 +17,7 @@ METHOD(control_pull_state_dict, "PullStateDict", RPC_SERVER_STREAM, pull_state_d
        state_dict_chunk);
 METHOD(control_trace_job, "TraceJob", RPC_SERVER_STREAM, trace_job_request, trace_chunk);
 METHOD(control_set_wrap_policy, "SetWrapPolicy", RPC_UNARY, set_wrap_policy_request, job);
+METHOD(control_get_logs, "GetLogs", RPC_SERVER_STREAM, get_logs_request, log_chunk);
+METHOD(control_get_metrics, "GetMetrics", RPC_SERVER_STREAM, get_metrics_request, metrics_chunk);
 METHOD(control_list_workers, "ListWorkers", RPC_UNARY, list_workers_request, list_workers_response);
 METHOD(control_get_version, "GetVersion", RPC_UNARY, get_version_request, version);

@@ -15,6 +15,8 @@ extern const struct rpc_method control_plan_job;
 extern const struct rpc_method control_pull_state_dict;
 extern const struct rpc_method control_trace_job;
 extern const struct rpc_method control_set_wrap_policy;
+extern const struct rpc_method control_get_logs;
+extern const struct rpc_method control_get_metrics;
 extern const struct rpc_method control_list_workers;
 extern const struct rpc_method control_get_version;
 

@@ -51,6 +51,13 @@ struct options {
     struct spec_override *sets;
     int set_count, set_capacity;
     const char *wrap[OPTIONS_WRAP_COUNT]; /* values; NULL: not given */
+    uint32_t attempt;      /* logs' and metrics'; 0: all */
+    bool one_rank, follow; /* logs' */
+    int32_t rank;          /* -1: fsdpd */
+    int64_t since_ms;      /* 0: not given */
+    uint32_t tail;         /* 0: all */
+    uint32_t every;        /* metrics'; 0: not given */
+    bool csv;
     const char *arguments[OPTIONS_MAX_ARGUMENTS];
     int argument_count;
 };

@@ -23,6 +23,16 @@ const struct verb verbs[] = {
      "130) and does not cancel. When fsdpd restarts, watching goes on where it stopped; --timeout\n"
      "is how long it is waited for. With -o json every event is one line.\n",
      NULL, verb_watch},
+    {"logs", "JOB", 1, "Show what the ranks of a job have logged",
+     "Of all attempts, while the job runs and after, as far as fsdpd keeps it. A line is the time,\n"
+     "attempt/rank (\"fsdpd\": the daemon about the job), the level, an event and its fields. With\n"
+     "-f it goes on until the job is over or Ctrl-C, also over a restart of fsdpd; --timeout is how\n"
+     "long that is waited for. With -o json every line is one.\n",
+     logs_options, verb_logs},
+    {"metrics", "JOB", 1, "Show every recorded step of a job",
+     "Also the ends of epochs and validations. --csv has every figure, as has -o json, where every\n"
+     "line is one; what is not known is empty there.\n",
+     metrics_options, verb_metrics},
     {"wrap", "show|set JOB", 2, "Show which modules a job's FSDP units hold, or change it",
      "set gives a running job other units, at its next step boundary: parameters and optimizer\n"
      "state move, no value changes. It answers when that is done, and shows the new units. A\n"

@@ -190,6 +190,8 @@ const struct option_row option_rows[] = {
     {"limits.watch_lag", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 1e6), LIMIT(watch_lag)},
     {"limits.metrics_kept", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(16, 1e8),
      LIMIT(metrics_kept)},
+    {"limits.log_bytes", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1 << 16, 1 << 30),
+     LIMIT(log_bytes)},
     {"limits.heartbeat_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0.01, 3600),
      LIMIT(heartbeat_ms)},
     {"limits.silence_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0.1, 86400),

@@ -17,6 +17,7 @@ SYSTEM_TESTS = \
   %D%/system/test_hf.py \
   %D%/system/test_jobs.py \
   %D%/system/test_load.py \
+  %D%/system/test_logs.py \
   %D%/system/test_manual.py \
   %D%/system/test_metrics.py \
   %D%/system/test_mnist.py \

@@ -7,7 +7,8 @@ libbase_a_SOURCES = \
   %D%/log.c %D%/log.h \
   %D%/mem.c %D%/mem.h \
   %D%/status.c %D%/status.h \
-  %D%/text.c %D%/text.h
+  %D%/text.c %D%/text.h \
+  %D%/utf8.c %D%/utf8.h
 
 if HAVE_CHECK
 check_PROGRAMS += tests/unit/test_log

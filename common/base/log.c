@@ -18,6 +18,9 @@
 static atomic_int minimum_level = LOG_INFO;
 static pthread_mutex_t context_lock = PTHREAD_MUTEX_INITIALIZER;
 static char context_fields[256];
+static pthread_mutex_t tap_lock = PTHREAD_MUTEX_INITIALIZER;
+static log_tap *tap_function;
+static void *tap_user;
 static atomic_int journal = -1; /* a socket; -1: lines go to stderr */
 
 void log_set_level(enum log_level level)
@@ -52,6 +55,27 @@ void log_set_context(const char *fields)
     pthread_mutex_unlock(&context_lock);
 }
 
+void log_set_tap(log_tap *tap, void *user)
+{
+    pthread_mutex_lock(&tap_lock);
+    tap_function = tap;
+    tap_user = user;
+    pthread_mutex_unlock(&tap_lock);
+}
+
+static void tell_tap(enum log_level level, const char *event, const char *fields)
+{
+    pthread_mutex_lock(&tap_lock);
+    if (tap_function != NULL) tap_function(tap_user, level, event, fields);
+    pthread_mutex_unlock(&tap_lock);
+}
+
+const char *log_level_name(enum log_level level)
+{
+    static const char *const names[] = {"DEBUG", "INFO", "WARNING", "ERROR"};
+    return names[level];
+}
+
 char *log_quote(const char *text)
 {
     bool plain = text[0] != '\0';
@@ -74,7 +98,6 @@ char *log_quote(const char *text)
 
 void log_event(enum log_level level, const char *event, const char *format, ...)
 {
-    static const char *const names[] = {"DEBUG", "INFO", "WARNING", "ERROR"};
     if ((int)level < atomic_load(&minimum_level)) return;
     struct buf fields = {0};
     pthread_mutex_lock(&context_lock);
@@ -86,12 +109,13 @@ void log_event(enum log_level level, const char *event, const char *format, ...)
     if (vasprintf(&own, format, args) >= 0 && own[0])
         buf_printf(&fields, "%s%s", fields.length > 0 ? " " : "", own);
     va_end(args);
+    tell_tap(level, event, own != NULL ? own : "");
     free(own);
     if (!send_to_journal(level, event, buf_text(&fields))) {
         char when[32];
         struct buf line = {0};
-        buf_printf(&line, "%s %s %s%s%s\n", clock_format_wall(clock_wall_ms(), when), names[level],
-                   event, fields.length > 0 ? " " : "", buf_text(&fields));
+        buf_printf(&line, "%s %s %s%s%s\n", clock_format_wall(clock_wall_ms(), when),
+                   log_level_name(level), event, fields.length > 0 ? " " : "", buf_text(&fields));
         ssize_t written = write(STDERR_FILENO, line.data, line.length);
         (void)written; /* nowhere left to report it */
         buf_deinit(&line);

@@ -32,6 +32,17 @@ void log_set_context(const char *fields);
  */
 void log_event(enum log_level level, const char *event, const char *format, ...) FSDPD_PRINTF(3, 4);
 
+/*
+ * From now on, what is logged is told to `tap` too (NULL: to nobody), without the context's fields.
+ * It is called by whichever thread logs, one at a time, and must not log. The strings are valid
+ * during the call.
+ */
+typedef void log_tap(void *user, enum log_level level, const char *event, const char *fields);
+void log_set_tap(log_tap *tap, void *user);
+
+/* "INFO" */
+const char *log_level_name(enum log_level level);
+
 /* `text` as one field value: in double quotes with escapes if it needs them; caller frees. */
 char *log_quote(const char *text);
 

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "print/utf8.h"
+#include "base/utf8.h"
 
 /* Fields that mean nothing unless another one is true. */
 static const struct {

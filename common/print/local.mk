@@ -3,6 +3,5 @@ noinst_LIBRARIES += libprint.a
 libprint_a_SOURCES = \
   %D%/json.c %D%/json.h \
   %D%/plan_report.c %D%/plan_report.h \
-  %D%/table.c %D%/table.h \
-  %D%/utf8.c %D%/utf8.h
+  %D%/table.c %D%/table.h
 $(libprint_a_OBJECTS): $(PROTO_H)

@@ -7,7 +7,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
-#include "print/utf8.h"
+#include "base/utf8.h"
 
 void output_clean(struct buf *out, const char *text, bool lines)
 {

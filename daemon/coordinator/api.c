@@ -13,7 +13,9 @@
 #include "coordinator/api_jobs.h"
 #include "coordinator/api_list.h"
 #include "coordinator/attach.h"
+#include "coordinator/history.h"
 #include "coordinator/jobs.h"
+#include "coordinator/logs.h"
 #include "coordinator/pulls.h"
 #include "coordinator/rendezvous.h"
 #include "coordinator/rewrap.h"
@@ -247,6 +249,9 @@ METHOD(pull_method, "Control", "PullStateDict", RPC_SERVER_STREAM, pull_state_di
        state_dict_chunk);
 METHOD(trace_method, "Control", "TraceJob", RPC_SERVER_STREAM, trace_job_request, trace_chunk);
 METHOD(wrap_method, "Control", "SetWrapPolicy", RPC_UNARY, set_wrap_policy_request, job);
+METHOD(logs_method, "Control", "GetLogs", RPC_SERVER_STREAM, get_logs_request, log_chunk);
+METHOD(metrics_method, "Control", "GetMetrics", RPC_SERVER_STREAM, get_metrics_request,
+       metrics_chunk);
 METHOD(workers_method, "Control", "ListWorkers", RPC_UNARY, list_workers_request,
        list_workers_response);
 METHOD(version_method, "Control", "GetVersion", RPC_UNARY, get_version_request, version);
@@ -274,6 +279,14 @@ static const struct rpc_handler control_handlers[] = {
      .on_closed = pull_state_dict_closed},
     {.method = &trace_method, .on_start = trace_job, .on_closed = trace_job_closed},
     {.method = &wrap_method, .on_start = set_wrap_policy, .on_closed = set_wrap_policy_closed},
+    {.method = &logs_method,
+     .on_start = logs_start,
+     .on_writable = logs_writable,
+     .on_closed = logs_closed},
+    {.method = &metrics_method,
+     .on_start = history_start,
+     .on_writable = history_writable,
+     .on_closed = history_closed},
     {.method = &workers_method, .on_start = list_workers},
     {.method = &version_method, .on_start = get_version},
 };

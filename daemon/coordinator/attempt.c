@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "coordinator/logs.h"
 #include "coordinator/pulls.h"
 #include "coordinator/rendezvous.h"
 #include "coordinator/rewrap.h"
@@ -283,6 +284,10 @@ void attempt_event(struct worker *worker, const Fsdpd__V1__AttemptEvent *event)
     if (worker->job == NULL || strcmp(worker->job, event->job) != 0 ||
         worker->attempt != event->attempt)
         return; /* of an attempt that was settled without it */
+    if (event->event_case == FSDPD__V1__ATTEMPT_EVENT__EVENT_LOGS) { /* also of one that is over */
+        logs_report(worker->c, event->job, event->attempt, worker->rank, event->logs);
+        return;
+    }
     struct job *job = jobs_find(worker->c, event->job);
     struct rank *rank = NULL;
     if (job != NULL && job->ranks != NULL && job->message->attempt == event->attempt)

@@ -15,6 +15,7 @@
 #include "coordinator/attempt.h"
 #include "coordinator/deadlines.h"
 #include "coordinator/http.h"
+#include "coordinator/logs.h"
 #include "coordinator/notify.h"
 #include "coordinator/planner.h"
 #include "coordinator/pulls.h"
@@ -44,6 +45,7 @@ struct coordinator_limits coordinator_limits_default(void)
         .pull_start_ms = 120000,
         .pull_idle_ms = 60000,
         .metrics_kept = 10000,
+        .log_bytes = 8 << 20,
         .watch_lag = 1000,
         .jobs_active = 1000,
         .jobs_per_user = 1000,
@@ -348,6 +350,7 @@ static void free_all(struct coordinator *c)
     free(c->traces);
     free(c->uploads);
     free(c->watchers);
+    free(c->log_readers);
     free(c->address);
     free(c->told_status);
     free(c);
@@ -446,6 +449,7 @@ static void close_server(struct coordinator *c)
     http_close(c);
     planner_close(c);
     watch_close(c);
+    logs_close(c);
     pulls_close(c);
     traces_close(c);
     uploads_close(c);

@@ -45,6 +45,10 @@ struct coordinator {
     int upload_count, upload_capacity;
     struct watcher **watchers;
     int watcher_count, watcher_capacity;
+    struct log_reader **log_readers;
+    int log_reader_count, log_reader_capacity;
+    int64_t log_complaint_at; /* when it was last said that logs cannot be written */
+    int history_reader_count;
     struct supervisor *supervisor;
     struct http *http;         /* NULL: not asked for */
     uint64_t jobs_finished[3]; /* succeeded, failed, cancelled; since the start */

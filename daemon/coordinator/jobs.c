@@ -18,6 +18,7 @@
 #include "coordinator/attempt.h"
 #include "coordinator/deadlines.h"
 #include "coordinator/dependencies.h"
+#include "coordinator/logs.h"
 #include "coordinator/pulls.h"
 #include "coordinator/queue.h"
 #include "coordinator/rewrap.h"
@@ -220,6 +221,7 @@ static void over(struct job *job)
     traces_job_over(job);
     rewrap_job_over(job);
     watch_over(job);
+    logs_job_over(c, job->message->id);
     for (int i = 0; i < c->job_count; i++)
         if (c->jobs[i] == job) LIST_REMOVE(c->jobs, c->job_count, i);
     tdelete(job, &c->jobs_by_id, compare_ids);
@@ -250,6 +252,11 @@ static void enter(struct job *job, int state, const char *code, const char *text
               "job=%s state=%s attempt=%u step=%llu reason=%s message=%s", message->id,
               job_state_name(state), message->attempt, (unsigned long long)message->step, code,
               quoted);
+    char *line =
+        mem_printf("job_state state=%s reason=%s message=%s", job_state_name(state), code, quoted);
+    logs_note(job->c, message->id, message->attempt, state == JOB_FAILED ? "WARNING" : "INFO",
+              line);
+    free(line);
     free(quoted);
 }
 

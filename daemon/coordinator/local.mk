@@ -12,8 +12,11 @@ libcoordinator_a_SOURCES = \
   %D%/deadlines.c %D%/deadlines.h \
   %D%/dependencies.c %D%/dependencies.h \
   %D%/http.c %D%/http.h \
+  %D%/history.c %D%/history.h \
   %D%/internal.h \
   %D%/jobs.c %D%/jobs.h \
+  %D%/log_files.c %D%/log_files.h \
+  %D%/logs.c %D%/logs.h \
   %D%/message.c %D%/message.h \
   %D%/metrics.c %D%/metrics.h \
   %D%/migrations.c %D%/migrations.h \
@@ -49,7 +52,7 @@ COORDINATOR_TESTS = tests/unit/test_store tests/unit/test_migrations tests/unit/
   tests/unit/test_coordinator \
   tests/unit/test_coordinator_ends tests/unit/test_coordinator_streams \
   tests/unit/test_coordinator_traces tests/unit/test_coordinator_rewrap \
-  tests/unit/test_coordinator_monitoring
+  tests/unit/test_coordinator_monitoring tests/unit/test_log_files
 check_PROGRAMS += $(COORDINATOR_TESTS)
 TESTS += $(COORDINATOR_TESTS)
 tests_unit_test_store_SOURCES = tests/unit/test_store.c
@@ -63,6 +66,10 @@ tests_unit_test_migrations_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
 tests_unit_test_queue_SOURCES = tests/unit/test_queue.c $(COORDINATOR_WORLD)
 tests_unit_test_queue_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
 tests_unit_test_queue_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
+
+tests_unit_test_log_files_SOURCES = tests/unit/test_log_files.c
+tests_unit_test_log_files_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
+tests_unit_test_log_files_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
 
 tests_unit_test_coordinator_ends_SOURCES = tests/unit/test_coordinator_ends.c $(COORDINATOR_WORLD)
 tests_unit_test_coordinator_ends_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)

@@ -15,6 +15,7 @@
 #include "base/text.h"
 #include "planning/profile.h"
 #include "worker/job_message.h"
+#include "worker/logs.h"
 #include "worker/pull.h"
 #include "worker/trace.h"
 
@@ -82,6 +83,7 @@ static void tell_started(void *user, uint64_t plan_hash, uint64_t steps)
     fsdpd__v1__started__init(event->started);
     event->started->plan_hash = plan_hash;
     event->started->steps = steps;
+    log_event(LOG_INFO, "training_started", "steps=%llu", (unsigned long long)steps);
     post_event(user, event);
 }
 
@@ -105,6 +107,7 @@ static void tell_metrics(void *user, const struct train_metrics *metrics)
 {
     struct attempt *attempt = user;
     if (attempt->assignment->rank != 0) return;
+    logs_progress(metrics);
     Fsdpd__V1__AttemptEvent *event = attempt_event_new();
     event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_METRICS;
     Fsdpd__V1__Metrics *message = event->metrics = mem_alloc(sizeof *message);
@@ -141,6 +144,7 @@ static void tell_epoch(void *user, const struct train_epoch *epoch)
 {
     struct attempt *attempt = user;
     if (attempt->assignment->rank != 0) return;
+    logs_epoch(epoch);
     Fsdpd__V1__AttemptEvent *event = attempt_event_new();
     event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_EPOCH;
     Fsdpd__V1__EpochEnd *message = event->epoch = mem_alloc(sizeof *message);
@@ -160,6 +164,8 @@ static void tell_validation(void *user, const struct train_validation *validatio
 {
     struct attempt *attempt = user;
     if (attempt->assignment->rank != 0) return;
+    log_event(LOG_INFO, "validated", "step=%llu loss=%.6g seconds=%.3f",
+              (unsigned long long)validation->step, validation->loss, validation->seconds);
     Fsdpd__V1__AttemptEvent *event = attempt_event_new();
     event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_VALIDATION;
     Fsdpd__V1__Validation *message = event->validation = mem_alloc(sizeof *message);
@@ -185,6 +191,13 @@ static void tell_finished(struct attempt *attempt, status_t status)
     if (attempt->session != NULL) message->step = train_session_step(attempt->session);
     message->memory_planned_bytes = attempt->memory_planned;
     message->memory_peak_bytes = attempt->memory_peak;
+    char *quoted = log_quote(message->message);
+    log_event(status == NULL ? LOG_INFO : LOG_WARNING, "attempt_ended",
+              "code=%s message=%s step=%llu memory_peak=%llu memory_planned=%llu", message->reason,
+              quoted, (unsigned long long)message->step,
+              (unsigned long long)message->memory_peak_bytes,
+              (unsigned long long)message->memory_planned_bytes);
+    free(quoted);
     status_free(status);
     post_event(attempt, event);
 }
@@ -430,10 +443,13 @@ static status_t join_and_train(struct attempt *attempt, struct train_session *se
     const struct plan *plan = train_session_plan(session);
     const int world = (int)assignment->world;
     attempt->memory_planned = plan->peak_bytes;
+    log_event(LOG_INFO, "planned", "units=%d peak_bytes=%llu hash=%016llx", plan->units->unit_count,
+              (unsigned long long)plan->peak_bytes, (unsigned long long)plan->hash);
     struct comm *comm = NULL;
     if (world > 1)
         TRY(comm_gloo_new((int)assignment->rank, world, assignment->address, "train",
                           &attempt->rendezvous, assignment->timeout_ms, &comm));
+    if (world > 1) log_event(LOG_INFO, "group_joined", "world=%d", world);
     struct puller *puller = NULL;
     status_t status = puller_new(&attempt->pull_context, &puller);
     if (status == NULL) status = publish(attempt, session, comm, puller);

@@ -16,9 +16,10 @@
 #include "worker/link_internal.h"
 #include "worker/methods.h"
 
-enum { RECONNECT_MS = 500, STORE_SET_MS = 10000 };
+enum { RECONNECT_MS = 500, STORE_SET_MS = 10000, FLUSH_MS = 1000 };
 
 static void open_stream(struct link *link);
+static void close_channel(struct link *link);
 
 /* Sending. */
 
@@ -92,7 +93,10 @@ static void on_message(struct rpc_stream *stream, const ProtobufCMessage *base, 
     struct link *link = user;
     const struct link_callbacks *callbacks = &link->callbacks;
     const Fsdpd__V1__CoordinatorMessage *message = (const Fsdpd__V1__CoordinatorMessage *)base;
-    if (link->closing) return; /* it had arrived before; nobody is there any more to act on it */
+    if (link->closing) { /* nobody is there any more to act on it */
+        if (link->stream == stream) rpc_stream_read(stream);
+        return;
+    }
     switch (message->message_case) {
     case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_WELCOME:
         if (message->welcome->heartbeat_ms > 0)
@@ -129,6 +133,7 @@ static void on_stream_closed(struct rpc_stream *stream, status_t status, void *u
     link->stream = NULL;
     if (link->closing) {
         status_free(status);
+        close_channel(link);
         return;
     }
     uv_timer_stop(&link->heartbeat);
@@ -259,6 +264,19 @@ static void on_channel_closed(void *user)
     rpc_runtime_close(link->runtime, on_runtime_closed, link);
 }
 
+static void close_channel(struct link *link)
+{
+    if (link->channel_closing) return;
+    link->channel_closing = true;
+    uv_timer_stop(&link->reconnect);
+    rpc_channel_close(link->channel, on_channel_closed, link);
+}
+
+static void on_flush_timeout(uv_timer_t *timer)
+{
+    close_channel(timer->data);
+}
+
 void link_close(struct link *link, void (*closed)(void *user), void *user)
 {
     link->closing = true;
@@ -266,7 +284,13 @@ void link_close(struct link *link, void (*closed)(void *user), void *user)
     link->closed_user = user;
     uv_timer_stop(&link->heartbeat);
     uv_timer_stop(&link->reconnect);
-    rpc_channel_close(link->channel, on_channel_closed, link);
+    if (link->stream == NULL) {
+        close_channel(link);
+        return;
+    }
+    /* A stream that is cut off may lose what was said last; one that ends well does not. */
+    rpc_stream_finish_sending(link->stream);
+    uv_timer_start(&link->reconnect, on_flush_timeout, FLUSH_MS, 0);
 }
 
 const char *link_address(const struct link *link)

@@ -20,6 +20,7 @@ struct link {
     uv_timer_t heartbeat, reconnect;
     int handles_open;
     bool closing;
+    bool channel_closing;
     void (*closed)(void *user);
     void *closed_user;
     pthread_mutex_t lock;

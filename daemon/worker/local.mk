@@ -4,6 +4,7 @@ libworker_a_SOURCES = \
   %D%/job_message.c %D%/job_message.h \
   %D%/job_model.c %D%/job_model.h \
   %D%/link.c %D%/link.h %D%/link_internal.h \
+  %D%/logs.c %D%/logs.h \
   %D%/mailbox.c %D%/mailbox.h \
   %D%/methods.c %D%/methods.h \
   %D%/pull.c %D%/pull.h \

@@ -14,6 +14,7 @@
 #include "planning/planning.h"
 #include "worker/attempt.h"
 #include "worker/job_message.h"
+#include "worker/logs.h"
 
 /* How long an attempt may take to end when the worker leaves; after that the process ends anyhow.
  */
@@ -165,6 +166,7 @@ static void on_plan(void *user, const Fsdpd__V1__PlanOrder *order)
 static void on_attempt_ended(void *user)
 {
     struct worker *worker = user;
+    logs_end();
     attempt_free(worker->attempt);
     worker->attempt = NULL;
     leave_if_idle(worker);
@@ -180,6 +182,7 @@ static void on_assignment(void *user, const Fsdpd__V1__Assignment *assignment)
         leave(worker, "assigned while busy", 1);
         return;
     }
+    logs_begin(worker->link, assignment->job, assignment->attempt);
     log_event(LOG_INFO, "attempt_started", "job=%s attempt=%u rank=%u world=%u", assignment->job,
               assignment->attempt, assignment->rank, assignment->world);
     worker->attempt = attempt_start(worker->link, worker->mailbox, worker->options, assignment,

@@ -140,6 +140,28 @@ START_TEST(stream)
 }
 END_TEST
 
+static void note_line(void *user, enum log_level level, const char *event, const char *fields)
+{
+    buf_printf(user, "%s %s %s|", log_level_name(level), event, fields);
+}
+
+/* A tap hears what is logged, no more, and without the process's own fields. */
+START_TEST(tap)
+{
+    struct buf heard = {0};
+    log_set_context("worker=x");
+    log_event(LOG_INFO, "before", "%s", "");
+    log_set_tap(note_line, &heard);
+    log_event(LOG_INFO, "joined", "world=%d", 2);
+    log_event(LOG_WARNING, "alone", "%s", "");
+    log_event(LOG_DEBUG, "hidden", "%s", "");
+    log_set_tap(NULL, NULL);
+    log_event(LOG_INFO, "after", "%s", "");
+    ck_assert_str_eq(buf_text(&heard), "INFO joined world=2|WARNING alone |");
+    buf_deinit(&heard);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("log");
@@ -149,6 +171,7 @@ int main(void)
     tcase_add_test(tests, entries);
     tcase_add_test(tests, values_with_line_ends);
     tcase_add_test(tests, stream);
+    tcase_add_test(tests, tap);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -20,6 +20,7 @@
 #include "proto/descriptors.h"
 #include "rpc/server.h"
 #include "spec/spec.h"
+#include "worker/logs.h"
 #include "worker/methods.h"
 #include "worker/worker.h"
 
@@ -71,6 +72,7 @@ struct world {
     uint64_t step; /* of the latest metrics or heartbeat */
     worker_message *finished, *pull_failed;
     int uploads;
+    bool log_end; /* the attempt's last line came */
     struct upload upload;     /* the latest */
     struct rpc_call *waiting; /* the latest StoreGet; never answered */
     bool pause_uploads;
@@ -101,11 +103,17 @@ static void on_event(struct world *world, const worker_message *message)
     case EVENT(EPOCH): world->epochs++; break;
     case EVENT(FINISHED):
         world->finishes++;
+        ck_assert(world->log_end); /* what was logged is told before the end */
+        world->log_end = false;
         keep(&world->finished, message);
         break;
     case EVENT(PULL_FAILED):
         world->pulls_failed++;
         keep(&world->pull_failed, message);
+        break;
+    case EVENT(LOGS):
+        ck_assert_uint_eq(event->logs->n_lines, 1);
+        if (strncmp(event->logs->lines[0]->text, "attempt_ended ", 14) == 0) world->log_end = true;
         break;
     default: ck_abort_msg("event %d", event->event_case);
     }
@@ -124,7 +132,10 @@ static void attach_message(struct rpc_call *call, const ProtobufCMessage *base, 
 {
     struct world *world = user;
     const worker_message *message = (const worker_message *)base;
-    if (message == NULL) return;
+    if (message == NULL) {
+        rpc_call_finish(call, NULL);
+        return;
+    }
     switch (message->message_case) {
     case WORKER(HELLO):
         world->hellos++;
@@ -726,12 +737,35 @@ static void remove_digits(void)
     nftw(directory, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
+/* A burst goes, then a steady rate; what is dropped is counted. */
+START_TEST(log_rate)
+{
+    struct log_rate rate = {0};
+    int64_t now = INT64_C(1000000000000);
+    int taken = 0;
+    for (int i = 0; i < 2 * LOG_RATE_BURST; i++) taken += log_rate_take(&rate, now);
+    ck_assert_int_eq(taken, LOG_RATE_BURST);
+    ck_assert_uint_eq(rate.dropped, LOG_RATE_BURST);
+    taken = 0;
+    for (int i = 0; i < 10000; i++) { /* ten seconds */
+        now += 1000000;
+        taken += log_rate_take(&rate, now);
+    }
+    ck_assert_int_eq(taken, 10 * LOG_RATE_PER_SECOND);
+    now += INT64_C(1000000000000); /* long idle: one burst, not more */
+    taken = 0;
+    for (int i = 0; i < 2 * LOG_RATE_BURST; i++) taken += log_rate_take(&rate, now);
+    ck_assert_int_eq(taken, LOG_RATE_BURST);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("worker");
     TCase *tests = tcase_create("worker");
     tcase_set_timeout(tests, 90);
     tcase_add_unchecked_fixture(tests, draw_digits, remove_digits);
+    tcase_add_test(tests, log_rate);
     tcase_add_test(tests, attaches);
     tcase_add_test(tests, plans);
     tcase_add_test(tests, trains_and_uploads);

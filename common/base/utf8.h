@@ -1,6 +1,6 @@
 /* UTF-8 that came from elsewhere. */
-#ifndef FSDPD_PRINT_UTF8_H
-#define FSDPD_PRINT_UTF8_H
+#ifndef FSDPD_BASE_UTF8_H
+#define FSDPD_BASE_UTF8_H
 
 #include <stdbool.h>
 #include <stdint.h>

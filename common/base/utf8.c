@@ -1,5 +1,5 @@
 /* UTF-8; see utf8.h. */
-#include "print/utf8.h"
+#include "base/utf8.h"
 
 static int announced_length(unsigned char first)
 {

@@ -1,0 +1,175 @@
+/* logs: what a job's ranks, and fsdpd about the job, have logged. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "client.h"
+#include "exit.h"
+#include "print/json.h"
+#include "spec/time.h"
+
+enum { TAIL_MAX = 1 << 20, RETRY_MS = 500 };
+
+static status_t set_follow(struct options *options, const char *value)
+{
+    (void)value;
+    options->follow = true;
+    return NULL;
+}
+
+static status_t set_rank(struct options *options, const char *value)
+{
+    uint32_t rank;
+    options->one_rank = true;
+    options->rank = -1;
+    if (strcmp(value, "fsdpd") == 0) return NULL;
+    TRY(option_number(value, 0, INT32_MAX, &rank));
+    options->rank = (int32_t)rank;
+    return NULL;
+}
+
+static status_t set_since(struct options *options, const char *value)
+{
+    bool ago;
+    TRY(spec_parse_time(value, &ago, &options->since_ms));
+    if (ago) options->since_ms = clock_wall_ms() - options->since_ms;
+    if (options->since_ms < 1) options->since_ms = 1;
+    return NULL;
+}
+
+static status_t set_tail(struct options *options, const char *value)
+{
+    return option_number(value, 1, TAIL_MAX, &options->tail);
+}
+
+const struct option_row logs_options[] = {
+    {"follow", 'f', NULL, "go on with new lines until the job is over", set_follow},
+    {"rank", 0, "N", "of one rank; \"fsdpd\": what the daemon says about the job", set_rank},
+    {"attempt", 0, "N", "of one attempt", option_attempt},
+    {"since", 0, "WHEN", "from then on: so long ago (10m, 2h30m, 3d), or 2026-01-31T12:34:56Z",
+     set_since},
+    {"tail", 'n', "N", "the last N lines only", set_tail},
+    {0},
+};
+
+struct logs {
+    struct client *client;
+    struct session *session;
+    uint64_t position; /* of the last line that was shown */
+    bool fresh;        /* something came since the stream was opened */
+};
+
+static const char *colour_of(const struct logs *logs, const char *level)
+{
+    const struct terminal *terminal = &logs->client->terminal;
+    if (!terminal->out || !terminal->colour) return NULL;
+    if (strcmp(level, "ERROR") == 0) return "\033[31m";
+    if (strcmp(level, "WARNING") == 0) return "\033[33m";
+    return NULL;
+}
+
+static void print_line(const struct logs *logs, const Fsdpd__V1__LogLine *line, struct buf *out)
+{
+    char when[32];
+    const char *colour = colour_of(logs, line->level);
+    buf_printf(out, "%s %u/", clock_format_wall(line->time_ms, when), line->attempt);
+    if (line->rank < 0) buf_add_text(out, "fsdpd");
+    else buf_printf(out, "%d", line->rank);
+    buf_add_char(out, ' ');
+    if (colour != NULL) buf_add_text(out, colour);
+    output_clean(out, line->level, false);
+    if (colour != NULL) buf_add_text(out, "\033[0m");
+    buf_add_char(out, ' ');
+    output_clean(out, line->text, false);
+    buf_add_char(out, '\n');
+}
+
+static status_t take_chunk(const ProtobufCMessage *message, void *user)
+{
+    struct logs *logs = user;
+    const Fsdpd__V1__LogChunk *chunk = (const Fsdpd__V1__LogChunk *)(const void *)message;
+    struct buf text = {0};
+    logs->fresh = true;
+    if (chunk->older_removed)
+        output_note("fsdpctl: older lines are no longer kept (limits.log_bytes)");
+    for (size_t i = 0; i < chunk->n_lines; i++) {
+        const Fsdpd__V1__LogLine *line = chunk->lines[i];
+        logs->position = line->position;
+        if (logs->client->options.format == FORMAT_JSON) {
+            json_add_message(&text, &line->base, -1);
+            buf_add_char(&text, '\n');
+        } else {
+            print_line(logs, line, &text);
+        }
+    }
+    output_print(&text);
+    return NULL;
+}
+
+static status_t read_once(struct logs *logs)
+{
+    const struct options *options = &logs->client->options;
+    Fsdpd__V1__GetLogsRequest request = FSDPD__V1__GET_LOGS_REQUEST__INIT;
+    request.id = (char *)options->arguments[0];
+    request.attempt = options->attempt;
+    request.one_rank = options->one_rank;
+    request.rank = options->rank;
+    request.since_ms = options->since_ms;
+    request.after_position = logs->position;
+    request.tail = logs->position == 0 ? options->tail : 0;
+    request.follow = options->follow;
+    logs->fresh = false;
+    return session_stream(logs->session, &control_get_logs, &request.base,
+                          options->follow ? 0 : options->timeout_ms, take_chunk, logs);
+}
+
+/* Whether fsdpd went away, rather than refused. */
+static bool is_loss(const struct logs *logs, status_t status)
+{
+    enum status_code code = status_code(status);
+    return code == STATUS_UNAVAILABLE || code == STATUS_CANCELLED ||
+           (logs->fresh && (code == STATUS_INTERNAL || code == STATUS_UNKNOWN));
+}
+
+/* Reads on after a restart of the daemon, as long as the last sign of it is not too long ago. */
+static status_t follow(struct logs *logs)
+{
+    int64_t timeout_ms = logs->client->options.timeout_ms, lost_ms = 0;
+    bool began = false;
+    for (;;) {
+        status_t status = read_once(logs);
+        if (status == NULL || session_signal(logs->session) != 0) return status;
+        began |= logs->fresh;
+        if (!logs->client->options.follow || !began || !is_loss(logs, status)) return status;
+        int64_t now_ms = clock_monotonic_ns() / 1000000;
+        if (lost_ms == 0 || logs->fresh) {
+            lost_ms = now_ms;
+            output_note("fsdpctl: lost fsdpd (%s); waiting for it", status_message(status));
+        }
+        if (timeout_ms > 0 && now_ms - lost_ms > timeout_ms)
+            return status_wrap(status, "fsdpd did not come back within --timeout");
+        status_free(status);
+        session_sleep(logs->session, RETRY_MS);
+    }
+}
+
+int verb_logs(struct client *client)
+{
+    struct logs logs = {.client = client};
+    status_t status =
+        session_new(client->options.address, client->options.timeout_ms, &logs.session);
+    if (status != NULL) return output_usage_error(status);
+    session_catch_signals(logs.session);
+    status = follow(&logs);
+    int signal = session_signal(logs.session);
+    int code = EXIT_DONE;
+    if (signal != 0) {
+        status_free(status);
+        code = EXIT_SIGNAL + signal;
+    } else if (status != NULL) {
+        code = output_error(status);
+    }
+    session_free(logs.session);
+    return code;
+}

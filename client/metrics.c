@@ -1,0 +1,254 @@
+/* metrics: every recorded step of a job, as a table, as CSV or as JSON. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "client.h"
+#include "exit.h"
+#include "print/json.h"
+
+static status_t set_csv(struct options *options, const char *value)
+{
+    (void)value;
+    options->csv = true;
+    return NULL;
+}
+
+static status_t set_every(struct options *options, const char *value)
+{
+    return option_number(value, 1, UINT32_MAX, &options->every);
+}
+
+const struct option_row metrics_options[] = {
+    {"csv", 0, NULL, "comma-separated values, with a line of names", set_csv},
+    {"every", 0, "N", "every Nth recorded step of each attempt", set_every},
+    {"attempt", 0, "N", "of one attempt", option_attempt},
+    {0},
+};
+
+struct rows {
+    struct client *client;
+    struct table table;
+    uint64_t step, left_out;
+    uint32_t attempt;
+    bool headed; /* the line of names is out */
+};
+
+/* ---- CSV ---- */
+
+static const char csv_head[] =
+    "attempt,time,kind,step,epoch,loss,learning_rate,gradient_norm,step_seconds,"
+    "samples_per_second,tokens_per_second,memory_bytes,memory_peak_bytes,communicated_bytes,"
+    "compute_seconds,communication_seconds,exposed_communication_seconds,flops_per_second,mfu,"
+    "skipped_steps,train_seconds,train_loss,val_loss,test_loss,accuracy,seconds\n";
+
+/* The shortest text that reads back as the same number. */
+static void csv_number(struct buf *out, double value)
+{
+    char text[32];
+    if (isnan(value)) snprintf(text, sizeof text, "nan");
+    else if (isinf(value)) snprintf(text, sizeof text, value > 0 ? "inf" : "-inf");
+    else snprintf(text, sizeof text, "%.15g", value);
+    if (isfinite(value) && strtod(text, NULL) != value) snprintf(text, sizeof text, "%.17g", value);
+    buf_printf(out, ",%s", text);
+}
+
+static void csv_known(struct buf *out, bool known, double value)
+{
+    if (known) csv_number(out, value);
+    else buf_add_char(out, ',');
+}
+
+static void csv_count(struct buf *out, uint64_t value)
+{
+    buf_printf(out, ",%llu", (unsigned long long)value);
+}
+
+static void csv_step(const Fsdpd__V1__Metrics *m, struct buf *out)
+{
+    csv_number(out, m->epoch);
+    csv_number(out, m->loss);
+    csv_number(out, m->learning_rate);
+    csv_known(out, m->gradient_norm_known, m->gradient_norm);
+    csv_number(out, m->step_seconds);
+    csv_number(out, m->samples_per_second);
+    csv_known(out, m->tokens_per_second > 0, m->tokens_per_second);
+    csv_count(out, m->memory_bytes);
+    csv_count(out, m->memory_peak_bytes);
+    csv_count(out, m->communicated_bytes);
+    csv_number(out, m->compute_seconds);
+    csv_number(out, m->communication_seconds);
+    csv_number(out, m->exposed_communication_seconds);
+    csv_known(out, m->flops_per_second > 0, m->flops_per_second);
+    csv_known(out, m->mfu_known, m->mfu);
+    csv_count(out, m->skipped_steps);
+    csv_number(out, m->train_seconds);
+    buf_add_text(out, ",,,,,\n"); /* what epochs and validations have */
+}
+
+static void csv_row(const struct rows *rows, const Fsdpd__V1__MetricsRow *row, struct buf *out)
+{
+    const Fsdpd__V1__JobEvent *event = row->event;
+    char when[32];
+    bool epoch = event->event_case == FSDPD__V1__JOB_EVENT__EVENT_EPOCH;
+    bool step = event->event_case == FSDPD__V1__JOB_EVENT__EVENT_METRICS;
+    buf_printf(out, "%u,%s,%s,%llu", row->attempt, clock_format_wall(event->time_ms, when),
+               step    ? "step"
+               : epoch ? "epoch"
+                       : "validation",
+               (unsigned long long)rows->step);
+    if (step) {
+        csv_step(event->metrics, out);
+        return;
+    }
+    csv_number(out, epoch ? event->epoch->epoch : event->validation->epoch);
+    for (int i = 0; i < 16; i++) buf_add_char(out, ',');
+    csv_known(out, epoch, epoch ? event->epoch->train_loss : 0);
+    csv_known(out, !epoch, !epoch ? event->validation->loss : 0);
+    csv_known(out, epoch && event->epoch->evaluated, epoch ? event->epoch->test_loss : 0);
+    csv_known(out, epoch && event->epoch->evaluated, epoch ? event->epoch->accuracy : 0);
+    csv_number(out, epoch ? event->epoch->seconds : event->validation->seconds);
+    buf_add_char(out, '\n');
+}
+
+/* ---- the table ---- */
+
+static const struct table_column columns[] = {
+    {"ATTEMPT", true},    {"STEP", true},      {"EPOCH", true},     {"LOSS", true},
+    {"LR", true},         {"GRAD NORM", true}, {"STEP TIME", true}, {"EXPOSED", true},
+    {"PER SECOND", true}, {"MEMORY", true},    {"PEAK", true},      {"", false},
+};
+enum { COLUMNS = sizeof columns / sizeof columns[0] };
+
+static void table_duration(struct table *table, double seconds)
+{
+    char text[32];
+    table_add(table, seconds > 0 ? text_format_duration(seconds, text) : "-");
+}
+
+static void table_step(struct table *table, const Fsdpd__V1__Metrics *m)
+{
+    bool tokens = m->tokens_per_second > 0;
+    double rate = tokens ? m->tokens_per_second : m->samples_per_second;
+    char text[32];
+    table_addf(table, "%.3f", m->epoch);
+    table_addf(table, "%.4f", m->loss);
+    table_addf(table, "%.4g", m->learning_rate);
+    if (m->gradient_norm_known) table_addf(table, "%.4g", m->gradient_norm);
+    else table_add(table, "-");
+    table_duration(table, m->step_seconds);
+    table_duration(table, m->exposed_communication_seconds);
+    if (rate > 0 && rate < 1e15)
+        table_addf(table, "%s %s", text_format_count((uint64_t)llround(rate), text),
+                   tokens ? "tokens" : "samples");
+    else table_add(table, "-");
+    table_add_bytes(table, m->memory_bytes);
+    table_add_bytes(table, m->memory_peak_bytes);
+    table_add(table, "");
+}
+
+static void table_row(struct rows *rows, const Fsdpd__V1__MetricsRow *row)
+{
+    struct table *table = &rows->table;
+    const Fsdpd__V1__JobEvent *event = row->event;
+    table_addf(table, "%u", row->attempt);
+    table_addf(table, "%llu", (unsigned long long)rows->step);
+    if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_METRICS) {
+        table_step(table, event->metrics);
+        return;
+    }
+    bool epoch = event->event_case == FSDPD__V1__JOB_EVENT__EVENT_EPOCH;
+    table_addf(table, "%.3f", epoch ? event->epoch->epoch : event->validation->epoch);
+    table_addf(table, "%.4f", epoch ? event->epoch->train_loss : event->validation->loss);
+    for (int i = 4; i < COLUMNS - 1; i++) table_add(table, "");
+    if (!epoch) table_add(table, "validation");
+    else if (event->epoch->evaluated)
+        table_addf(table, "end of epoch: test loss %.4f, accuracy %.2f%%", event->epoch->test_loss,
+                   100 * event->epoch->accuracy);
+    else table_add(table, "end of epoch");
+}
+
+/* ---- reading ---- */
+
+static void note_step(struct rows *rows, const Fsdpd__V1__MetricsRow *row)
+{
+    const Fsdpd__V1__JobEvent *event = row->event;
+    if (row->attempt != rows->attempt) rows->step = 0;
+    rows->attempt = row->attempt;
+    if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_METRICS) rows->step = event->metrics->step;
+    if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_VALIDATION)
+        rows->step = event->validation->step;
+}
+
+static void print_head(struct rows *rows)
+{
+    if (!rows->client->options.csv || rows->headed) return;
+    fputs(csv_head, stdout);
+    rows->headed = true;
+}
+
+static status_t take_chunk(const ProtobufCMessage *message, void *user)
+{
+    struct rows *rows = user;
+    const Fsdpd__V1__MetricsChunk *chunk = (const Fsdpd__V1__MetricsChunk *)(const void *)message;
+    const struct options *options = &rows->client->options;
+    struct buf text = {0};
+    print_head(rows);
+    rows->left_out += chunk->left_out;
+    for (size_t i = 0; i < chunk->n_rows; i++) {
+        const Fsdpd__V1__MetricsRow *row = chunk->rows[i];
+        if (row->event == NULL) continue;
+        if (row->event->event_case != FSDPD__V1__JOB_EVENT__EVENT_METRICS &&
+            row->event->event_case != FSDPD__V1__JOB_EVENT__EVENT_EPOCH &&
+            row->event->event_case != FSDPD__V1__JOB_EVENT__EVENT_VALIDATION)
+            continue; /* of a newer daemon */
+        note_step(rows, row);
+        if (options->csv) {
+            csv_row(rows, row, &text);
+        } else if (options->format == FORMAT_JSON) {
+            json_add_message(&text, &row->base, -1);
+            buf_add_char(&text, '\n');
+        } else {
+            table_row(rows, row);
+        }
+    }
+    output_print(&text);
+    return NULL;
+}
+
+static void print_table(struct rows *rows)
+{
+    const struct terminal *terminal = &rows->client->terminal;
+    struct buf text = {0};
+    if (rows->table.cell_count == 0) output_note("no step of this job is recorded");
+    else table_print(&rows->table, terminal->out ? terminal->width : 0, 0, &text);
+    output_print(&text);
+}
+
+int verb_metrics(struct client *client)
+{
+    const struct options *options = &client->options;
+    if (options->csv && options->format == FORMAT_JSON)
+        return output_usage_error(
+            status_new(STATUS_INVALID_ARGUMENT, "metrics: either --csv or -o json"));
+    struct session *session;
+    status_t status = session_new(options->address, options->timeout_ms, &session);
+    if (status != NULL) return output_usage_error(status);
+    struct rows rows = {.client = client, .table = {.columns = columns, .column_count = COLUMNS}};
+    Fsdpd__V1__GetMetricsRequest request = FSDPD__V1__GET_METRICS_REQUEST__INIT;
+    request.id = (char *)options->arguments[0];
+    request.attempt = options->attempt;
+    request.every = options->every;
+    status = session_stream(session, &control_get_metrics, &request.base, options->timeout_ms,
+                            take_chunk, &rows);
+    if (status == NULL) print_head(&rows); /* also of a job without steps */
+    if (status == NULL && !options->csv && options->format == FORMAT_TABLE) print_table(&rows);
+    if (status == NULL && rows.left_out > 0)
+        output_note("fsdpctl: %llu recorded steps are no longer kept (limits.metrics_kept)",
+                    (unsigned long long)rows.left_out);
+    table_deinit(&rows.table);
+    session_free(session);
+    return status == NULL ? EXIT_DONE : output_error(status);
+}

@@ -1,0 +1,33 @@
+/*
+ * What a rank logs goes to the coordinator, too, which keeps it with the job: while an attempt
+ * runs, every line of this process is posted to the link. At most a burst of lines at once and a
+ * steady rate after that; what is more is dropped, and the next line that goes says how many were.
+ * There is one attempt at a time in a process.
+ */
+#ifndef FSDPD_WORKER_LOGS_H
+#define FSDPD_WORKER_LOGS_H
+
+#include "train/session.h"
+#include "worker/link.h"
+
+/* From here on lines are those of this attempt; the link must live until logs_end. Loop's thread.
+ */
+void logs_begin(struct link *link, const char *job, uint32_t attempt);
+void logs_end(void);
+
+/* A line with the latest figures now and then, of one rank; the training thread's. */
+void logs_progress(const struct train_metrics *metrics);
+void logs_epoch(const struct train_epoch *epoch);
+
+/*
+ * The rate: whether one more line may go at `now_ns`; if not it is counted in `dropped`. Zeroed: a
+ * full bucket.
+ */
+struct log_rate {
+    int64_t filled_ns; /* the bucket would have been empty then */
+    uint64_t dropped;
+};
+enum { LOG_RATE_PER_SECOND = 100, LOG_RATE_BURST = 500 };
+bool log_rate_take(struct log_rate *rate, int64_t now_ns);
+
+#endif

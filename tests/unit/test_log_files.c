@@ -1,0 +1,266 @@
+/* Logs on the disk: what is written is read, filters, places, limits, files that a crash has torn.
+ */
+#include <check.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "coordinator/log_files.h"
+
+enum { LIMIT = 1 << 20 };
+static char *directory;
+
+static void make_directory(void)
+{
+    char path[] = "/tmp/fsdpd-log-XXXXXX";
+    ck_assert_ptr_nonnull(mkdtemp(path));
+    directory = mem_printf("%s/job/log", path);
+}
+
+static void remove_directory(void)
+{
+    char *command =
+        mem_printf("rm -rf %.*s", (int)(strlen(directory) - strlen("/job/log")), directory);
+    ck_assert_int_eq(system(command), 0);
+    free(command);
+    free(directory);
+}
+
+static void must(status_t status)
+{
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+}
+
+static void add(uint64_t limit, int64_t time_ms, uint32_t attempt, int rank, const char *text)
+{
+    const struct log_line line = {
+        .time_ms = time_ms, .attempt = attempt, .rank = rank, .level = "INFO", .text = text};
+    must(log_files_append(directory, limit, &line, 1));
+}
+
+/* "1/0 text|1/- text|" of what was read. */
+struct reading {
+    struct buf text;
+    uint64_t position;
+};
+
+static void take(void *user, const struct log_line *line)
+{
+    struct reading *reading = user;
+    ck_assert_uint_gt(line->position, reading->position);
+    reading->position = line->position;
+    buf_printf(&reading->text, "%u/", line->attempt);
+    if (line->rank < 0) buf_add_char(&reading->text, '-');
+    else buf_printf(&reading->text, "%d", line->rank);
+    buf_printf(&reading->text, " %s|", line->text);
+}
+
+static void expect(struct log_query query, const char *words)
+{
+    struct reading reading = {0};
+    query.directory = directory;
+    query.visit = take;
+    query.user = &reading;
+    if (query.limit == 0) query.limit = 1000000;
+    must(log_files_read(&query));
+    ck_assert_str_eq(buf_text(&reading.text), words);
+    buf_deinit(&reading.text);
+}
+
+START_TEST(test_filters)
+{
+    expect((struct log_query){0}, ""); /* no directory: an empty log */
+    add(LIMIT, 1000, 1, -1, "queued");
+    add(LIMIT, 2000, 1, 0, "a b=\"c d\"");
+    add(LIMIT, 3000, 1, 1, "e");
+    add(LIMIT, 4000, 2, 0, "f");
+    expect((struct log_query){0}, "1/- queued|1/0 a b=\"c d\"|1/1 e|2/0 f|");
+    expect((struct log_query){.filter = {.attempt = 1}}, "1/- queued|1/0 a b=\"c d\"|1/1 e|");
+    expect((struct log_query){.filter = {.one_rank = true}}, "1/0 a b=\"c d\"|2/0 f|");
+    expect((struct log_query){.filter = {.one_rank = true, .rank = -1}}, "1/- queued|");
+    expect((struct log_query){.filter = {.since_ms = 3000}}, "1/1 e|2/0 f|");
+    expect((struct log_query){.limit = 2}, "1/- queued|1/0 a b=\"c d\"|");
+}
+END_TEST
+
+START_TEST(test_times_and_texts)
+{
+    const int64_t time_ms = INT64_C(1769862896789);
+    add(LIMIT, time_ms, 4294967295u, 4095, "x\ny\tz\x1b[31m \xff \xc3\xa9");
+    struct reading reading = {0};
+    struct log_query query = {.directory = directory,
+                              .filter = {.since_ms = time_ms},
+                              .limit = 10,
+                              .visit = take,
+                              .user = &reading};
+    must(log_files_read(&query));
+    ck_assert_str_eq(buf_text(&reading.text), "4294967295/4095 x?y?z?[31m ? \xc3\xa9|");
+    ck_assert(query.at_end);
+    buf_deinit(&reading.text);
+    expect((struct log_query){.filter = {.since_ms = time_ms + 1}}, "");
+    struct buf file = {0};
+    char *path = mem_printf("%s/00000001.log", directory);
+    must(file_read(path, LIMIT, &file));
+    ck_assert_str_eq(buf_text(&file), "2026-01-31T12:34:56.789Z 4294967295 4095 INFO "
+                                      "x?y?z?[31m ? \xc3\xa9\n");
+    buf_deinit(&file);
+    free(path);
+    /* A long text is cut, and what follows it is there. */
+    char *text = mem_alloc(LOG_LINE_MAX + 100);
+    memset(text, 'l', LOG_LINE_MAX + 99);
+    add(LIMIT, time_ms, 1, 0, text);
+    add(LIMIT, time_ms, 1, 0, "after");
+    struct reading after = {0};
+    query = (struct log_query){.directory = directory, .limit = 10, .visit = take, .user = &after};
+    must(log_files_read(&query));
+    ck_assert_ptr_nonnull(strstr(buf_text(&after.text), "l|1/0 after|"));
+    ck_assert_uint_lt(after.text.length, LOG_LINE_MAX + 100);
+    buf_deinit(&after.text);
+    free(text);
+}
+END_TEST
+
+/* Reading on from a place sees each line once, whatever is written meanwhile. */
+START_TEST(test_places)
+{
+    struct reading reading = {0};
+    struct log_query query = {.directory = directory, .limit = 3, .visit = take, .user = &reading};
+    struct buf all = {0};
+    for (int i = 0; i < 50; i++) {
+        char text[16];
+        snprintf(text, sizeof text, "line%d", i);
+        add(1 << 12, i, 1, 0, text);
+        buf_printf(&all, "1/0 line%d|", i);
+        if (i % 7 == 0) must(log_files_read(&query));
+    }
+    do must(log_files_read(&query));
+    while (!query.at_end);
+    ck_assert_str_eq(buf_text(&reading.text), buf_text(&all));
+    ck_assert(!query.older_removed);
+    buf_deinit(&reading.text);
+    buf_deinit(&all);
+
+    uint64_t position;
+    must(log_files_tail(directory, &(struct log_filter){0}, 2, &position));
+    expect((struct log_query){.position = position}, "1/0 line48|1/0 line49|");
+    must(log_files_tail(directory, &(struct log_filter){.since_ms = 49}, 2, &position));
+    expect((struct log_query){.position = position, .filter = {.since_ms = 49}}, "1/0 line49|");
+    must(log_files_tail(directory, &(struct log_filter){0}, 1000, &position));
+    ck_assert_uint_eq(position, 0);
+}
+END_TEST
+
+static uint64_t kept_bytes(void)
+{
+    uint64_t bytes = 0;
+    for (int i = 1; i < 100000; i++) {
+        struct stat about;
+        char *path = mem_printf("%s/%08d.log", directory, i);
+        if (stat(path, &about) == 0) bytes += (uint64_t)about.st_size;
+        free(path);
+    }
+    return bytes;
+}
+
+/* The oldest lines go, the newest never; a reader of what is gone goes on with what is there. */
+START_TEST(test_limit)
+{
+    enum { SMALL = 1 << 14, COUNT = 2000 };
+    struct reading reading = {0};
+    struct log_query behind = {.directory = directory, .limit = 1, .visit = take, .user = &reading};
+    for (int i = 0; i < COUNT; i++) {
+        char text[16];
+        snprintf(text, sizeof text, "line%04d", i);
+        add(SMALL, i, 1, 0, text);
+        if (i == 0) must(log_files_read(&behind));
+    }
+    ck_assert_uint_le(kept_bytes(), SMALL);
+    ck_assert_uint_gt(kept_bytes(), SMALL / 2);
+    behind.limit = COUNT;
+    buf_clear(&reading.text);
+    must(log_files_read(&behind));
+    ck_assert(behind.older_removed);
+    int first, lines = 0;
+    ck_assert_int_eq(sscanf(buf_text(&reading.text), "1/0 line%d|", &first), 1);
+    ck_assert_int_gt(first, 1);
+    for (const char *c = buf_text(&reading.text); *c; c++) lines += *c == '|';
+    ck_assert_int_eq(lines, COUNT - first);
+    buf_deinit(&reading.text);
+}
+END_TEST
+
+static void append_raw(const char *bytes, size_t count)
+{
+    char *path = mem_printf("%s/00000001.log", directory);
+    int fd = open(path, O_WRONLY | O_APPEND);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(write(fd, bytes, count), (ssize_t)count);
+    close(fd);
+    free(path);
+}
+
+/* What is no line is passed over, and half of one is not read before it ends. */
+START_TEST(test_torn)
+{
+    static const char *const wrong[] = {
+        "\n",
+        "nonsense\n",
+        "2026-01-31T12:34:56.789Z\n",
+        "2026-01-31T12:34:56.789Z 1 0 INFO\n",
+        "2026-01-31T12:34:56.789Z x 0 INFO text\n",
+        "2026-01-31T12:34:56.789Z 1 99999999999 INFO text\n",
+        "2026-01-31T12:34:56.789Z -1 0 INFO text\n",
+        "2026-01-3XT12:34:56.789Z 1 0 INFO text\n",
+    };
+    add(LIMIT, 1, 1, 0, "one");
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+        append_raw(wrong[i], strlen(wrong[i]));
+    append_raw("a\0b\n", 4);
+    append_raw("2026-01-31T12:34:5", 18);
+    expect((struct log_query){0}, "1/0 one|");
+    add(LIMIT, 2, 1, 0, "two");
+    expect((struct log_query){0}, "1/0 one|1/0 two|");
+    char *garbage = mem_alloc(300000);
+    memset(garbage, 'g', 300000);
+    append_raw(garbage, 300000);
+    free(garbage);
+    add(LIMIT, 3, 1, 0, "three");
+    expect((struct log_query){0}, "1/0 one|1/0 two|1/0 three|");
+}
+END_TEST
+
+START_TEST(test_unwritable)
+{
+    char *file = mem_printf("%.*s", (int)(strlen(directory) - strlen("/log")), directory);
+    must(file_write_atomic(file, "x", 1, 0600)); /* where the directory should be */
+    const struct log_line line = {.level = "INFO", .text = "x"};
+    status_t status = log_files_append(directory, LIMIT, &line, 1);
+    ck_assert_ptr_nonnull(status);
+    status_free(status);
+    free(file);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("log_files");
+    TCase *files = tcase_create("files");
+    tcase_add_checked_fixture(files, make_directory, remove_directory);
+    tcase_add_test(files, test_filters);
+    tcase_add_test(files, test_times_and_texts);
+    tcase_add_test(files, test_places);
+    tcase_add_test(files, test_limit);
+    tcase_add_test(files, test_torn);
+    tcase_add_test(files, test_unwritable);
+    suite_add_tcase(suite, files);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
