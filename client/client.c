@@ -9,6 +9,8 @@
 #include "base/text.h"
 #include "config.h"
 #include "exit.h"
+#include "print/json.h"
+#include "report.h"
 
 bool client_call(struct client *client, const struct rpc_method *method,
                  const ProtobufCMessage *request, ProtobufCMessage **response, int *exit_code)
@@ -24,6 +26,25 @@ bool client_call(struct client *client, const struct rpc_method *method,
     if (status == NULL) return true;
     *exit_code = output_error(status);
     return false;
+}
+
+int client_change_job(struct client *client, const struct rpc_method *method,
+                      const ProtobufCMessage *request)
+{
+    ProtobufCMessage *response;
+    int code;
+    if (!client_call(client, method, request, &response, &code)) return code;
+    const Fsdpd__V1__Job *job = (const Fsdpd__V1__Job *)(const void *)response;
+    struct buf text = {0};
+    if (client->options.format == FORMAT_JSON) {
+        json_add_message(&text, response, 0);
+        buf_add_char(&text, '\n');
+    } else {
+        report_end(job->id, job->state, job->reason, &text);
+    }
+    output_print(&text);
+    protobuf_c_message_free_unpacked(response, NULL);
+    return EXIT_DONE;
 }
 
 status_t option_set(struct options *options, const char *value)

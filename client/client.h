@@ -30,11 +30,14 @@ int verb_cancel(struct client *client);
 int verb_completion(struct client *client);
 int verb_help(struct client *client);
 int verb_history(struct client *client);
+int verb_hold(struct client *client);
 int verb_list(struct client *client);
 int verb_logs(struct client *client);
 int verb_metrics(struct client *client);
 int verb_plan(struct client *client);
+int verb_priority(struct client *client);
 int verb_pull(struct client *client);
+int verb_release(struct client *client);
 int verb_show(struct client *client);
 int verb_status(struct client *client);
 int verb_submit(struct client *client);
@@ -53,6 +56,10 @@ extern const struct option_row metrics_options[];
 extern const struct option_row pull_options[];
 extern const struct option_row trace_options[];
 extern const struct option_row wrap_options[];
+
+/* A call whose answer is a job as it now is: prints it, as a line or as JSON. The exit code. */
+int client_change_job(struct client *client, const struct rpc_method *method,
+                      const ProtobufCMessage *request);
 
 /* "--set KEY=VALUE", for the verbs that read a job file. */
 status_t option_set(struct options *options, const char *value);

@@ -10,6 +10,7 @@ libclient_a_SOURCES = \
   %D%/follow.c %D%/follow.h \
   %D%/help.c \
   %D%/history.c \
+  %D%/hold.c \
   %D%/list.c \
   %D%/logs.c \
   %D%/methods.c %D%/methods.h \
@@ -17,6 +18,7 @@ libclient_a_SOURCES = \
   %D%/options.c %D%/options.h \
   %D%/output.c %D%/output.h \
   %D%/plan.c \
+  %D%/priority.c \
   %D%/progress.c %D%/progress.h \
   %D%/pull.c \
   %D%/report.c %D%/report.h \

@@ -31,6 +31,13 @@ static status_t set_id(struct options *options, const char *value)
     return NULL;
 }
 
+static status_t set_hold(struct options *options, const char *value)
+{
+    (void)value;
+    options->hold = true;
+    return NULL;
+}
+
 static status_t set_priority(struct options *options, const char *value)
 {
     return option_set_key(options, "priority", value);
@@ -92,6 +99,7 @@ const struct option_row submit_options[] = {
     {"after-any", 0, "JOBS", "start when these are over, however they end", set_after_any},
     {"start-by", 0, "WHEN", "it fails if it was not started by then: 2h, or a time", set_start_by},
     {"finish-by", 0, "WHEN", "it fails if it was not over by then", set_finish_by},
+    {"hold", 0, NULL, "hold it from the beginning; fsdpctl release starts it", set_hold},
     {"label", 0, "KEY=VALUE", "a label; may be repeated", set_label},
     {"wait", 'w', NULL, "follow the job to its end", set_wait},
     {"verbose", 'v', NULL, "show the module tree and the plan, also without --wait", set_verbose},
@@ -154,6 +162,7 @@ static int submit(struct client *client, struct session *session, Fsdpd__V1__Job
     ProtobufCMessage *response;
     request.spec = spec;
     if (options->id != NULL) request.id = (char *)options->id;
+    request.hold = options->hold;
     status_t status = session_call(session, &control_submit_job, &request.base, false, &response);
     if (status != NULL) return output_error(status);
     Fsdpd__V1__Job *job = (Fsdpd__V1__Job *)(void *)response;

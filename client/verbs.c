@@ -39,6 +39,16 @@ const struct verb verbs[] = {
      "policy that is wrong for the model (exit 1), does not fit (10) or comes when the job does\n"
      "not run (6) is refused, and the job goes on as it was.\n",
      wrap_options, verb_wrap},
+    {"hold", "JOB", 1, "Keep a queued job from being started",
+     "Until release. A job that runs cannot be held (exit 6).\n", NULL, verb_hold},
+    {"release", "JOB", 1, "Let a job that is held be started again",
+     "Its place in the queue is that of its submission. What an operator holds, only operators\n"
+     "release (exit 4).\n",
+     NULL, verb_release},
+    {"priority", "JOB N", 2, "Change a job's priority, -1000 to 1000",
+     "Of the jobs that wait, those of the highest priority are started first. Users may give as\n"
+     "much as limits.user_priority says, operators anything.\n",
+     NULL, verb_priority},
     {"cancel", "JOB", 1, "End a job at its next step boundary", NULL, NULL, verb_cancel},
     {"pull", "JOB", 1, "Write a job's full state_dict to a file, or as transformers has it",
      "Also from a running job: the weights of one step, the same on all ranks. FILE is written\n"

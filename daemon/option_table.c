@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "rpc/rpc.h"
+#include "spec/queue.h"
 
 enum { WORKERS_MAX = 256, THREADS_MAX = 1024 };
 
@@ -180,6 +181,8 @@ const struct option_row option_rows[] = {
      LIMIT(jobs_active)},
     {"limits.jobs_per_user", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 1e6),
      LIMIT(jobs_per_user)},
+    {"limits.user_priority", NULL, NULL, FOR_SERVERS, OPTION_INTEGER,
+     RANGE(-SPEC_PRIORITY_MAX, SPEC_PRIORITY_MAX), LIMIT(user_priority)},
     {"limits.pulls_per_job", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 1024),
      LIMIT(pulls_per_job)},
     {"limits.watchers", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 1e6), LIMIT(watchers)},

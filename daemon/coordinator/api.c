@@ -12,6 +12,7 @@
 #include "config.h"
 #include "coordinator/api_jobs.h"
 #include "coordinator/api_list.h"
+#include "coordinator/api_queue.h"
 #include "coordinator/attach.h"
 #include "coordinator/history.h"
 #include "coordinator/jobs.h"
@@ -242,6 +243,9 @@ METHOD(submit_method, "Control", "SubmitJob", RPC_UNARY, submit_job_request, job
 METHOD(get_method, "Control", "GetJob", RPC_UNARY, get_job_request, job);
 METHOD(list_method, "Control", "ListJobs", RPC_UNARY, list_jobs_request, list_jobs_response);
 METHOD(history_method, "Control", "GetHistory", RPC_UNARY, get_history_request, history);
+METHOD(hold_method, "Control", "HoldJob", RPC_UNARY, hold_job_request, job);
+METHOD(release_method, "Control", "ReleaseJob", RPC_UNARY, release_job_request, job);
+METHOD(priority_method, "Control", "SetPriority", RPC_UNARY, set_priority_request, job);
 METHOD(cancel_method, "Control", "CancelJob", RPC_UNARY, cancel_job_request, job);
 METHOD(watch_method, "Control", "WatchJob", RPC_SERVER_STREAM, watch_job_request, job_event);
 METHOD(plan_method, "Control", "PlanJob", RPC_UNARY, plan_job_request, plan);
@@ -267,6 +271,9 @@ static const struct rpc_handler control_handlers[] = {
     {.method = &get_method, .on_start = api_get_job},
     {.method = &list_method, .on_start = api_list_jobs},
     {.method = &history_method, .on_start = api_get_history},
+    {.method = &hold_method, .on_start = api_hold_job},
+    {.method = &release_method, .on_start = api_release_job},
+    {.method = &priority_method, .on_start = api_set_priority},
     {.method = &cancel_method, .on_start = api_cancel_job},
     {.method = &watch_method,
      .on_start = watch_job,

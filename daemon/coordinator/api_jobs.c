@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "coordinator/access.h"
 #include "coordinator/attempt.h"
 #include "coordinator/deadlines.h"
 #include "coordinator/dependencies.h"
@@ -24,6 +25,7 @@ struct planning {
     uint64_t request;
     bool submit;
     char *id; /* SubmitJob: chosen by the client, or "" */
+    bool hold;
 };
 
 static void drop_empty_deadline(job_spec *spec)
@@ -68,6 +70,10 @@ static bool answer_repeated(struct coordinator *c, struct rpc_call *call, const 
         status_free(status);
     } else if (status != NULL) {
         rpc_call_finish(call, status);
+    } else if (message->owner[0] != '\0' && strcmp(message->owner, access_user(call)) != 0) {
+        rpc_call_finish(call, status_new(STATUS_ALREADY_EXISTS,
+                                         "id: there is a job %s already, which %s submitted", id,
+                                         message->owner));
     } else if (is_same(spec, message)) {
         if (job != NULL) queue_explain(job);
         job_reply(call, message);
@@ -87,7 +93,8 @@ static void submit_planned(struct planning *planning, const job_spec *spec,
     struct job *job = NULL;
     status_t status = NULL;
     const struct job_submission submission = {.id = planning->id,
-                                              .owner = "",
+                                              .owner = access_user(planning->call),
+                                              .hold = planning->hold,
                                               .spec = spec,
                                               .plan = result->plan,
                                               .steps = result->steps};
@@ -143,7 +150,8 @@ static void plan(struct coordinator *c, struct rpc_call *call, job_spec *spec, b
     if (submit != NULL) {
         if (answer_repeated(c, call, id, spec)) return;
         /* Before somebody plans it, which may take a while. */
-        status = deadlines_check(spec);
+        status = access_check_priority(c, call, spec->priority);
+        if (status == NULL) status = deadlines_check(spec);
         if (status == NULL) status = dependencies_check(c, id, spec);
         if (status != NULL) {
             rpc_call_finish(call, status);
@@ -154,6 +162,7 @@ static void plan(struct coordinator *c, struct rpc_call *call, job_spec *spec, b
     planning->c = c;
     planning->call = call;
     planning->submit = submit != NULL;
+    planning->hold = submit != NULL && submit->hold;
     planning->id = mem_strdup(id);
     rpc_call_set_user(call, planning);
     planning->request = planner_ask(c, spec, submit == NULL, dump, on_planned, planning, &status);
@@ -193,27 +202,28 @@ void api_cancel_job(struct rpc_call *call, const ProtobufCMessage *message, void
 {
     struct coordinator *c = service;
     const Fsdpd__V1__CancelJobRequest *request = (const void *)message;
-    struct job *job = jobs_find(c, request->id);
-    if (job == NULL || job_state_is_over(job->message->state)) {
-        job_message *stored = NULL;
-        status_t status = store_get_job(c->store, request->id, &stored);
-        if (status == NULL)
-            status = status_new(STATUS_FAILED_PRECONDITION, "job %s is over already: it is %s",
-                                request->id, job_state_name(stored->state));
-        message_free(stored);
+    struct job *job = NULL;
+    status_t status = access_find(c, call, request->id, "cancel", &job);
+    if (status != NULL) {
         rpc_call_finish(call, status);
         return;
     }
+    const char *user = access_user(call);
+    c->actor = user;
     if (job->message->state == FSDPD__V1__JOB_STATE__QUEUED) {
         job_message *after = NULL;
-        job_set_state(job, JOB_CANCELLED, "CANCELLED", "cancelled before it started");
-        status_t status = store_get_job(c->store, request->id, &after);
+        job_set_state(job, JOB_CANCELLED, "CANCELLED", "cancelled by %s before it started", user);
+        c->actor = NULL;
+        status = store_get_job(c->store, request->id, &after);
         if (status != NULL) rpc_call_finish(call, status);
         else job_reply(call, after);
         message_free(after);
         queue_place(c);
         return;
     }
-    attempt_cancel(job, true, "cancelled by a user");
+    char *why = mem_printf("cancelled by %s", user);
+    attempt_cancel(job, true, why);
+    free(why);
+    c->actor = NULL;
     job_reply(call, job->message);
 }

@@ -178,7 +178,8 @@ static void give_verdict(struct job *job)
     const job_message *message = job->message;
     unsigned long long step = (unsigned long long)message->step;
     if (job->cancelled) {
-        job_set_state(job, JOB_CANCELLED, "CANCELLED", "cancelled at step %llu", step);
+        job_set_state(job, JOB_CANCELLED, "CANCELLED", "%s at step %llu",
+                      job->stop_message != NULL ? job->stop_message : "cancelled", step);
     } else if (job->shut_down) {
         job_set_state(job, JOB_FAILED, "SHUTDOWN",
                       "fsdpd was stopped while the job ran (step %llu)", step);
@@ -349,6 +350,12 @@ void attempt_process_exited(struct coordinator *c, int64_t pid, const char *how)
     }
 }
 
+static void set_stop_message(struct job *job, const char *why)
+{
+    free(job->stop_message);
+    job->stop_message = mem_strdup(why);
+}
+
 /* Ends the attempt at a step boundary; whose wish it is, the caller has noted. */
 static void order_end(struct job *job, const char *why)
 {
@@ -370,16 +377,16 @@ void attempt_cancel(struct job *job, bool cancelled, const char *why)
     if (job->ranks == NULL || job->ending) return; /* it has failed already */
     if (cancelled) job->cancelled = true;
     else job->shut_down = true;
+    set_stop_message(job, why);
     order_end(job, why);
 }
 
 void attempt_stop(struct job *job, const char *code, const char *why)
 {
     if (job->ranks == NULL || job->ending || job->cancel_ordered) return;
-    free(job->stop_message);
-    job->stop_message = mem_strdup(why);
     job->stop_code = code;
-    order_end(job, job->stop_message);
+    set_stop_message(job, why);
+    order_end(job, why);
 }
 
 void attempt_order_pull(struct job *job, uint64_t pull)

@@ -49,6 +49,7 @@ struct coordinator_limits coordinator_limits_default(void)
         .watch_lag = 1000,
         .jobs_active = 1000,
         .jobs_per_user = 1000,
+        .user_priority = 100,
         .pulls_per_job = 16,
         .watchers = 1024,
         .connections_per_user = 256,
@@ -377,6 +378,8 @@ status_t coordinator_new(uv_loop_t *loop, const struct coordinator_options *opti
     c->tick.data = c;
     c->tick_open = true;
     if (c->options.local_workers > 0) supervisor_start(c);
+    queue_changed(c);
+    queue_place(c);
     coordinator_hurry(c);
     log_event(LOG_INFO, "serving", "address=%s state_dir=%s workers=%d jobs=%d", c->address,
               c->options.state_dir, c->options.local_workers, c->job_count);

@@ -33,6 +33,7 @@ struct coordinator_limits {
     int watch_lag;       /* metrics that a slow watcher may be behind before it misses some */
     int jobs_active;     /* jobs that are not over */
     int jobs_per_user;   /* of these, jobs of one user */
+    int user_priority;   /* the highest that a user who is no operator may give */
     int pulls_per_job;
     int watchers;
     int connections_per_user; /* of a Unix user, at a time */

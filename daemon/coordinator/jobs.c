@@ -135,7 +135,10 @@ static job_message *make_message(const struct job_submission *submission, const 
     message->steps = submission->steps;
     message->submitted_ms = message->state_ms = clock_wall_ms();
     deadlines_resolve(message);
-    set_reason_text(message, "QUEUED", "waiting for its turn");
+    char *held = submission->hold ? mem_printf("held by %s", submission->owner) : NULL;
+    set_reason_text(message, held != NULL ? "HELD" : "QUEUED",
+                    held != NULL ? held : "waiting for its turn");
+    free(held);
     return message;
 }
 
@@ -230,6 +233,29 @@ static void over(struct job *job)
     job_free(job);
 }
 
+/* The user whose wish it is. */
+static const char *actor(const struct job *job)
+{
+    return job->c->actor != NULL ? job->c->actor : "";
+}
+
+static void log_change(const struct job *job, const char *code, const char *text)
+{
+    const job_message *message = job->message;
+    int state = (int)message->state;
+    char *quoted = log_quote(text);
+    log_event(state == JOB_FAILED ? LOG_WARNING : LOG_INFO, "job_state",
+              "job=%s state=%s attempt=%u step=%llu by=%s reason=%s message=%s", message->id,
+              job_state_name(state), message->attempt, (unsigned long long)message->step,
+              actor(job)[0] != '\0' ? actor(job) : "fsdpd", code, quoted);
+    char *line =
+        mem_printf("job_state state=%s reason=%s message=%s", job_state_name(state), code, quoted);
+    logs_note(job->c, message->id, message->attempt, state == JOB_FAILED ? "WARNING" : "INFO",
+              line);
+    free(line);
+    free(quoted);
+}
+
 /* The time is set, the reason replaced, and everybody told. */
 static void enter(struct job *job, int state, const char *code, const char *text, bool durable)
 {
@@ -244,20 +270,9 @@ static void enter(struct job *job, int state, const char *code, const char *text
     set_reason_text(message, code, text);
     job_event event;
     Fsdpd__V1__StateChange change;
-    state_event(message, job->c->actor != NULL ? job->c->actor : "", &event, &change);
+    state_event(message, actor(job), &event, &change);
     record(job, &event, durable);
-    if (!durable) return;
-    char *quoted = log_quote(text);
-    log_event(state == JOB_FAILED ? LOG_WARNING : LOG_INFO, "job_state",
-              "job=%s state=%s attempt=%u step=%llu reason=%s message=%s", message->id,
-              job_state_name(state), message->attempt, (unsigned long long)message->step, code,
-              quoted);
-    char *line =
-        mem_printf("job_state state=%s reason=%s message=%s", job_state_name(state), code, quoted);
-    logs_note(job->c, message->id, message->attempt, state == JOB_FAILED ? "WARNING" : "INFO",
-              line);
-    free(line);
-    free(quoted);
+    if (durable) log_change(job, code, text);
 }
 
 void job_set_state(struct job *job, enum job_state state, const char *code, const char *format, ...)
@@ -301,11 +316,15 @@ void job_tell(struct job *job, const char *code, const char *format, ...)
     va_start(args, format);
     format_reason(text, format, args);
     va_end(args);
-    Fsdpd__V1__Reason *old = job->message->reason;
-    job->message->reason = NULL;
-    enter(job, job->message->state, code, text, true);
-    message_free(job->message->reason);
-    job->message->reason = old;
+    Fsdpd__V1__Reason reason = FSDPD__V1__REASON__INIT;
+    reason.code = (char *)code;
+    reason.message = text;
+    job_event event;
+    Fsdpd__V1__StateChange change;
+    state_event(job->message, actor(job), &event, &change);
+    change.reason = &reason;
+    record(job, &event, true);
+    log_change(job, code, text);
 }
 
 /* The job's latest figures: what this report does not have stays as it was. */

@@ -3,9 +3,11 @@ noinst_LIBRARIES += libcoordinator.a
 libcoordinator_a_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS) $(SQLITE_CFLAGS) \
   $(MICROHTTPD_CFLAGS)
 libcoordinator_a_SOURCES = \
+  %D%/access.c %D%/access.h \
   %D%/api.c %D%/api.h \
   %D%/api_jobs.c %D%/api_jobs.h \
   %D%/api_list.c %D%/api_list.h \
+  %D%/api_queue.c %D%/api_queue.h \
   %D%/attach.c %D%/attach.h \
   %D%/attempt.c %D%/attempt.h \
   %D%/coordinator.c %D%/coordinator.h \

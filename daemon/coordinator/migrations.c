@@ -46,6 +46,16 @@ static const struct migration migrations[] = {
                               ") WITHOUT ROWID;"},
     {"how many reports of the running attempt are recorded",
      "ALTER TABLE jobs ADD COLUMN report INTEGER NOT NULL DEFAULT 0;"},
+    {"owners and priorities of jobs, who holds them, how many were forgotten, drained workers",
+     "ALTER TABLE jobs ADD COLUMN owner TEXT NOT NULL DEFAULT '';"
+     "ALTER TABLE jobs ADD COLUMN priority INTEGER NOT NULL DEFAULT 0;"
+     "ALTER TABLE jobs ADD COLUMN held_by TEXT NOT NULL DEFAULT '';"
+     "CREATE TABLE forgotten (name TEXT PRIMARY KEY, jobs INTEGER NOT NULL) WITHOUT ROWID;"
+     "CREATE TABLE drains ("
+     "  worker TEXT PRIMARY KEY," /* its id, or the name of a host */
+     "  by TEXT NOT NULL,"
+     "  time_ms INTEGER NOT NULL"
+     ") WITHOUT ROWID;"},
 };
 
 enum { LATEST = sizeof migrations / sizeof migrations[0] };

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "coordinator/access.h"
 #include "coordinator/attempt.h"
 #include "coordinator/planner.h"
 #include "spec/spec.h"
@@ -77,17 +78,11 @@ static void on_planned(void *user, status_t status, const job_spec *spec,
 }
 
 /* The job, if it can be changed now. */
-static status_t find_job(struct coordinator *c, const char *id, struct job **out)
+static status_t find_job(struct coordinator *c, const struct rpc_call *call, const char *id,
+                         struct job **out)
 {
-    struct job *job = jobs_find(c, id);
-    if (job == NULL || job_state_is_over(job->message->state)) {
-        job_message *stored = NULL;
-        TRY(store_get_job(c->store, id, &stored));
-        status_t status = status_new(STATUS_FAILED_PRECONDITION, "job %s is over: it is %s", id,
-                                     job_state_name(stored->state));
-        message_free(stored);
-        return status;
-    }
+    struct job *job = NULL;
+    TRY(access_find(c, call, id, "change", &job));
     TRY(check_running(job));
     if (job->rewrap != NULL)
         return status_new(STATUS_FAILED_PRECONDITION,
@@ -114,7 +109,7 @@ void rewrap_start(struct rpc_call *call, const Fsdpd__V1__SetWrapPolicyRequest *
     struct job *job = NULL;
     Fsdpd__V1__FsdpSpec fsdp;
     job_spec spec;
-    status_t status = find_job(c, request->id, &job);
+    status_t status = find_job(c, call, request->id, &job);
     if (status == NULL) status = check_spec(job, request->wrap, &fsdp, &spec);
     if (status != NULL) {
         rpc_call_finish(call, status);

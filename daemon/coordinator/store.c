@@ -15,7 +15,8 @@
 
 #define JOB_COLUMNS                                                                                \
     "id, name, spec, plan, state, reason_code, reason_message, attempt, step, steps, metrics, "    \
-    "workers, submitted_ms, started_ms, finished_ms, state_ms, state_dict_step"
+    "workers, submitted_ms, started_ms, finished_ms, state_ms, state_dict_step, "   \
+    "owner, priority, held_by"
 
 static const char *const statements[STATEMENT_COUNT] = {
     [BEGIN] = "BEGIN IMMEDIATE",
@@ -24,19 +25,23 @@ static const char *const statements[STATEMENT_COUNT] = {
     [SYNC_FULL] = "PRAGMA synchronous = FULL",
     [SYNC_NORMAL] = "PRAGMA synchronous = NORMAL",
     [INSERT_JOB] = "INSERT INTO jobs (" JOB_COLUMNS ") VALUES "
-                   "(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, NULL)",
+                   "(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, NULL, "
+                   "?20, ?18, ?19)",
     [UPDATE_JOB] =
         "UPDATE jobs SET state = ?5, reason_code = ?6, reason_message = ?7, "
         "attempt = ?8, step = ?9, steps = ?10, metrics = ?11, workers = ?12, "
-        "started_ms = ?14, finished_ms = ?15, state_ms = ?16, report = coalesce(?17, report) "
+        "started_ms = ?14, finished_ms = ?15, state_ms = ?16, report = coalesce(?17, report), "
+        "priority = ?18, held_by = ?19 "
         "WHERE id = ?1",
     [REPLAN_JOB] = "UPDATE jobs SET spec = ?2, plan = ?3 WHERE id = ?1",
     [GET_JOB] = "SELECT " JOB_COLUMNS " FROM jobs WHERE id = ?1",
     [LIST_JOBS] = "SELECT " JOB_COLUMNS " FROM jobs ORDER BY number",
     [LIST_NEWEST] = "SELECT " JOB_COLUMNS " FROM jobs ORDER BY number DESC",
     [LIST_ACTIVE] = "SELECT " JOB_COLUMNS " FROM jobs WHERE state IN (1, 2, 3, 4) ORDER BY number",
-    /* Ids that clients chose may lie in between; the caller goes on from here. */
-    [COUNT_NAME] = "SELECT count(*) FROM jobs WHERE name = ?1",
+    /* Ids that clients chose may lie in between; the caller goes on from here. Those of jobs that
+     * were forgotten are not given again. */
+    [COUNT_NAME] = "SELECT count(*) + coalesce((SELECT jobs FROM forgotten WHERE name = ?1), 0) "
+                   "FROM jobs WHERE name = ?1",
     [HAS_ID] = "SELECT 1 FROM jobs WHERE id = ?1",
     [GET_REPORT] = "SELECT report FROM jobs WHERE id = ?1",
     [SET_STATE_DICT] = "UPDATE jobs SET state_dict_step = ?2 WHERE id = ?1",

@@ -40,7 +40,7 @@ status_t store_next_id(struct store *store, const char *name, char **id)
     }
 }
 
-/* Binds ?1 to ?16, as far as the statement has them. The bound texts belong to `job` and `workers`.
+/* Binds ?1 to ?20, as far as the statement has them. The bound texts belong to `job` and `workers`.
  */
 static void bind_job(sqlite3_stmt *statement, const job_message *job, const char *workers,
                      const void *metrics, size_t metrics_size)
@@ -72,6 +72,8 @@ static status_t write_job(struct store *store, enum store_statement which, const
     sqlite3_stmt *statement = store_use(store, which);
     bind_job(statement, job, buf_text(&workers), metrics, metrics_size);
     if (which == UPDATE_JOB && report >= 0) sqlite3_bind_int64(statement, 17, report);
+    sqlite3_bind_int(statement, 18, job->priority);
+    sqlite3_bind_text(statement, 19, job->held_by, -1, SQLITE_STATIC);
     if (which == INSERT_JOB) {
         static const Fsdpd__V1__Plan no_plan = FSDPD__V1__PLAN__INIT;
         spec = message_pack(job->spec, &spec_size);
@@ -80,6 +82,7 @@ static status_t write_job(struct store *store, enum store_statement which, const
         sqlite3_bind_blob64(statement, 3, spec, spec_size, SQLITE_STATIC);
         sqlite3_bind_blob64(statement, 4, plan, plan_size, SQLITE_STATIC);
         sqlite3_bind_int64(statement, 13, job->submitted_ms);
+        sqlite3_bind_text(statement, 20, job->owner, -1, SQLITE_STATIC);
     }
     status_t status = store_run(store, statement, "write");
     sqlite3_clear_bindings(statement);
@@ -183,7 +186,9 @@ static status_t read_job(const struct store *store, sqlite3_stmt *row, job_messa
     job->finished_ms = sqlite3_column_int64(row, 14);
     job->state_ms = sqlite3_column_int64(row, 15);
     job->has_state_dict = sqlite3_column_type(row, 16) != SQLITE_NULL;
-    if (job->spec != NULL) job->priority = job->spec->priority;
+    message_set_text(&job->owner, text_column(row, 17));
+    job->priority = sqlite3_column_int(row, 18);
+    message_set_text(&job->held_by, text_column(row, 19));
     if (job->spec == NULL || job->plan == NULL || (has_metrics && job->metrics == NULL)) {
         status_t status = status_new(STATUS_DATA_LOSS, "the record of job %s in %s is damaged",
                                      job->id, store->path);

@@ -3,6 +3,8 @@
 
 import datetime
 import os
+import shutil
+import subprocess
 import sys
 import unittest
 
@@ -166,6 +168,88 @@ class Queue(unittest.TestCase):
         self.assertEqual(table.returncode, 0, table.stderr)
         self.assertIn("SUCCEEDED", table.stdout)
         self.assertEqual(self.daemon.ctl("history", "no-such-job").returncode, harness.NOT_FOUND)
+
+    def test_hold(self):
+        blocker = self.block()
+        job = self.submit(SHORT)
+        user = self.daemon.show(job)["owner"]
+        held = self.daemon.ctl("hold", job)
+        self.assertEqual(held.returncode, 0, held.stderr)
+        self.assertIn(f"{job} QUEUED: held by {user}", held.stdout)
+        other = self.submit(SHORT, options=("--hold",))
+        shown = self.daemon.show(other)
+        self.assertEqual((shown["held_by"], shown["reason"]["code"]), (user, "HELD"))
+        running = self.daemon.ctl("hold", blocker)
+        self.assertEqual(running.returncode, harness.CONFLICT, running.stderr)
+        self.daemon.ctl("cancel", blocker)
+        self.daemon.wait_state(blocker, "CANCELLED")
+        passing = self.submit(SHORT)  # what is held holds nobody up
+        self.daemon.wait_state(passing, "SUCCEEDED")
+        self.daemon.kill()
+        self.daemon.start()
+        for held in (job, other):
+            self.assertEqual(self.daemon.show(held)["state"], "QUEUED")
+            self.assertEqual(self.daemon.ctl("release", held).returncode, 0)
+            self.daemon.wait_state(held, "SUCCEEDED")
+        codes = [(entry["reason"]["code"], entry["by"]) for entry in self.daemon.json("history", job)]
+        self.assertIn(("HELD", user), codes)
+        self.assertLess(codes.index(("HELD", user)), codes.index(("STARTING", "")))
+
+    def test_change_priority(self):
+        self.block()
+        first, second = self.submit(SHORT), self.submit(SHORT)
+        changed = self.daemon.ctl("priority", second, "5")
+        self.assertEqual(changed.returncode, 0, changed.stderr)
+        self.assertEqual(self.daemon.ctl("priority", first, "-5").returncode, 0)
+        self.assertEqual([self.daemon.show(job)["priority"] for job in (first, second)], [-5, 5])
+        self.assertEqual([self.daemon.show(job)["queue_position"] for job in (first, second)],
+                         [2, 1])
+        for wrong in ("1001", "high", "1.5"):
+            result = self.daemon.ctl("priority", first, wrong)
+            self.assertEqual(result.returncode, harness.USAGE, result.stderr)
+
+    @unittest.skipUnless(os.geteuid() == 0 and shutil.which("setpriv"), "needs root and setpriv")
+    def test_other_users(self):
+        """Another user sees root's job, and may not touch it; an operator may touch his."""
+        os.chmod(self.daemon.root, 0o711)
+        job = self.block()
+
+        def nobody(*arguments):
+            return subprocess.run(
+                ["setpriv", "--reuid=65534", f"--regid={os.getegid()}", "--clear-groups",
+                 os.path.abspath(harness.FSDPCTL), *arguments], text=True, timeout=60,
+                env=dict(os.environ, FSDPD_ADDRESS=self.daemon.address), cwd="/",
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        seen = nobody("show", job)
+        if seen.returncode == harness.UNREACHABLE or "ermission" in seen.stderr:
+            self.skipTest("another user cannot run fsdpctl here: " + seen.stderr)
+        self.assertEqual(seen.returncode, 0, seen.stderr)
+        self.assertIn("RUNNING", seen.stdout)
+        for words in (("cancel", job), ("priority", job, "1"),
+                      ("wrap", "set", job, "--policy", "none")):
+            refused = nobody(*words)
+            self.assertEqual(refused.returncode, harness.NOT_PERMITTED, refused.stderr)
+            self.assertIn(f"job {job} belongs to root", refused.stderr)
+        self.assertEqual(self.daemon.show(job)["state"], "RUNNING")
+
+        arguments = ("submit", harness.JOB, "--set", f"data.dir={self.daemon.data}", "--set", SHORT)
+        too_high = nobody(*arguments, "--priority", "101")
+        self.assertEqual(too_high.returncode, harness.NOT_PERMITTED, too_high.stderr)
+        own = nobody(*arguments, "--priority", "100", "--id", "of-nobody").stdout.strip()
+        self.assertEqual(self.daemon.show(own)["owner"], "nobody")
+        self.assertEqual([shown["id"] for shown in self.daemon.json("list", "--user", "nobody")],
+                         [own])
+        again = self.daemon.ctl(*arguments, "--priority", "100", "--id", "of-nobody")
+        self.assertEqual(again.returncode, harness.CONFLICT, again.stderr)
+        self.assertIn("nobody", again.stderr)
+        self.assertEqual(nobody("hold", own).returncode, 0)
+        self.assertEqual(nobody("release", own).returncode, 0)
+        self.assertEqual(self.daemon.ctl("hold", own).returncode, 0)  # root is an operator
+        refused = nobody("release", own)
+        self.assertEqual(refused.returncode, harness.NOT_PERMITTED, refused.stderr)
+        self.assertEqual(self.daemon.ctl("priority", own, "500").returncode, 0)
+        self.assertEqual(nobody("cancel", own).returncode, 0)
+        self.assertIn("cancelled by nobody", self.daemon.show(own)["reason"]["message"])
 
     def test_same_host(self):
         self.assertEqual(len({worker["host"] for worker in self.daemon.worker_list()}), 1)

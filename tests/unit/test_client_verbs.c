@@ -58,7 +58,7 @@ static char out[16384], err[16384];
 static void slurp(const char *path, char *text)
 {
     struct buf bytes = {0};
-    status_t status = file_read(path, 16000, &bytes);
+    status_t status = file_read(path, 32000, &bytes);
     ck_assert_msg(status == NULL, "%s", status_message(status));
     memcpy(text, buf_text(&bytes), bytes.length + 1);
     buf_deinit(&bytes);
@@ -176,7 +176,7 @@ START_TEST(pull_broken)
     write_file("out/file", "old");
     expect(line, broken_pulls[_i].code);
     ck_assert_int_eq(files_in("out"), 1);
-    char text[16000];
+    char text[32000];
     slurp("out/file", text);
     ck_assert_str_eq(text, "old");
 }

@@ -76,7 +76,7 @@ START_TEST(test_refusals)
     char *queued = world_submit(&world, 2);
     expect_refused(queued, 1, STATUS_FAILED_PRECONDITION, "is QUEUED: only a running job's");
     expect_ok(world_cancel(&world, queued));
-    expect_refused(queued, 1, STATUS_FAILED_PRECONDITION, "is over: it is CANCELLED");
+    expect_refused(queued, 1, STATUS_FAILED_PRECONDITION, "is over already: it is CANCELLED");
     free(queued);
     for (int r = 0; r < 2; r++) fakes[r].plan_code = STATUS_RESOURCE_EXHAUSTED;
     expect_refused(id, 1, STATUS_RESOURCE_EXHAUSTED, "fc1: 9216 expected");

@@ -25,6 +25,9 @@ METHOD(test_pull, "Control", "PullStateDict", RPC_SERVER_STREAM, pull_state_dict
 METHOD(test_trace, "Control", "TraceJob", RPC_SERVER_STREAM, trace_job_request, trace_chunk);
 METHOD(test_set_wrap, "Control", "SetWrapPolicy", RPC_UNARY, set_wrap_policy_request, job);
 METHOD(test_history, "Control", "GetHistory", RPC_UNARY, get_history_request, history);
+METHOD(test_hold, "Control", "HoldJob", RPC_UNARY, hold_job_request, job);
+METHOD(test_release, "Control", "ReleaseJob", RPC_UNARY, release_job_request, job);
+METHOD(test_priority, "Control", "SetPriority", RPC_UNARY, set_priority_request, job);
 METHOD(test_workers, "Control", "ListWorkers", RPC_UNARY, list_workers_request,
        list_workers_response);
 METHOD(test_version, "Control", "GetVersion", RPC_UNARY, get_version_request, version);

@@ -6,8 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/mem.h"
+#include "coordinator/access.h"
 #include "coordinator/placement.h"
 #include "coordinator/queue.h"
 #include "test_coordinator_world.h"
@@ -518,6 +520,143 @@ START_TEST(test_repeated_submission)
 }
 END_TEST
 
+static status_t hold(const char *id, void **response)
+{
+    Fsdpd__V1__HoldJobRequest request = FSDPD__V1__HOLD_JOB_REQUEST__INIT;
+    request.id = (char *)id;
+    return world_call(&world, &test_hold, &request, response);
+}
+
+static status_t release(const char *id)
+{
+    Fsdpd__V1__ReleaseJobRequest request = FSDPD__V1__RELEASE_JOB_REQUEST__INIT;
+    request.id = (char *)id;
+    return world_call(&world, &test_release, &request, NULL);
+}
+
+static status_t set_priority(const char *id, int priority)
+{
+    Fsdpd__V1__SetPriorityRequest request = FSDPD__V1__SET_PRIORITY_REQUEST__INIT;
+    request.id = (char *)id;
+    request.priority = priority;
+    return world_call(&world, &test_priority, &request, NULL);
+}
+
+START_TEST(test_hold_and_release)
+{
+    struct fake fake;
+    void *response = NULL;
+    world_start(&world);
+    fake_attach(&world, &fake, "host/cpu:0", 1);
+    char *running = submit_priority(1, 0);
+    expect_start(&fake, 1, running);
+    expect_status(hold(running, NULL), STATUS_FAILED_PRECONDITION, "only a queued job can be held");
+    char *first = submit_priority(1, 0), *second = submit_priority(1, 0);
+    expect_ok(hold(first, &response));
+    job_message *job = response;
+    ck_assert_str_ne(job->owner, "");
+    ck_assert_str_eq(job->held_by, job->owner); /* this process did both */
+    ck_assert_str_eq(job->reason->code, "HELD");
+    ck_assert_uint_eq(job->queue_position, 0);
+    char *reason = mem_printf("held by %s", job->owner);
+    message_free(job);
+    expect_ok(hold(first, NULL)); /* again */
+    expect_position(second, 1);
+
+    Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
+    request.spec = world_spec(1);
+    request.hold = true;
+    expect_ok(world_call(&world, &test_submit, &request, NULL));
+    world_check_reason(&world, "mnist-4", JOB_QUEUED, "HELD", reason);
+
+    /* It stays held through a restart, and is known to be. */
+    end_job(&fake, running, STATUS_OK);
+    expect_start(&fake, 2, second);
+    end_job(&fake, second, STATUS_OK);
+    fake_deinit(&fake);
+    world_stop(&world);
+    world_start(&world);
+    fake_attach(&world, &fake, "host/cpu:0", 1);
+    world_check_reason(&world, first, JOB_QUEUED, "HELD", reason);
+    ck_assert_int_eq(fake.assignments, 0);
+    expect_ok(release("mnist-4"));
+    expect_start(&fake, 1, "mnist-4");
+    expect_ok(release(first));
+    expect_ok(release(first)); /* again */
+    expect_position(first, 1);
+    end_job(&fake, "mnist-4", STATUS_OK);
+    expect_start(&fake, 2, first);
+    end_job(&fake, first, STATUS_OK);
+    expect_status(hold(first, NULL), STATUS_FAILED_PRECONDITION, "is over already");
+    expect_status(hold("nothing-1", NULL), STATUS_NOT_FOUND, "nothing-1");
+
+    Fsdpd__V1__GetHistoryRequest asked = FSDPD__V1__GET_HISTORY_REQUEST__INIT;
+    asked.id = first;
+    expect_ok(world_call(&world, &test_history, &asked, &response));
+    const Fsdpd__V1__History *history = response;
+    struct buf codes = {0};
+    for (size_t i = 0; i < history->n_entries; i++) {
+        buf_printf(&codes, "%s ", history->entries[i]->reason->code);
+        bool users = i <= 2; /* submitted, held, released */
+        ck_assert_msg((history->entries[i]->by[0] != '\0') == users, "%zu", i);
+    }
+    ck_assert_str_eq(buf_text(&codes), "QUEUED HELD QUEUED STARTING RUNNING DONE ");
+    buf_deinit(&codes);
+    message_free(response);
+    fake_deinit(&fake);
+    free(running), free(first), free(second), free(reason);
+}
+END_TEST
+
+START_TEST(test_changed_priority)
+{
+    struct fake fake;
+    world_start(&world);
+    fake_attach(&world, &fake, "host/cpu:0", 1);
+    char *running = submit_priority(1, 0);
+    expect_start(&fake, 1, running);
+    char *first = submit_priority(1, 0), *second = submit_priority(1, 0);
+    expect_ok(set_priority(second, 9));
+    expect_position(second, 1);
+    expect_position(first, 2);
+    expect_status(set_priority(second, 1001), STATUS_INVALID_ARGUMENT, "-1000 to 1000, found 1001");
+    expect_ok(set_priority(running, 3)); /* counts if it is queued again */
+    world_check_reason(&world, running, JOB_RUNNING, "RUNNING", "training");
+    fake_deinit(&fake);
+    world_stop(&world);
+    world_start(&world);
+    job_message *job = world_job(&world, second);
+    ck_assert_int_eq(job->priority, 9);
+    ck_assert_int_eq(job->spec->priority, 0); /* as it was submitted */
+    ck_assert_uint_eq(job->queue_position, 1);
+    message_free(job);
+    free(running), free(first), free(second);
+}
+END_TEST
+
+START_TEST(test_ownership)
+{
+    job_message job = FSDPD__V1__JOB__INIT;
+    struct rpc_peer peer = {.kind = RPC_PEER_UNIX, .name = "bob", .roles = RPC_USER};
+    job.id = (char *)"mnist-1";
+    job.owner = (char *)"alice";
+    expect_status(access_check(&peer, &job, "hold"), STATUS_PERMISSION_DENIED,
+                  "job mnist-1 belongs to alice: only its owner or an operator may hold it, and "
+                  "you are bob");
+    peer.name = "alice";
+    expect_ok(access_check(&peer, &job, "hold"));
+    peer.name = "bob";
+    peer.roles = RPC_USER | RPC_OPERATOR;
+    expect_ok(access_check(&peer, &job, "hold"));
+    peer.roles = RPC_WORKER;
+    expect_status(access_check(&peer, &job, "hold"), STATUS_PERMISSION_DENIED, "alice");
+    job.owner = (char *)""; /* of an older fsdpd */
+    peer.roles = RPC_USER;
+    peer.name = "";
+    expect_status(access_check(&peer, &job, "hold"), STATUS_PERMISSION_DENIED, "operator");
+}
+END_TEST
+
 START_TEST(test_jobs_per_user)
 {
     struct fake fake;
@@ -543,6 +682,7 @@ int main(void)
     tcase_add_test(parts, test_decisions);
     tcase_add_test(parts, test_ordinals);
     tcase_add_test(parts, test_placement);
+    tcase_add_test(parts, test_ownership);
     suite_add_tcase(suite, parts);
     TCase *whole = tcase_create("whole");
     tcase_add_checked_fixture(whole, set_up, tear_down);
@@ -556,6 +696,8 @@ int main(void)
     tcase_add_test(whole, test_filters);
     tcase_add_test(whole, test_repeated_submission);
     tcase_add_test(whole, test_jobs_per_user);
+    tcase_add_test(whole, test_hold_and_release);
+    tcase_add_test(whole, test_changed_priority);
     suite_add_tcase(suite, whole);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -1,0 +1,61 @@
+/* Ownership of jobs; see access.h. */
+#include "coordinator/access.h"
+
+#include <string.h>
+
+#include "spec/queue.h"
+
+const char *access_user(const struct rpc_call *call)
+{
+    return rpc_call_peer(call)->name;
+}
+
+bool access_is_operator(const struct rpc_call *call)
+{
+    return (rpc_call_peer(call)->roles & RPC_OPERATOR) != 0;
+}
+
+status_t access_check(const struct rpc_peer *peer, const job_message *job, const char *doing)
+{
+    if ((peer->roles & RPC_OPERATOR) != 0) return NULL;
+    if (job->owner[0] != '\0' && strcmp(job->owner, peer->name) == 0) return NULL;
+    if (job->owner[0] == '\0')
+        return status_new(STATUS_PERMISSION_DENIED,
+                          "job %s is from before jobs had owners: only an operator may %s it, and "
+                          "%s is none",
+                          job->id, doing, peer->name);
+    return status_new(STATUS_PERMISSION_DENIED,
+                      "job %s belongs to %s: only its owner or an operator may %s it, and you are %s",
+                      job->id, job->owner, doing, peer->name);
+}
+
+status_t access_find(struct coordinator *c, const struct rpc_call *call, const char *id,
+                     const char *doing, struct job **out)
+{
+    const struct rpc_peer *peer = rpc_call_peer(call);
+    struct job *job = jobs_find(c, id);
+    job_message *stored = NULL;
+    if (job == NULL) TRY(store_get_job(c->store, id, &stored));
+    const job_message *message = job != NULL ? job->message : stored;
+    status_t status = access_check(peer, message, doing);
+    if (status == NULL && job_state_is_over(message->state))
+        status = status_new(STATUS_FAILED_PRECONDITION, "job %s is over already: it is %s", id,
+                            job_state_name(message->state));
+    message_free(stored);
+    if (status == NULL) *out = job;
+    return status;
+}
+
+status_t access_check_priority(const struct coordinator *c, const struct rpc_call *call,
+                               int priority)
+{
+    if (priority < -SPEC_PRIORITY_MAX || priority > SPEC_PRIORITY_MAX)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "priority: expected an integer from %d to %d, found %d",
+                          -SPEC_PRIORITY_MAX, SPEC_PRIORITY_MAX, priority);
+    int most = c->options.limits.user_priority;
+    if (priority <= most || access_is_operator(call)) return NULL;
+    return status_new(STATUS_PERMISSION_DENIED,
+                      "priority: users may give at most %d, found %d; operators may give more", most,
+                      priority);
+}

@@ -1,0 +1,30 @@
+/*
+ * Who may do what to jobs: everybody sees all of them, a user changes only those that he submitted,
+ * an operator any. Who it is that calls, common/rpc knows (rpc/peer.h).
+ */
+#ifndef FSDPD_COORDINATOR_ACCESS_H
+#define FSDPD_COORDINATOR_ACCESS_H
+
+#include "coordinator/jobs.h"
+
+/* The caller's name; valid as long as the call. */
+const char *access_user(const struct rpc_call *call);
+
+bool access_is_operator(const struct rpc_call *call);
+
+/* Whether the peer may change the job: PERMISSION_DENIED names the owner. `doing` is a verb. */
+status_t access_check(const struct rpc_peer *peer, const job_message *job,
+                      const char *doing) FSDPD_MUST_USE;
+
+/*
+ * The job that is not over and that the caller may change. NOT_FOUND; PERMISSION_DENIED;
+ * FAILED_PRECONDITION if it is over.
+ */
+status_t access_find(struct coordinator *c, const struct rpc_call *call, const char *id,
+                     const char *doing, struct job **job) FSDPD_MUST_USE;
+
+/* Whether the caller may give a job this priority. INVALID_ARGUMENT out of bounds. */
+status_t access_check_priority(const struct coordinator *c, const struct rpc_call *call,
+                               int priority) FSDPD_MUST_USE;
+
+#endif
