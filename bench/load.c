@@ -1,7 +1,7 @@
 /*
- * Puts a coordinator under load and says what it does to those who use it; see load.h. bench/load.py
- * starts the coordinator. Every job must be run once, to its end, and every watcher see all of it:
- * otherwise the exit status is 1.
+ * Puts a coordinator under load and says what it does to those who use it; see load.h.
+ * bench/load.py starts the coordinator. Every job must be run once, to its end, and every watcher
+ * see all of it: otherwise the exit status is 1.
  */
 #include "load.h"
 
@@ -88,7 +88,7 @@ struct load_job *load_find(struct load *load, const char *id)
 struct rpc_channel *load_connect(struct load *load)
 {
     struct rpc_channel *channel = NULL;
-    status_t status = rpc_channel_new(load->runtime, load->address, &channel);
+    status_t status = rpc_channel_new(load->runtime, load->address, NULL, &channel);
     if (status != NULL) {
         fprintf(stderr, "load: %s\n", status_message(status));
         exit(2);
@@ -109,7 +109,8 @@ static bool run_until(struct load *load, const int *reached, int target, double 
     double until = load_now_ms() + seconds * 1000;
     while (*reached < target && load->error == NULL && load_now_ms() < until)
         uv_run(&load->loop, UV_RUN_ONCE);
-    if (*reached < target) load_fail(load, "%d of %d %s after %g s", *reached, target, what, seconds);
+    if (*reached < target)
+        load_fail(load, "%d of %d %s after %g s", *reached, target, what, seconds);
     return load->error == NULL;
 }
 
@@ -239,8 +240,9 @@ static void time_program(struct load *load, const char *ctl, const char *const *
     struct samples samples = {0};
     const char *arguments[8] = {ctl, "--address", load->address};
     for (int i = 0; words[i] != NULL; i++) arguments[3 + i] = words[i];
-    uv_stdio_container_t stdio[3] = {
-        {.flags = UV_IGNORE}, {.flags = UV_IGNORE}, {.flags = UV_INHERIT_FD, .data.fd = 2}};
+    uv_stdio_container_t stdio[3] = {{.flags = UV_IGNORE},
+                                     {.flags = UV_IGNORE},
+                                     {.flags = UV_INHERIT_FD, .data.fd = 2}};
     uv_process_options_t options = {.file = ctl,
                                     .args = (char **)arguments,
                                     .stdio = stdio,
@@ -379,7 +381,9 @@ static void run(struct load *load, const struct settings *settings)
 static status_t make_plan(struct load *load, const struct settings *settings)
 {
     char *ranks = mem_printf("workers=%d", (int)settings->ranks);
-    const struct spec_override overrides[] = {{"name=load"}, {ranks}, {"save_model=false"},
+    const struct spec_override overrides[] = {{"name=load"},
+                                              {ranks},
+                                              {"save_model=false"},
                                               {"device=cpu"}};
     status_t status = spec_read_file(settings->file, overrides,
                                      sizeof overrides / sizeof *overrides, &load->spec);
@@ -412,12 +416,12 @@ static bool read_arguments(struct settings *settings, int argc, char **argv)
         const char **text;
         int64_t *number;
     } rows[] = {
-        {"address", &settings->address, NULL},         {"job", &settings->file, NULL},
-        {"ctl", &settings->ctl, NULL},                 {"workers", NULL, &settings->workers},
-        {"jobs", NULL, &settings->jobs},               {"watchers", NULL, &settings->watchers},
-        {"ranks", NULL, &settings->ranks},             {"submitters", NULL, &settings->submitters},
-        {"seconds", NULL, &settings->seconds},         {"pid", NULL, &settings->pid},
-        {"run-ms", NULL, &settings->run_ms},           {"interval-ms", NULL, &settings->interval_ms},
+        {"address", &settings->address, NULL}, {"job", &settings->file, NULL},
+        {"ctl", &settings->ctl, NULL},         {"workers", NULL, &settings->workers},
+        {"jobs", NULL, &settings->jobs},       {"watchers", NULL, &settings->watchers},
+        {"ranks", NULL, &settings->ranks},     {"submitters", NULL, &settings->submitters},
+        {"seconds", NULL, &settings->seconds}, {"pid", NULL, &settings->pid},
+        {"run-ms", NULL, &settings->run_ms},   {"interval-ms", NULL, &settings->interval_ms},
     };
     enum { ROWS = sizeof rows / sizeof *rows };
     struct option options[ROWS + 1] = {0};
@@ -443,8 +447,13 @@ static void close_all(struct load *load)
 
 int main(int argc, char **argv)
 {
-    struct settings settings = {.workers = 1000, .jobs = 10000, .watchers = 200, .ranks = 8,
-                                .submitters = 16, .seconds = 10, .run_ms = 1000,
+    struct settings settings = {.workers = 1000,
+                                .jobs = 10000,
+                                .watchers = 200,
+                                .ranks = 8,
+                                .submitters = 16,
+                                .seconds = 10,
+                                .run_ms = 1000,
                                 .interval_ms = 1000};
     if (!read_arguments(&settings, argc, argv)) return usage_error(argv[0]);
     log_set_level(LOG_ERROR);
@@ -473,9 +482,10 @@ int main(int argc, char **argv)
     /* What is wrong is said now: closing ends every stream with an error of its own. */
     char *error = load.error != NULL ? strdup(load.error) : NULL;
     if (error != NULL) printf("FAILED: %s\n", error);
-    else printf("all %d jobs ran once, watchers got %llu events and missed %llu reports\n",
-                load.finished, (unsigned long long)load.watch_events,
-                (unsigned long long)load.watch_missed);
+    else
+        printf("all %d jobs ran once, watchers got %llu events and missed %llu reports\n",
+               load.finished, (unsigned long long)load.watch_events,
+               (unsigned long long)load.watch_missed);
     fflush(stdout);
     close_all(&load);
     return error != NULL;

@@ -34,8 +34,8 @@ libclient_a_SOURCES = \
   %D%/wrap_set.c
 $(libclient_a_OBJECTS): $(PROTO_H)
 
-CLIENT_LDADD = libclient.a libprint.a librpc.a libspec.a libyamldoc.a libproto.a $(HF_LIBS) \
-  $(GRPC_LIBS) $(UV_LIBS) $(YAML_LIBS) $(PROTOBUF_C_LIBS) -lm
+CLIENT_LDADD = libclient.a libprint.a librpc.a libx509.a libspec.a libyamldoc.a libproto.a $(HF_LIBS) \
+  $(GRPC_LIBS) $(CRYPTO_LIBS) $(UV_LIBS) $(YAML_LIBS) $(PROTOBUF_C_LIBS) -lm
 
 bin_PROGRAMS += fsdpctl
 fsdpctl_SOURCES = %D%/main.c

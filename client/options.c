@@ -35,6 +35,38 @@ static status_t set_timeout(struct options *options, const char *value)
     return NULL;
 }
 
+/* Where session.c looks, which takes what the environment says. */
+static status_t set_variable(const char *name, const char *value)
+{
+    if (value[0] == '\0') return status_new(STATUS_INVALID_ARGUMENT, "expected a file, found ''");
+    if (setenv(name, value, 1) == 0) return NULL;
+    return status_new(STATUS_RESOURCE_EXHAUSTED, "no memory for %s", name);
+}
+
+static status_t set_tls_ca(struct options *options, const char *value)
+{
+    (void)options;
+    return set_variable("FSDPD_TLS_CA", value);
+}
+
+static status_t set_tls_certificate(struct options *options, const char *value)
+{
+    (void)options;
+    return set_variable("FSDPD_TLS_CERTIFICATE", value);
+}
+
+static status_t set_tls_key(struct options *options, const char *value)
+{
+    (void)options;
+    return set_variable("FSDPD_TLS_KEY", value);
+}
+
+static status_t set_insecure_tcp(struct options *options, const char *value)
+{
+    (void)options, (void)value;
+    return set_variable("FSDPD_INSECURE_TCP", "true");
+}
+
 static status_t set_help(struct options *options, const char *value)
 {
     (void)value;
@@ -57,6 +89,16 @@ const struct option_row options_global[] = {
     {"output", 'o', "FORMAT", "table (default) or json", set_format},
     {"format", 0, "FORMAT", "the same as --output, also where that names a file", set_format},
     {"timeout", 0, "SECONDS", "how long to wait for fsdpd (default 60; 0: no limit)", set_timeout},
+    {"tls-ca", 0, "FILE",
+     "for HOST:PORT: who vouches for fsdpd (or FSDPD_TLS_CA; default: ca.crt in "
+     "~/.config/fsdpd/tls)",
+     set_tls_ca},
+    {"tls-certificate", 0, "FILE",
+     "our certificate (or FSDPD_TLS_CERTIFICATE; default: client.crt there)", set_tls_certificate},
+    {"tls-key", 0, "FILE", "its private key (or FSDPD_TLS_KEY; default: client.key there)",
+     set_tls_key},
+    {"insecure-tcp", 0, NULL, "allow HOST:PORT without TLS (or FSDPD_INSECURE_TCP=true)",
+     set_insecure_tcp},
     {"help", 'h', NULL, "this text", set_help},
     {"version", 'V', NULL, "the version of fsdpctl", set_version},
     {0},

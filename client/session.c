@@ -14,6 +14,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "base/mem.h"
 
 enum { SIGNAL_COUNT = 3 };
@@ -45,6 +46,40 @@ char *session_address(const char *address)
         if (own != NULL) return own;
     }
     return mem_strdup("unix:/run/fsdpd/fsdpd.sock");
+}
+
+/* The variable, or the file of that name in the directory of our own if it is there. */
+static char *tls_file(const char *variable, const char *name)
+{
+    const char *given = getenv(variable), *home = getenv("XDG_CONFIG_HOME");
+    if (given != NULL && given[0] != '\0') return file_path_expand_home(given);
+    char *path = home != NULL && home[0] == '/' ? mem_printf("%s/fsdpd/tls/%s", home, name)
+                                                : mem_printf("~/.config/fsdpd/tls/%s", name);
+    char *full = file_path_expand_home(path);
+    free(path);
+    if (access(full, F_OK) == 0) return full;
+    free(full);
+    return NULL;
+}
+
+static status_t open_channel(struct session *session)
+{
+    const char *insecure = getenv("FSDPD_INSECURE_TCP");
+    struct rpc_channel_security security = {.insecure_tcp =
+                                                insecure != NULL && strcmp(insecure, "true") == 0};
+    char *ca = NULL, *certificate = NULL, *key = NULL;
+    if (!security.insecure_tcp && strncmp(session->address, "unix:", 5) != 0) {
+        ca = tls_file("FSDPD_TLS_CA", "ca.crt");
+        certificate = tls_file("FSDPD_TLS_CERTIFICATE", "client.crt");
+        key = tls_file("FSDPD_TLS_KEY", "client.key");
+        security.tls = (struct rpc_tls_files){ca, certificate, key};
+    }
+    status_t status =
+        rpc_channel_new(session->runtime, session->address, &security, &session->channel);
+    free(ca);
+    free(certificate);
+    free(key);
+    return status;
 }
 
 const char *session_peer(const struct session *session)
@@ -94,7 +129,7 @@ status_t session_new(const char *address, int64_t timeout_ms, struct session **o
     uv_timer_init(&session->loop, &session->timer);
     status = rpc_runtime_new(&session->loop, &session->runtime);
     if (status == NULL) {
-        status = rpc_channel_new(session->runtime, session->address, &session->channel);
+        status = open_channel(session);
         if (status != NULL) close_runtime(session);
     }
     if (status != NULL) close_loop(session);

@@ -13,6 +13,7 @@
 #include <uv.h>
 
 #include "base/log.h"
+#include "cert_role.h"
 #include "config.h"
 #include "config_role.h"
 #include "coordinator/coordinator.h"
@@ -96,6 +97,7 @@ static void reload(struct process *process)
     notify_reloading();
     struct options fresh;
     status_t status = options_parse(&fresh, process->argc, process->argv);
+    if (status == NULL) status = coordinator_reload(process->coordinator, &fresh.coordinator);
     if (status != NULL) {
         log_lines("reload_refused", status);
         options_deinit(&fresh);
@@ -107,7 +109,6 @@ static void reload(struct process *process)
     options_differences(before, &fresh, true, &applied);
     options_differences(process->started, &fresh, false, &waiting);
     log_set_level(fresh.log_level);
-    coordinator_reload(process->coordinator, &fresh.coordinator);
     char *changed = log_quote(buf_text(&applied)), *restart = log_quote(buf_text(&waiting));
     log_event(LOG_INFO, "reloaded", "file=%s changed=%s needs_restart=%s",
               fresh.config_file != NULL ? fresh.config_file : "none", changed, restart);
@@ -207,6 +208,9 @@ int main(int argc, char **argv)
     } else if (options.role == ROLE_BACKUP || options.role == ROLE_RESTORE) {
         status =
             options.role == ROLE_BACKUP ? backup_role_run(&options) : restore_role_run(&options);
+        if (status != NULL) code = fail(status);
+    } else if (options.role == ROLE_CERT) {
+        status = cert_role_run(&options.cert);
         if (status != NULL) code = fail(status);
     } else if ((status = options_prepare(&options)) != NULL) {
         code = fail(status);

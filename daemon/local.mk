@@ -1,5 +1,5 @@
 bin_PROGRAMS += fsdpd
-OPTION_SOURCES = %D%/config_file.c %D%/config_role.c %D%/config_role.h %D%/option_table.c \
+OPTION_SOURCES = %D%/cert_role.c %D%/cert_role.h %D%/config_file.c %D%/config_role.c %D%/config_role.h %D%/option_table.c \
   %D%/option_table.h %D%/options.c %D%/options.h
 fsdpd_SOURCES = %D%/fsdpd.c $(OPTION_SOURCES) %D%/plan_role.c %D%/plan_role.h \
   %D%/store_role.c %D%/store_role.h

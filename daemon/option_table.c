@@ -94,6 +94,16 @@ static status_t apply_operator_group(struct options *options, const struct optio
     return NULL;
 }
 
+static status_t apply_host(struct options *options, const struct option_row *row, const char *text)
+{
+    struct cert_role_options *cert = &options->cert;
+    (void)row;
+    if (cert->host_count == X509_NAMES_MAX)
+        return status_new(STATUS_INVALID_ARGUMENT, "at most %d", X509_NAMES_MAX);
+    cert->hosts[cert->host_count++] = text;
+    return NULL;
+}
+
 static status_t apply_set(struct options *options, const struct option_row *row, const char *text)
 {
     struct plan_role_options *plan = &options->plan;
@@ -134,6 +144,13 @@ const struct option_row option_rows[] = {
     {NULL, "--output", "FORMAT", FOR_PLAN | FOR_CONFIG, OPTION_CHOICE, .choices = {"table", "json"},
      .apply = apply_output, .help = "also -o: table or json (table)"},
 
+    {NULL, "--days", "N", FOR_CERT, OPTION_INTEGER, RANGE(1, X509_DAYS_MAX), SETS(cert.days),
+     .help = "how long it is valid (init: 3650, issue: 365)"},
+    {NULL, "--host", "HOST", FOR_CERT, OPTION_TEXT, .list = true, .apply = apply_host,
+     .help = "issue server: a DNS name or an address that\nclients connect to; may be repeated (NAME)"},
+    {NULL, "--out", "DIR", FOR_CERT, OPTION_PATH, SETS(cert.out),
+     .help = "issue: where to write it (the authority's DIR)"},
+
     {"workers", "--workers", "cpu:N", FOR_BOTH, OPTION_WORKERS, RANGE(1, WORKERS_MAX),
      .fallback = "cpu:2", .apply = apply_workers, .help = "how many local workers to run (cpu:2)"},
     {"threads", "--threads", "N", FOR_DAEMONS, OPTION_INTEGER, RANGE(1, THREADS_MAX),
@@ -153,9 +170,8 @@ const struct option_row option_rows[] = {
     {"listen", "--listen", "ADDRESS", FOR_SERVERS, OPTION_ADDRESS, .list = true,
      .fallback = "[]", .apply = apply_listen,
      .help = "also listen there: unix:PATH or HOST:PORT;\nmay be repeated"},
-    {"insecure_tcp", "--insecure-tcp", NULL, FOR_SERVERS, OPTION_SWITCH,
-     SETS(coordinator.insecure_tcp),
-     .help = "allow --listen HOST:PORT, which is neither\nencrypted nor authenticated"},
+    {"insecure_tcp", "--insecure-tcp", NULL, FOR_DAEMONS, OPTION_SWITCH, SETS(insecure_tcp),
+     .help = "allow TCP without TLS, which is neither\nencrypted nor authenticated"},
     {"operator_group", "--operator-group", "GROUP", FOR_SERVERS, OPTION_TEXT, .reload = true,
      .fallback = "\"" COORDINATOR_OPERATOR_GROUP "\"", .apply = apply_operator_group,
      .help = "the Unix group whose members may change\neverybody's jobs (" COORDINATOR_OPERATOR_GROUP
@@ -163,6 +179,13 @@ const struct option_row option_rows[] = {
     {"log_level", "--log-level", "LEVEL", FOR_DAEMONS, OPTION_CHOICE, .reload = true,
      .choices = {"debug", "info", "warning", "error"}, .fallback = "info",
      .apply = apply_log_level, .help = "debug, info, warning or error (info)"},
+
+    {"tls.ca", "--tls-ca", "FILE", FOR_DAEMONS, OPTION_PATH, .reload = true, SETS(tls.ca),
+     .help = "for TCP: certificates of who vouches for peers"},
+    {"tls.certificate", "--tls-certificate", "FILE", FOR_DAEMONS, OPTION_PATH, .reload = true,
+     SETS(tls.certificate), .help = "our own certificate"},
+    {"tls.key", "--tls-key", "FILE", FOR_DAEMONS, OPTION_PATH, .reload = true, SETS(tls.key),
+     .help = "its private key"},
 
     {"metrics.listen", "--metrics-listen", "HOST:PORT", FOR_SERVERS, OPTION_ADDRESS,
      SETS(coordinator.metrics_listen),

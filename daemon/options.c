@@ -11,9 +11,9 @@
 #include "option_table.h"
 #include "yaml/yaml.h"
 
-static const char *const role_commands[] = {"fsdpd",        "fsdpd coordinator", "fsdpd worker",
-                                            "fsdpd plan",   "fsdpd config",      "fsdpd backup",
-                                            "fsdpd restore"};
+static const char *const role_commands[] = {"fsdpd",         "fsdpd coordinator", "fsdpd worker",
+                                            "fsdpd plan",    "fsdpd config",      "fsdpd backup",
+                                            "fsdpd restore", "fsdpd cert"};
 
 static status_t unknown(const char *what, const char *word, const char *const *candidates,
                         size_t count, enum role role)
@@ -247,6 +247,18 @@ static const char *shown_place(const struct options *options, const void *member
 static status_t check_together(const struct options *options)
 {
     const struct coordinator_limits *limits = &options->coordinator.limits;
+    const struct rpc_tls_files *tls = &options->tls;
+    if (rpc_tls_is_given(tls) && (!tls->ca || !tls->certificate || !tls->key))
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: TLS needs tls.ca, tls.certificate and tls.key, all of them",
+                          tls->ca ? shown_place(options, &tls->ca)
+                                  : shown_place(options,
+                                                tls->certificate ? &tls->certificate : &tls->key));
+    if (rpc_tls_is_given(tls) && options->insecure_tcp)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: there is TLS (%s); only one of them can be meant",
+                          shown_place(options, &options->insecure_tcp),
+                          shown_place(options, tls->ca ? &tls->ca : &tls->key));
     if (limits->silence_ms < 2 * limits->heartbeat_ms)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "%s: expected at least two heartbeats (2 * %g s), found %g",
@@ -268,6 +280,8 @@ static status_t parse_argument(struct options *options, const char *word, int nu
         options->given_config = word;
     } else if ((options->role == ROLE_BACKUP || options->role == ROLE_RESTORE) && number == 0) {
         options->store_file = word;
+    } else if (options->role == ROLE_CERT && number < CERT_WORDS_MAX) {
+        options->cert.words[options->cert.word_count++] = word;
     } else {
         return status_new(STATUS_INVALID_ARGUMENT, "an argument too many: %s", word);
     }
@@ -287,8 +301,8 @@ status_t options_parse(struct options *options, int argc, char **argv)
     };
     int at = 1, arguments = 0;
     if (at < argc && argv[at][0] != '-') {
-        static const char *const roles[] = {"coordinator", "worker", "plan",
-                                            "config",      "backup", "restore"};
+        static const char *const roles[] = {"coordinator", "worker",  "plan", "config",
+                                            "backup",      "restore", "cert"};
         const int count = sizeof roles / sizeof roles[0];
         int role = 0;
         while (role < count && strcmp(argv[at], roles[role]) != 0) role++;
@@ -301,6 +315,10 @@ status_t options_parse(struct options *options, int argc, char **argv)
         if (argv[at][0] != '-') TRY(parse_argument(options, argv[at], arguments++));
         else TRY(parse_flag(options, argc, argv, &at));
         if (options->help || options->version) return NULL;
+    }
+    if (options->role == ROLE_CERT) {
+        TRY(apply_all(options));
+        return cert_role_check(&options->cert);
     }
     if (options->role == ROLE_CONFIG && arguments == 0)
         return status_new(STATUS_INVALID_ARGUMENT, "config: check or dump expected; see %s --help",
@@ -318,6 +336,9 @@ status_t options_parse(struct options *options, int argc, char **argv)
     options->coordinator.log_level = options->log_level_name;
     TRY(default_directories(options));
     share_data_roots(options);
+    options->coordinator.tls = options->worker.security.tls = options->tls;
+    options->coordinator.insecure_tcp = options->worker.security.insecure_tcp =
+        options->insecure_tcp;
     return check_together(options);
 }
 
@@ -385,14 +406,22 @@ void options_describe(enum role role, struct buf *out)
         "also while fsdpd runs.",
         "Puts a backup in the place of the store; the store that is there is kept under another\n"
         "name. fsdpd must not run.",
+        "A small private certificate authority, for TLS between hosts:\n"
+        "  fsdpd cert init DIR                    makes DIR/ca.crt and DIR/ca.key\n"
+        "  fsdpd cert issue DIR server NAME       for the coordinator; --host: its names\n"
+        "  fsdpd cert issue DIR worker NAME       for the workers of the host NAME\n"
+        "  fsdpd cert issue DIR user NAME         for who submits jobs; or operator\n"
+        "  fsdpd cert show FILE                   says what a certificate says\n"
+        "The key of the authority, ca.key, stays where it is; nobody else needs it.",
     };
-    static const char *const arguments[] = {"",      "",     "", " JOB", " check|dump [FILE]",
-                                            " FILE", " FILE"};
+    static const char *const arguments[] = {
+        "", "", "", " JOB", " check|dump [FILE]", " FILE", " FILE", " init|issue|show ..."};
     buf_printf(out, "Usage: %s%s [FLAGS]\n", role_commands[role], arguments[role]);
     if (role == ROLE_BOTH)
         buf_printf(out, "       fsdpd coordinator [FLAGS]\n       fsdpd worker [FLAGS]\n"
                         "       fsdpd plan JOB [FLAGS]\n       fsdpd config check|dump [FILE]\n"
-                        "       fsdpd backup|restore FILE\n");
+                        "       fsdpd backup|restore FILE\n"
+                        "       fsdpd cert init|issue|show ...\n");
     buf_printf(out, "\n%s\n\nFlags (with their defaults):\n", purposes[role]);
     for (int i = 0; i < option_row_count; i++) {
         const struct option_row *row = &option_rows[i];

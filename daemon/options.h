@@ -13,6 +13,7 @@
 #include "base/buf.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "cert_role.h"
 #include "coordinator/coordinator.h"
 #include "plan_role.h"
 #include "worker/worker.h"
@@ -25,6 +26,7 @@ enum role {
     ROLE_CONFIG,      /* fsdpd config check|dump */
     ROLE_BACKUP,      /* fsdpd backup FILE */
     ROLE_RESTORE,     /* fsdpd restore FILE */
+    ROLE_CERT,        /* fsdpd cert init|issue|show */
 };
 
 enum option_source {
@@ -56,6 +58,9 @@ struct options {
     struct coordinator_options coordinator;
     struct worker_options worker;
     struct plan_role_options plan;
+    struct cert_role_options cert;
+    struct rpc_tls_files tls;                    /* of the coordinator and the worker */
+    bool insecure_tcp;                           /* of both */
     struct option_value values[OPTION_ROWS_MAX]; /* by row of the table */
     const char *given_config;                    /* --config */
     char **texts; /* what the strings above point to, where it is not argv or a value */

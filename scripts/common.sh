@@ -3,7 +3,7 @@
 
 BUILD_PACKAGES="autoconf automake make pkg-config gcc g++ protobuf-compiler protobuf-c-compiler
   libprotobuf-c-dev libgrpc-dev libuv1-dev libyaml-dev libjansson-dev libsqlite3-dev zlib1g-dev
-  libdnnl-dev libgloo-dev libmicrohttpd-dev"
+  libdnnl-dev libgloo-dev libmicrohttpd-dev libssl-dev"
 # shellcheck disable=SC2034 # used by those who source this
 QUICKSTART_PACKAGES="$BUILD_PACKAGES ca-certificates curl"
 # shellcheck disable=SC2034

@@ -20,7 +20,8 @@ $found"
 allow common/base base
 allow common/ops base ops
 allow common/yaml base yaml
-allow common/rpc base rpc grpc proto
+allow common/x509 base x509
+allow common/rpc base x509 rpc grpc proto
 allow common/spec base yaml spec fsdpd
 allow common/print base print fsdpd
 allow common/hf base ops hf
@@ -43,6 +44,8 @@ grep -rlE '#include <gloo' common daemon client kernels | grep -v '^daemon/runti
   fail "Gloo belongs to daemon/runtime/gloo_link.cc alone"
 grep -rlE '#include <oneapi' common daemon client kernels | grep -v '^kernels/cpu/' &&
   fail "oneDNN belongs to kernels/cpu"
+grep -rlE '#include <openssl' --include='*.[ch]' common daemon client kernels | grep -v '^common/x509/' &&
+  fail "OpenSSL belongs to common/x509"
 grep -rlE '#include <sqlite3' common daemon client kernels | grep -v '^daemon/coordinator/' &&
   fail "SQLite belongs to daemon/coordinator"
 [ $status = 0 ] && echo "every include is where it may be"

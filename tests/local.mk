@@ -28,6 +28,7 @@ SYSTEM_TESTS = \
   %D%/system/test_service.py \
   %D%/system/test_shakespeare.py \
   %D%/system/test_tensorboard.py \
+  %D%/system/test_tls.py \
   %D%/system/test_trace.py \
   %D%/system/test_units.py \
   %D%/system/test_restart.py \

@@ -10,6 +10,7 @@
 #include <grpc/support/time.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "base/mem.h"
 #include "rpc/internal.h"
@@ -28,22 +29,9 @@ static grpc_arg integer(const char *key, int value)
     return (grpc_arg){.type = GRPC_ARG_INTEGER, .key = (char *)key, .value.integer = value};
 }
 
-status_t rpc_channel_new(struct rpc_runtime *runtime, const char *address,
-                         struct rpc_channel **channel_out)
+/* Releases the credentials. */
+static grpc_channel *create_grpc_channel(const char *normal, grpc_channel_credentials *credentials)
 {
-    char *normal;
-    TRY(rpc_address_parse(address, &normal));
-    if (rpc_address_unix_path(normal) == NULL) {
-        char *host;
-        int port;
-        rpc_address_split(normal, &host, &port);
-        free(host);
-        if (port == 0) {
-            free(normal);
-            return status_new(STATUS_INVALID_ARGUMENT, "address \"%s\": port 0 cannot be reached",
-                              address);
-        }
-    }
     grpc_arg list[] = {
         integer(GRPC_ARG_MAX_RECEIVE_MESSAGE_LENGTH, RPC_MESSAGE_MAX),
         integer(GRPC_ARG_HTTP2_BDP_PROBE, 0),
@@ -65,16 +53,120 @@ status_t rpc_channel_new(struct rpc_runtime *runtime, const char *address,
         integer(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0),
     };
     grpc_channel_args args = {sizeof list / sizeof *list, list};
+    char *target = rpc_address_target(normal);
+    grpc_channel *channel = grpc_channel_create(target, credentials, &args);
+    grpc_channel_credentials_release(credentials);
+    free(target);
+    return channel;
+}
+
+static struct rpc_tls_files tls_files(const struct rpc_channel *channel)
+{
+    return (struct rpc_tls_files){channel->tls_ca, channel->tls_certificate, channel->tls_key};
+}
+
+static void mark_files(const struct rpc_channel *channel, struct rpc_file_mark marks[3])
+{
+    const char *const paths[] = {channel->tls_ca, channel->tls_certificate, channel->tls_key};
+    memset(marks, 0, 3 * sizeof *marks);
+    for (int i = 0; i < 3; i++) {
+        struct stat info;
+        if (stat(paths[i], &info) != 0) continue;
+        marks[i].device = info.st_dev;
+        marks[i].inode = info.st_ino;
+        marks[i].size = info.st_size;
+        marks[i].changed = info.st_mtim;
+    }
+}
+
+/* Takes the files as they are now; what is wrong changes nothing. */
+static status_t take_tls(struct rpc_channel *channel)
+{
+    struct rpc_file_mark marks[3];
+    struct rpc_tls_files files = tls_files(channel);
+    struct rpc_pems pems;
+    mark_files(channel, marks);
+    TRY(rpc_pems_read(&files, &pems));
+    grpc_channel *fresh = create_grpc_channel(channel->address, rpc_client_tls_credentials(&pems));
+    rpc_pems_deinit(&pems);
+    if (channel->channel) grpc_channel_destroy(channel->channel);
+    channel->channel = fresh;
+    memcpy(channel->tls_marks, marks, sizeof marks);
+    return STATUS_OKAY;
+}
+
+/* A certificate that was renewed counts from the next connection on; while calls are open there is
+ * one, and nothing to gain. */
+static void renew_tls(struct rpc_channel *channel)
+{
+    struct rpc_file_mark marks[3];
+    if (!channel->uses_tls || channel->calls != NULL || channel->closing) return;
+    mark_files(channel, marks);
+    if (memcmp(marks, channel->tls_marks, sizeof marks) == 0) return;
+    status_free(take_tls(channel)); /* half of a renewal: the next call looks again */
+}
+
+/* Whether the address can be spoken to at all, and how. */
+static status_t choose_security(const char *address, const char *normal,
+                                const struct rpc_channel_security *security, bool *tls)
+{
+    *tls = false;
+    if (rpc_address_unix_path(normal)) return STATUS_OKAY;
+    char *host;
+    int port;
+    rpc_address_split(normal, &host, &port);
+    free(host);
+    if (port == 0)
+        return status_new(STATUS_INVALID_ARGUMENT, "address \"%s\": port 0 cannot be reached",
+                          address);
+    *tls = security && rpc_tls_is_given(&security->tls);
+    if (*tls || (security && security->insecure_tcp)) return STATUS_OKAY;
+    return status_new(STATUS_PERMISSION_DENIED,
+                      "address \"%s\": TCP needs TLS (a CA, a certificate and its key); without, "
+                      "nobody knows who is at the other end and everybody reads along: "
+                      "--insecure-tcp if that is what you want",
+                      address);
+}
+
+static void channel_free(struct rpc_channel *channel)
+{
+    if (channel->channel) grpc_channel_destroy(channel->channel);
+    free(channel->address);
+    free(channel->tls_ca);
+    free(channel->tls_certificate);
+    free(channel->tls_key);
+    free(channel);
+}
+
+status_t rpc_channel_new(struct rpc_runtime *runtime, const char *address,
+                         const struct rpc_channel_security *security,
+                         struct rpc_channel **channel_out)
+{
+    char *normal;
+    TRY(rpc_address_parse(address, &normal));
+    bool tls;
+    status_t status = choose_security(address, normal, security, &tls);
+    if (status != NULL) {
+        free(normal);
+        return status;
+    }
     struct rpc_channel *channel = mem_alloc(sizeof *channel);
     channel->runtime = runtime;
     channel->address = normal;
-    char *target = rpc_address_target(normal);
-    grpc_channel_credentials *credentials = grpc_insecure_credentials_create();
-    channel->channel = grpc_channel_create(target, credentials, &args);
-    grpc_channel_credentials_release(credentials);
-    free(target);
-    *channel_out = channel;
-    return STATUS_OKAY;
+    if (tls) {
+        const struct rpc_tls_files *files = &security->tls;
+        channel->uses_tls = true;
+        channel->tls_ca = files->ca ? mem_strdup(files->ca) : NULL;
+        channel->tls_certificate = files->certificate ? mem_strdup(files->certificate) : NULL;
+        channel->tls_key = files->key ? mem_strdup(files->key) : NULL;
+        status = rpc_tls_check(files);
+        if (status == NULL) status = take_tls(channel);
+    } else {
+        channel->channel = create_grpc_channel(normal, grpc_insecure_credentials_create());
+    }
+    if (status == NULL) *channel_out = channel;
+    else channel_free(channel);
+    return status;
 }
 
 static void on_channel_closed(struct rpc_tag *tag, bool ok)
@@ -83,9 +175,7 @@ static void on_channel_closed(struct rpc_tag *tag, bool ok)
     struct rpc_channel *channel = tag->owner;
     void (*closed)(void *) = channel->closed;
     void *user = channel->closed_user;
-    grpc_channel_destroy(channel->channel);
-    free(channel->address);
-    free(channel);
+    channel_free(channel);
     if (closed) closed(user);
 }
 
@@ -105,6 +195,7 @@ void rpc_channel_close(struct rpc_channel *channel, void (*closed)(void *user), 
 void rpc_client_call_init(struct rpc_client_call *call, struct rpc_channel *channel,
                           const struct rpc_method *method, int64_t deadline_ms)
 {
+    renew_tls(channel);
     call->channel = channel;
     call->method = method;
     call->deadline_ms = deadline_ms;
@@ -196,7 +287,10 @@ status_t rpc_client_call_status(const struct rpc_client_call *call)
         for (const char *colon = text; (colon = strstr(colon, ": ")) != NULL;) reason = colon += 2;
         status = status_new(code, "cannot connect to %s: %s", address, reason);
     } else if (code == STATUS_UNAVAILABLE && means_lost_connection(text)) {
-        status = status_new(code, "the connection to %s was lost: %s", address, text);
+        status = status_new(code, "the connection to %s was lost: %s%s", address, text,
+                            call->channel->uses_tls
+                                ? "; if that was at once, it may not have liked our certificate"
+                                : "");
     } else if (code == STATUS_CANCELLED && strcmp(text, "CANCELLED") == 0) {
         /* gRPC's answer, at the server, to a call that arrives while the server closes. Nobody here
          * cancelled it: that reads otherwise. */

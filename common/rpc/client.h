@@ -8,11 +8,25 @@
 #define FSDPD_RPC_CLIENT_H
 
 #include "rpc/rpc.h"
+#include "rpc/tls.h"
 
 struct rpc_channel;
 struct rpc_stream;
 
+/* How a TCP address may be spoken to; a Unix socket needs neither. */
+struct rpc_channel_security {
+    struct rpc_tls_files tls;
+    bool insecure_tcp; /* without TLS, if its files are not given */
+};
+
+/*
+ * `security` may be NULL for a Unix socket; it is copied. PERMISSION_DENIED: a TCP address without
+ * TLS that was not asked for. TLS's files are checked here; when they have changed, they are read
+ * again before a call that finds no other one open, so that a certificate can be renewed while a
+ * worker runs.
+ */
 status_t rpc_channel_new(struct rpc_runtime *runtime, const char *address,
+                         const struct rpc_channel_security *security,
                          struct rpc_channel **channel) FSDPD_MUST_USE;
 
 /* Cancels every call that is still open (their callbacks run first, with CANCELLED), then frees the

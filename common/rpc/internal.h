@@ -17,6 +17,7 @@
 #include "rpc/peer.h"
 #include "rpc/rpc.h"
 #include "rpc/server.h"
+#include "rpc/tls.h"
 
 /* ---- runtime.c ---- */
 
@@ -98,9 +99,10 @@ struct rpc_server {
     struct rpc_acceptor *acceptors; /* Unix sockets, and what others have bound */
     struct rpc_operators operators;
     struct rpc_limits limits;
-    struct rpc_call *calls; /* every call that has arrived and is not over */
-    int armed;              /* requests for calls that have not come back */
-    int doors_open;         /* that have not shut down */
+    struct rpc_server_tls *tls; /* NULL: no TLS */
+    struct rpc_call *calls;     /* every call that has arrived and is not over */
+    int armed;                  /* requests for calls that have not come back */
+    int doors_open;             /* that have not shut down */
     bool started, closing, timer_closing;
     uv_timer_t grace; /* first for the calls to end, then for the last status to leave; lives from
                          rpc_server_close on */
@@ -163,6 +165,23 @@ char *rpc_peer_unix_name(uid_t uid);
 /* The peer of a TLS call. Returns what peer->name points to, the caller's to free, or NULL. */
 char *rpc_peer_of_call(grpc_call *call, struct rpc_peer *peer);
 
+/* ---- tls.c ---- */
+
+/* What the files hold; the private key is wiped when it goes. */
+struct rpc_pems {
+    char *ca, *certificate, *key;
+};
+status_t rpc_pems_read(const struct rpc_tls_files *files, struct rpc_pems *pems) FSDPD_MUST_USE;
+void rpc_pems_deinit(struct rpc_pems *pems);
+
+/* A server's, which can be set again while it serves: peers that connect from then on see it. */
+struct rpc_server_tls *rpc_server_tls_new(void);
+void rpc_server_tls_free(struct rpc_server_tls *tls); /* behind its gRPC server */
+void rpc_server_tls_set(struct rpc_server_tls *tls, struct rpc_pems *pems); /* takes them */
+grpc_server_credentials *rpc_server_tls_credentials(struct rpc_server_tls *tls);
+
+grpc_channel_credentials *rpc_client_tls_credentials(const struct rpc_pems *pems);
+
 /* ---- acceptor.c ---- */
 
 /* Binds, listens and accepts at a Unix socket's path, which is free. */
@@ -193,10 +212,21 @@ extern const int rpc_reflection_handler_count;
 
 /* ---- client.c, stream.c ---- */
 
+/* Tells whether a file is still the one that was read. */
+struct rpc_file_mark {
+    dev_t device;
+    ino_t inode;
+    off_t size;
+    struct timespec changed;
+};
+
 struct rpc_channel {
     struct rpc_runtime *runtime;
     grpc_channel *channel;
     char *address; /* normalised, for messages */
+    bool uses_tls;
+    char *tls_ca, *tls_certificate, *tls_key; /* the files */
+    struct rpc_file_mark tls_marks[3];        /* as they were when they were read */
     struct rpc_client_call *calls;
     bool closing;
     struct rpc_tag closed_tag;

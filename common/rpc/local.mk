@@ -1,5 +1,5 @@
-# gRPC's C core on a uv loop. Whoever links it also links libproto.a libbase.a, GRPC_LIBS,
-# PROTOBUF_C_LIBS and UV_LIBS.
+# gRPC's C core on a uv loop. Whoever links it also links libx509.a libproto.a libbase.a,
+# GRPC_LIBS, PROTOBUF_C_LIBS, UV_LIBS and CRYPTO_LIBS.
 noinst_LIBRARIES += librpc.a
 librpc_a_CPPFLAGS = $(AM_CPPFLAGS) $(GRPC_CFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS)
 librpc_a_SOURCES = \
@@ -17,7 +17,8 @@ librpc_a_SOURCES = \
   %D%/runtime.c \
   %D%/server.c %D%/server.h \
   %D%/server_call.c \
-  %D%/stream.c
+  %D%/stream.c \
+  %D%/tls.c %D%/tls.h
 %D%/librpc_a-health.$(OBJEXT) %D%/librpc_a-reflection.$(OBJEXT): proto/generated.stamp
 
 if HAVE_CHECK
@@ -33,7 +34,7 @@ tests_unit_librpctest_a_CPPFLAGS = $(RPC_TEST_CPPFLAGS)
 tests_unit_librpctest_a_SOURCES = \
   tests/unit/test_rpc_notes.c tests/unit/test_rpc_notes.h \
   tests/unit/test_rpc_world.c tests/unit/test_rpc_world.h
-RPC_TEST_LIBS = tests/unit/librpctest.a librpc.a libproto.a libbase.a $(GRPC_LIBS) \
+RPC_TEST_LIBS = tests/unit/librpctest.a librpc.a libx509.a libproto.a libbase.a $(GRPC_LIBS) $(CRYPTO_LIBS) \
   $(PROTOBUF_C_LIBS) $(UV_LIBS) $(CHECK_LIBS)
 
 tests_unit_test_rpc_SOURCES = tests/unit/test_rpc.c

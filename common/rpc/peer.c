@@ -10,24 +10,23 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/buf.h"
 #include "base/mem.h"
 #include "rpc/internal.h"
 
 enum { NAME_MAX_LENGTH = 64, GROUPS_MAX = 65536 };
 
-const char *rpc_roles_text(unsigned roles)
+char *rpc_roles_text(unsigned roles, const char *joint)
 {
-    static const char *const texts[] = {
-        "no role",
-        "user",
-        "operator",
-        "user and operator",
-        "worker",
-        "user and worker",
-        "operator and worker",
-        "user, operator and worker",
-    };
-    return texts[roles & RPC_ANY_ROLE];
+    static const char *const names[] = {"user", "operator", "worker"};
+    struct buf text = {0};
+    for (int i = 0; i < 3; i++) {
+        if ((roles & (1u << i)) == 0) continue;
+        if (text.length > 0) buf_printf(&text, " %s ", joint);
+        buf_add_text(&text, names[i]);
+    }
+    if (text.length == 0) buf_add_text(&text, "no role");
+    return buf_take(&text);
 }
 
 unsigned rpc_peer_parse_uri(const char *uri, const char **name)

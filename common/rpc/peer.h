@@ -34,8 +34,8 @@ struct rpc_peer {
     unsigned roles; /* 0: a certificate that names no identity of fsdpd */
 };
 
-/* "user", "user and worker", "no role"; static. */
-const char *rpc_roles_text(unsigned roles);
+/* "user", "user and worker" with `joint` "and", "no role". Caller frees. */
+char *rpc_roles_text(unsigned roles, const char *joint);
 
 /*
  * The identity in "fsdpd://ROLE/NAME": the role's bits (an operator is a user too), and where in

@@ -41,6 +41,7 @@ static void server_free(struct rpc_server *server)
     free(server->slots);
     rpc_health_free(server->health);
     rpc_reflection_free(server->reflection);
+    rpc_server_tls_free(server->tls);
     free(server);
 }
 
@@ -107,15 +108,11 @@ static status_t listen_unix(struct rpc_server *server, const char *normal, int m
     return rpc_acceptor_bind(server, path, mode ? mode : 0660);
 }
 
-static status_t listen_tcp(struct rpc_server *server, const char *normal, int *port)
+/* Releases the credentials. */
+static status_t listen_tcp(struct rpc_server *server, const struct rpc_peer *peer,
+                           grpc_server_credentials *credentials, const char *normal, int *port)
 {
-    static const struct rpc_peer anybody = {.kind = RPC_PEER_INSECURE,
-                                            .name = "anonymous",
-                                            .uid = (uid_t)-1,
-                                            .gid = (gid_t)-1,
-                                            .roles = RPC_ANY_ROLE};
-    struct rpc_door *door = rpc_door_open(server, &anybody);
-    grpc_server_credentials *credentials = grpc_insecure_server_credentials_create();
+    struct rpc_door *door = rpc_door_open(server, peer);
     int bound = grpc_server_add_http2_port(door->grpc, normal, credentials);
     grpc_server_credentials_release(credentials);
     if (bound == 0) {
@@ -127,12 +124,51 @@ static status_t listen_tcp(struct rpc_server *server, const char *normal, int *p
     return STATUS_OKAY;
 }
 
+static status_t listen_insecure(struct rpc_server *server, const char *normal, int *port)
+{
+    static const struct rpc_peer anybody = {.kind = RPC_PEER_INSECURE,
+                                            .name = "anonymous",
+                                            .uid = (uid_t)-1,
+                                            .gid = (gid_t)-1,
+                                            .roles = RPC_ANY_ROLE};
+    return listen_tcp(server, &anybody, grpc_insecure_server_credentials_create(), normal, port);
+}
+
+status_t rpc_server_set_tls(struct rpc_server *server, const struct rpc_tls_files *files)
+{
+    struct rpc_pems pems;
+    TRY(rpc_pems_read(files, &pems));
+    if (server->tls == NULL) server->tls = rpc_server_tls_new();
+    rpc_server_tls_set(server->tls, &pems);
+    return STATUS_OKAY;
+}
+
+status_t rpc_server_listen_tls(struct rpc_server *server, const char *address, int *port)
+{
+    static const struct rpc_peer certified = {.kind = RPC_PEER_TLS,
+                                              .name = "",
+                                              .uid = (uid_t)-1,
+                                              .gid = (gid_t)-1};
+    char *normal;
+    TRY(rpc_address_parse(address, &normal));
+    status_t status;
+    if (server->tls == NULL)
+        status = status_new(STATUS_FAILED_PRECONDITION, "%s: TLS has no certificate yet", normal);
+    else if (rpc_address_unix_path(normal))
+        status = status_new(STATUS_INVALID_ARGUMENT, "%s: a Unix socket needs no TLS", normal);
+    else
+        status =
+            listen_tcp(server, &certified, rpc_server_tls_credentials(server->tls), normal, port);
+    free(normal);
+    return status;
+}
+
 status_t rpc_server_listen(struct rpc_server *server, const char *address, int mode, int *port)
 {
     char *normal;
     TRY(rpc_address_parse(address, &normal));
     status_t status = rpc_address_unix_path(normal) ? listen_unix(server, normal, mode)
-                                                    : listen_tcp(server, normal, port);
+                                                    : listen_insecure(server, normal, port);
     free(normal);
     return status;
 }

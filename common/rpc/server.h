@@ -16,6 +16,7 @@
 
 #include "rpc/peer.h"
 #include "rpc/rpc.h"
+#include "rpc/tls.h"
 
 struct rpc_server;
 struct rpc_call;
@@ -70,6 +71,19 @@ status_t rpc_server_new(struct rpc_runtime *runtime, const struct rpc_service *s
  */
 status_t rpc_server_listen(struct rpc_server *server, const char *address, int mode,
                            int *port) FSDPD_MUST_USE;
+
+/*
+ * The server's certificate and the authorities that vouch for its peers. Read and checked here
+ * (rpc_tls_check); what is wrong changes nothing. Before rpc_server_listen_tls, and at any time
+ * later: it counts for peers that connect from then on.
+ */
+status_t rpc_server_set_tls(struct rpc_server *server,
+                            const struct rpc_tls_files *files) FSDPD_MUST_USE;
+
+/* As rpc_server_listen, for a TCP address: peers must show a certificate of an authority that
+ * vouches for them, and are who it says (rpc/peer.h). */
+status_t rpc_server_listen_tls(struct rpc_server *server, const char *address,
+                               int *port) FSDPD_MUST_USE;
 
 /*
  * The same for a stream socket that is bound and listens already, of a service manager for

@@ -232,9 +232,14 @@ static status_t refusal(const struct rpc_call *call)
                           "the certificate names no identity of fsdpd: one URI fsdpd://user/NAME, "
                           "fsdpd://operator/NAME or fsdpd://worker/NAME is expected among its "
                           "subject's alternative names");
-    if ((peer->roles & slot->roles) == 0 && !slot->own)
-        return status_new(STATUS_PERMISSION_DENIED, "%s needs the role %s; %s has %s", path,
-                          rpc_roles_text(slot->roles), peer->name, rpc_roles_text(peer->roles));
+    if ((peer->roles & slot->roles) == 0 && !slot->own) {
+        char *needed = rpc_roles_text(slot->roles, "or"), *has = rpc_roles_text(peer->roles, "and");
+        status_t status = status_new(STATUS_PERMISSION_DENIED, "%s is for the role %s; %s has %s",
+                                     path, needed, peer->name, has);
+        free(needed);
+        free(has);
+        return status;
+    }
     int most = call->server->limits.calls_per_user;
     if ((peer->roles & RPC_WORKER) == 0 && count_calls(call) > most)
         return status_new(STATUS_RESOURCE_EXHAUSTED,

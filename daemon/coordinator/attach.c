@@ -4,6 +4,8 @@
  */
 #include "coordinator/attach.h"
 
+#include <string.h>
+
 #include "base/log.h"
 #include "coordinator/attempt.h"
 #include "coordinator/planner.h"
@@ -18,6 +20,18 @@ void attach_start(struct coordinator *c, struct rpc_call *call)
     rpc_call_read(call);
 }
 
+/* A certificate is a host's: its workers bear its name, and cannot take another's place. */
+static status_t check_id(const struct rpc_peer *peer, const char *id)
+{
+    size_t length = strlen(peer->name);
+    if (peer->kind != RPC_PEER_TLS) return NULL;
+    if (strncmp(id, peer->name, length) == 0 && id[length] == '/') return NULL;
+    return status_new(STATUS_PERMISSION_DENIED,
+                      "worker %.80s: its certificate is fsdpd://worker/%s, so that its id must "
+                      "begin with %s/",
+                      id, peer->name, peer->name);
+}
+
 static void hello(struct coordinator *c, struct rpc_call *call,
                   const Fsdpd__V1__WorkerMessage *message)
 {
@@ -27,7 +41,8 @@ static void hello(struct coordinator *c, struct rpc_call *call,
         return;
     }
     struct worker *worker = NULL;
-    status_t status = workers_add(c, call, message->hello, &worker);
+    status_t status = check_id(rpc_call_peer(call), message->hello->id);
+    if (status == NULL) status = workers_add(c, call, message->hello, &worker);
     if (status != NULL) {
         log_status(LOG_WARNING, "worker_refused", status_copy(status));
         rpc_call_finish(call, status);

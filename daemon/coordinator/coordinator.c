@@ -196,6 +196,9 @@ static void copy_options(struct coordinator *c, const struct coordinator_options
     c->options.log_level = keep_text(c, options->log_level);
     c->options.metrics_listen = keep_text(c, options->metrics_listen);
     c->options.operator_group = keep_text(c, options->operator_group);
+    c->options.tls.ca = keep_text(c, options->tls.ca);
+    c->options.tls.certificate = keep_text(c, options->tls.certificate);
+    c->options.tls.key = keep_text(c, options->tls.key);
 }
 
 /* Makes the directory, takes the lock in it, and returns the directory's absolute path. */
@@ -257,9 +260,9 @@ static status_t listen_activated(struct coordinator *c)
         bool local = address.any.sa_family == AF_UNIX;
         if (!local && !c->options.insecure_tcp)
             return status_new(STATUS_PERMISSION_DENIED,
-                              "LISTEN_FDS: descriptor %d is a TCP socket, which is neither "
-                              "encrypted nor authenticated; say --insecure-tcp if that is what "
-                              "you want",
+                              "LISTEN_FDS: descriptor %d is a TCP socket, which cannot be served "
+                              "with TLS (name the address in listen instead); say --insecure-tcp "
+                              "if it may be neither encrypted nor authenticated",
                               fd);
         TRY(status_wrap(rpc_server_listen_fd(c->server, fd), "LISTEN_FDS"));
         c->options.sockets[i] = -1; /* the server's */
@@ -294,13 +297,17 @@ static status_t listen_everywhere(struct coordinator *c)
     for (int i = 0; status == NULL && i < c->options.listen_count; i++) {
         char *normal = NULL;
         status = rpc_address_parse(c->options.listen[i], &normal);
-        if (status == NULL && strncmp(normal, "unix:", 5) != 0 && !c->options.insecure_tcp)
+        bool local = status == NULL && strncmp(normal, "unix:", 5) == 0;
+        bool tls = rpc_tls_is_given(&c->options.tls);
+        if (status == NULL && !local && !tls && !c->options.insecure_tcp)
             status = status_new(STATUS_PERMISSION_DENIED,
-                                "--listen %s: TCP is neither encrypted nor authenticated, so that "
-                                "anybody who reaches it can run jobs; say --insecure-tcp if that "
-                                "is what you want",
+                                "--listen %s: TCP needs TLS (tls.ca, tls.certificate, tls.key; "
+                                "fsdpd cert makes them); without, anybody who reaches it can run "
+                                "jobs: --insecure-tcp if that is what you want",
                                 c->options.listen[i]);
-        if (status == NULL) status = rpc_server_listen(c->server, normal, 0660, NULL);
+        if (status == NULL && !local && tls)
+            status = rpc_server_listen_tls(c->server, normal, NULL);
+        else if (status == NULL) status = rpc_server_listen(c->server, normal, 0660, NULL);
         free(normal);
     }
     return status;
@@ -323,6 +330,7 @@ static status_t open_all(struct coordinator *c)
     TRY(rpc_server_new(c->runtime, services, API_SERVICES, proto_descriptors,
                        proto_descriptors_size, &c->server));
     TRY(apply_access(c, &c->options));
+    if (rpc_tls_is_given(&c->options.tls)) TRY(rpc_server_set_tls(c->server, &c->options.tls));
     TRY(listen_everywhere(c));
     if (c->options.metrics_listen != NULL)
         TRY(status_wrap(http_start(c, c->options.metrics_listen), "metrics.listen"));
@@ -387,14 +395,32 @@ status_t coordinator_new(uv_loop_t *loop, const struct coordinator_options *opti
     return NULL;
 }
 
-void coordinator_reload(struct coordinator *c, const struct coordinator_options *options)
+/* Reads the certificate again, from where the options say now. Peers that connect see it. */
+static status_t reload_tls(struct coordinator *c, const struct coordinator_options *options)
 {
+    bool before = rpc_tls_is_given(&c->options.tls), now = rpc_tls_is_given(&options->tls);
+    if (before != now)
+        return status_new(STATUS_FAILED_PRECONDITION,
+                          "tls: whether there is TLS needs a restart to change");
+    if (!now) return NULL;
+    TRY(rpc_server_set_tls(c->server, &options->tls));
+    char *quoted = log_quote(options->tls.certificate);
+    log_event(LOG_INFO, "certificate_read", "file=%s expires=%lld", quoted,
+              rpc_tls_end(&options->tls));
+    free(quoted);
+    return NULL;
+}
+
+status_t coordinator_reload(struct coordinator *c, const struct coordinator_options *options)
+{
+    TRY(reload_tls(c, options));
+    TRY(apply_access(c, options));
     const char *level = options->log_level, *old = c->options.log_level;
-    log_status(LOG_ERROR, "reload_failed", apply_access(c, options));
     c->options.limits = options->limits;
     bool same = level == NULL ? old == NULL : old != NULL && strcmp(level, old) == 0;
     if (!same) c->options.log_level = keep_text(c, level);
     coordinator_hurry(c);
+    return NULL;
 }
 
 /* ---- closing ---- */

@@ -11,6 +11,7 @@
 #include <uv.h>
 
 #include "base/status.h"
+#include "rpc/tls.h"
 
 enum { COORDINATOR_ADDRESSES_MAX = 16, COORDINATOR_DATA_ROOTS_MAX = 16 };
 
@@ -48,7 +49,8 @@ struct coordinator_options {
     int sockets[COORDINATOR_ADDRESSES_MAX]; /* that a service manager has bound; taken over */
     int socket_count;
     const char *metrics_listen;     /* HOST:PORT for monitoring; NULL: nowhere */
-    bool insecure_tcp;              /* allow TCP, which is neither encrypted nor authenticated */
+    struct rpc_tls_files tls;       /* for `listen`; not given: no TLS */
+    bool insecure_tcp;              /* instead: TCP that is neither encrypted nor authenticated */
     const char *operator_group;     /* the Unix group whose members are operators; NULL: none */
     bool operator_group_is_default; /* then it need not exist */
     const char *data_roots[COORDINATOR_DATA_ROOTS_MAX]; /* handed to local workers */
@@ -82,9 +84,12 @@ const char *coordinator_address(const struct coordinator *coordinator);
 
 /*
  * Takes over what can change while it runs: the limits (those of a wait that has begun stay as they
- * were), and the level that workers log with which are started from now on.
+ * were), who is an operator, the certificate (its files are read again even if they are the same
+ * ones), and the level that workers log with which are started from now on. An error changes
+ * nothing.
  */
-void coordinator_reload(struct coordinator *coordinator, const struct coordinator_options *options);
+status_t coordinator_reload(struct coordinator *coordinator,
+                            const struct coordinator_options *options) FSDPD_MUST_USE;
 
 /*
  * Takes no more jobs, ends the running ones at their next step boundary (queued ones stay queued

@@ -40,8 +40,8 @@ libcoordinator_a_SOURCES = \
   %D%/watch.c %D%/watch.h \
   %D%/workers.c %D%/workers.h
 $(libcoordinator_a_OBJECTS): proto/generated.stamp
-COORDINATOR_LIBS = libcoordinator.a libspec.a libyamldoc.a librpc.a libproto.a libbase.a \
-  $(YAML_LIBS) $(SQLITE_LIBS) $(MICROHTTPD_LIBS) $(GRPC_LIBS) $(PROTOBUF_C_LIBS) $(UV_LIBS) -lm
+COORDINATOR_LIBS = libcoordinator.a libspec.a libyamldoc.a librpc.a libx509.a libproto.a libbase.a \
+  $(YAML_LIBS) $(SQLITE_LIBS) $(MICROHTTPD_LIBS) $(GRPC_LIBS) $(CRYPTO_LIBS) $(PROTOBUF_C_LIBS) $(UV_LIBS) -lm
 
 if HAVE_CHECK
 COORDINATOR_TEST_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS) $(SQLITE_CFLAGS) \

@@ -201,7 +201,7 @@ status_t link_new(uv_loop_t *loop, struct mailbox *mailbox, const struct worker_
     struct rpc_runtime *runtime;
     TRY(rpc_runtime_new(loop, &runtime));
     struct rpc_channel *channel;
-    status_t status = rpc_channel_new(runtime, options->coordinator, &channel);
+    status_t status = rpc_channel_new(runtime, options->coordinator, &options->security, &channel);
     if (status != NULL) {
         rpc_runtime_close(runtime, NULL, NULL);
         return status;

@@ -18,7 +18,7 @@ TESTS += tests/unit/test_worker
 tests_unit_test_worker_SOURCES = tests/unit/test_worker.c
 tests_unit_test_worker_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_worker_LDADD = libworker.a libplanning.a libprint.a libtrain.a libcheckpoint.a libhf.a \
-  $(RUNTIME_LIBS) libspec.a libyamldoc.a librpc.a libproto.a libbase.a $(YAML_LIBS) $(GRPC_LIBS) \
+  $(RUNTIME_LIBS) libspec.a libyamldoc.a librpc.a libx509.a libproto.a libbase.a $(YAML_LIBS) $(GRPC_LIBS) $(CRYPTO_LIBS) \
   $(PROTOBUF_C_LIBS) $(UV_LIBS) $(JANSSON_LIBS) $(ZLIB_LIBS) $(CHECK_LIBS) -lm
 EXTRA_tests_unit_test_worker_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 tests/unit/test_worker-test_worker.$(OBJEXT): proto/generated.stamp

@@ -11,6 +11,8 @@
 
 #include <stdbool.h>
 
+#include "rpc/client.h"
+
 enum { WORKER_MAX_DATA_ROOTS = 16 };
 
 struct worker_options {
@@ -20,8 +22,9 @@ struct worker_options {
     const char *data_roots[WORKER_MAX_DATA_ROOTS];
     int data_root_count;
     const char *address; /* that other workers reach this host under; NULL: found out */
-    int threads;         /* per CPU op; 0: 1 */
-    bool supervised;     /* exit when the link is lost, instead of attaching again */
+    struct rpc_channel_security security; /* for a coordinator over TCP */
+    int threads;                          /* per CPU op; 0: 1 */
+    bool supervised; /* exit when the link is lost, instead of attaching again */
 };
 
 int worker_main(const struct worker_options *options);

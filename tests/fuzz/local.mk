@@ -28,13 +28,13 @@ TESTS += $(FUZZ_TARGETS)
 endif
 
 %C%_fuzz_address_SOURCES = %D%/fuzz_address.c $(FUZZ_MAIN)
-%C%_fuzz_address_LDADD = librpc.a libproto.a libbase.a $(GRPC_LIBS) $(PROTOBUF_C_LIBS) $(UV_LIBS) \
+%C%_fuzz_address_LDADD = librpc.a libx509.a libproto.a libbase.a $(GRPC_LIBS) $(CRYPTO_LIBS) $(PROTOBUF_C_LIBS) $(UV_LIBS) \
   $(FUZZ_LIBS) -lm
 %C%_fuzz_descriptors_SOURCES = %D%/fuzz_descriptors.c $(FUZZ_MAIN)
 %C%_fuzz_descriptors_LDADD = $(%C%_fuzz_address_LDADD)
 %C%_fuzz_config_SOURCES = %D%/fuzz_config.c daemon/config_file.c daemon/option_table.c $(FUZZ_MAIN)
 %C%_fuzz_config_CPPFLAGS = $(AM_CPPFLAGS) $(UV_CFLAGS)
-%C%_fuzz_config_LDADD = librpc.a libproto.a libyamldoc.a libbase.a $(GRPC_LIBS) \
+%C%_fuzz_config_LDADD = librpc.a libx509.a libproto.a libyamldoc.a libbase.a $(GRPC_LIBS) $(CRYPTO_LIBS) \
   $(PROTOBUF_C_LIBS) $(UV_LIBS) $(YAML_LIBS) $(FUZZ_LIBS) -lm
 %C%_fuzz_hf_config_SOURCES = %D%/fuzz_hf_config.c $(FUZZ_MAIN)
 %C%_fuzz_hf_config_LDADD = libmodel.a libyamldoc.a $(HF_LIBS) $(YAML_LIBS) $(FUZZ_LIBS) -lm
@@ -65,7 +65,7 @@ FUZZ_SPEC_LIBS = libspec.a libyamldoc.a libproto.a libbase.a $(YAML_LIBS) \
 %C%_fuzz_job_LDADD = $(FUZZ_SPEC_LIBS)
 %C%_fuzz_job_message_SOURCES = %D%/fuzz_job_message.c $(FUZZ_SPEC_FILES)
 %C%_fuzz_job_message_LDFLAGS = $(FUZZ_WRAP_FILE_READ)
-%C%_fuzz_job_message_LDADD = librpc.a $(FUZZ_SPEC_LIBS) $(GRPC_LIBS) $(UV_LIBS)
+%C%_fuzz_job_message_LDADD = librpc.a libx509.a $(FUZZ_SPEC_LIBS) $(GRPC_LIBS) $(CRYPTO_LIBS) $(UV_LIBS)
 $(%C%_fuzz_job_OBJECTS) $(%C%_fuzz_job_message_OBJECTS): $(PROTO_H)
 
 fuzz-build: $(BUILT_SOURCES)

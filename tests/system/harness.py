@@ -79,13 +79,16 @@ def children(pid):
 class Daemon:
     """`fsdpd` with supervised CPU workers. Close it, or use it as a context."""
 
-    def __init__(self, workers=2, data=None, root=None, arguments=(), environment=()):
+    def __init__(self, workers=2, data=None, root=None, arguments=(), environment=(),
+                 expect_workers=None):
         self.owns_root = root is None
         self.root = root or tempfile.mkdtemp(prefix="fsdpd-test-")
         self.data = data or os.path.join(self.root, "data")
         if data is None and not os.path.isdir(self.data):
             draw_digits(self.data)
         self.workers = workers
+        # How many attach by themselves, where --workers among the arguments says otherwise.
+        self.expect_workers = workers if expect_workers is None else expect_workers
         self.arguments = list(arguments)
         # No configuration but what the test gives, whatever this machine has.
         self.environment = dict(os.environ, FSDPD_CONFIG="", **dict(environment))
@@ -102,7 +105,7 @@ class Daemon:
              "--data-root", self.data, *self.arguments],
             env=self.environment, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
         self.wait_for(lambda: self.ctl("status").returncode == 0, 20, "fsdpd to serve")
-        self.wait_for(lambda: len(self.worker_list()) >= self.workers, 20, "the workers to attach")
+        self.wait_for(lambda: len(self.worker_list()) >= self.expect_workers, 20, "the workers to attach")
 
     def ctl(self, *arguments, timeout=120, **options):
         environment = dict(os.environ, FSDPD_ADDRESS=self.address)

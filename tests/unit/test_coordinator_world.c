@@ -89,8 +89,8 @@ void world_init(struct world *world)
 void world_start(struct world *world)
 {
     expect_ok(coordinator_new(&world->loop, &world->options, &world->coordinator));
-    expect_ok(
-        rpc_channel_new(world->runtime, coordinator_address(world->coordinator), &world->channel));
+    expect_ok(rpc_channel_new(world->runtime, coordinator_address(world->coordinator), NULL,
+                              &world->channel));
 }
 
 static void on_flag(void *user)

@@ -92,7 +92,7 @@ static int upload_and_hang(char *address)
     struct listener listener = {0};
     uv_loop_init(&child.loop);
     if (rpc_runtime_new(&child.loop, &child.runtime)) return 1;
-    if (rpc_channel_new(child.runtime, address, &child.channel)) return 1;
+    if (rpc_channel_new(child.runtime, address, NULL, &child.channel)) return 1;
     listen_to(&child, &listener, &collect, NULL, 0);
     stream_send_note(listener.stream, "x", 1);
     alarm(30);

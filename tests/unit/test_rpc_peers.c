@@ -86,7 +86,7 @@ static int child_main(char *address, int which, int number)
     struct world child = {.address = address};
     uv_loop_init(&child.loop);
     if (rpc_runtime_new(&child.loop, &child.runtime)) return NOT_STARTED;
-    if (rpc_channel_new(child.runtime, address, &child.channel)) return NOT_STARTED;
+    if (rpc_channel_new(child.runtime, address, NULL, &child.channel)) return NOT_STARTED;
     alarm(30);
     int code = -1, open = -1;
     Note request = GRPC__REFLECTION__V1ALPHA__EXTENSION_REQUEST__INIT;

@@ -322,6 +322,8 @@ END_TEST
 
 /* ---- listening ---- */
 
+static const struct rpc_channel_security insecure = {.insecure_tcp = true};
+
 static struct rpc_server *another_server(void)
 {
     struct rpc_server *server;
@@ -393,7 +395,7 @@ START_TEST(stale_unix_socket_is_replaced)
     ck_assert_ptr_null(rpc_server_start(server));
     /* A path with characters that mean something in a URI is reached all the same. */
     struct rpc_channel *channel = world.channel;
-    ck_assert_ptr_null(rpc_channel_new(world.runtime, address, &world.channel));
+    ck_assert_ptr_null(rpc_channel_new(world.runtime, address, &insecure, &world.channel));
     struct outcome outcome;
     world_call(&world, &echo, "x", 0, 5000, false, &outcome);
     ck_assert_int_eq(outcome.code, STATUS_OK);
@@ -455,7 +457,7 @@ START_TEST(tcp_port_is_picked_and_exclusive)
     /* A proxy in the environment must not come between. */
     setenv("http_proxy", "http://127.0.0.1:1", 1);
     setenv("grpc_proxy", "http://127.0.0.1:1", 1);
-    ck_assert_ptr_null(rpc_channel_new(world.runtime, address, &world.channel));
+    ck_assert_ptr_null(rpc_channel_new(world.runtime, address, &insecure, &world.channel));
     struct outcome outcome;
     world_call(&world, &echo, "x", 3, 5000, false, &outcome);
     ck_assert_msg(outcome.code == STATUS_OK, "%s", outcome.message);
@@ -514,7 +516,7 @@ START_TEST(descriptor_that_listens_already)
 
     char *address = mem_printf("unix:%s", path);
     struct rpc_channel *before = world.channel;
-    ck_assert_ptr_null(rpc_channel_new(world.runtime, address, &world.channel));
+    ck_assert_ptr_null(rpc_channel_new(world.runtime, address, &insecure, &world.channel));
     ck_assert_int_eq(check_health(""), STATE(SERVING));
     struct sockaddr_un name = {.sun_family = AF_UNIX};
     snprintf(name.sun_path, sizeof name.sun_path, "%s", path);

@@ -38,7 +38,7 @@ void world_init(struct world *world, const struct rpc_service *services, int cou
     ck_assert_int_eq(uv_loop_init(&world->loop), 0);
     require_ok(rpc_runtime_new(&world->loop, &world->runtime));
     if (services) world_serve(world, services, count);
-    require_ok(rpc_channel_new(world->runtime, world->address, &world->channel));
+    require_ok(rpc_channel_new(world->runtime, world->address, NULL, &world->channel));
 }
 
 void world_set(void *user)

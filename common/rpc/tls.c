@@ -1,0 +1,190 @@
+/*
+ * TLS's files, and the credentials that are made of them; see tls.h and internal.h. A server's are
+ * asked for by gRPC's threads whenever a peer connects, so that what is current lies under a lock;
+ * everything else runs on the loop's thread.
+ */
+#include "rpc/tls.h"
+
+#include <errno.h>
+#include <grpc/grpc_security.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/buf.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "rpc/internal.h"
+#include "x509/x509.h"
+
+enum { PEM_FILE_MAX = 1 << 20 };
+
+bool rpc_tls_is_given(const struct rpc_tls_files *files)
+{
+    return files->ca != NULL || files->certificate != NULL || files->key != NULL;
+}
+
+static status_t check_given(const struct rpc_tls_files *files)
+{
+    const char *missing = files->ca == NULL            ? "tls.ca"
+                          : files->certificate == NULL ? "tls.certificate"
+                          : files->key == NULL         ? "tls.key"
+                                                       : NULL;
+    if (missing == NULL) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "TLS needs tls.ca, tls.certificate and tls.key; %s is not set", missing);
+}
+
+static status_t check_key_mode(const char *path)
+{
+    struct stat info;
+    if (stat(path, &info) != 0) return status_from_errno(errno, "cannot open %s", path);
+    if ((info.st_mode & 0007) == 0) return NULL;
+    return status_new(STATUS_PERMISSION_DENIED,
+                      "%s: everybody may use this private key (mode %03o); chmod o= it", path,
+                      (unsigned)(info.st_mode & 0777));
+}
+
+static status_t read_pem(const char *path, char **text)
+{
+    struct buf bytes = {0};
+    TRY(file_read(path, PEM_FILE_MAX, &bytes));
+    if (memchr(bytes.data, '\0', bytes.length) != NULL) {
+        buf_deinit(&bytes);
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: expected PEM, found bytes of zero", path);
+    }
+    *text = buf_take(&bytes);
+    return NULL;
+}
+
+void rpc_pems_deinit(struct rpc_pems *pems)
+{
+    struct x509_pair pair = {.certificate = pems->certificate, .key = pems->key};
+    x509_pair_deinit(&pair);
+    free(pems->ca);
+    *pems = (struct rpc_pems){0};
+}
+
+status_t rpc_pems_read(const struct rpc_tls_files *files, struct rpc_pems *out)
+{
+    struct rpc_pems pems = {0};
+    TRY(check_given(files));
+    TRY(check_key_mode(files->key));
+    status_t status = read_pem(files->ca, &pems.ca);
+    if (status == NULL) status = read_pem(files->certificate, &pems.certificate);
+    if (status == NULL) status = read_pem(files->key, &pems.key);
+    if (status == NULL) status = status_wrap(x509_check_authorities(pems.ca), "%s", files->ca);
+    if (status == NULL)
+        status = status_wrap(x509_check_certificate(pems.certificate), "%s", files->certificate);
+    if (status == NULL)
+        status = status_wrap(x509_check_key(pems.certificate, pems.key), "%s", files->key);
+    if (status == NULL) *out = pems;
+    else rpc_pems_deinit(&pems);
+    return status;
+}
+
+status_t rpc_tls_check(const struct rpc_tls_files *files)
+{
+    struct rpc_pems pems;
+    TRY(rpc_pems_read(files, &pems));
+    rpc_pems_deinit(&pems);
+    return NULL;
+}
+
+long long rpc_tls_end(const struct rpc_tls_files *files)
+{
+    char *text = NULL;
+    struct x509_facts facts = {0};
+    status_t status = read_pem(files->certificate, &text);
+    if (status == NULL) status = x509_describe(text, &facts);
+    long long end = status == NULL ? facts.not_after : 0;
+    status_free(status);
+    x509_facts_deinit(&facts);
+    free(text);
+    return end;
+}
+
+/* ---- the server's ---- */
+
+struct rpc_server_tls {
+    pthread_mutex_t lock; /* guards what follows */
+    struct rpc_pems pems;
+    unsigned generation; /* counts what has been set */
+    struct listening *listening;
+};
+
+/* One listening address: gRPC asks each for its own. */
+struct listening {
+    struct rpc_server_tls *tls;
+    unsigned given; /* the generation that gRPC has */
+    struct listening *next;
+};
+
+struct rpc_server_tls *rpc_server_tls_new(void)
+{
+    struct rpc_server_tls *tls = mem_alloc(sizeof *tls);
+    pthread_mutex_init(&tls->lock, NULL);
+    return tls;
+}
+
+void rpc_server_tls_free(struct rpc_server_tls *tls)
+{
+    if (tls == NULL) return;
+    for (struct listening *i = tls->listening, *next; i != NULL; i = next) {
+        next = i->next;
+        free(i);
+    }
+    rpc_pems_deinit(&tls->pems);
+    pthread_mutex_destroy(&tls->lock);
+    free(tls);
+}
+
+void rpc_server_tls_set(struct rpc_server_tls *tls, struct rpc_pems *pems)
+{
+    pthread_mutex_lock(&tls->lock);
+    struct rpc_pems before = tls->pems;
+    tls->pems = *pems;
+    tls->generation++;
+    pthread_mutex_unlock(&tls->lock);
+    *pems = (struct rpc_pems){0};
+    rpc_pems_deinit(&before);
+}
+
+/* On a thread of gRPC's. */
+static grpc_ssl_certificate_config_reload_status give(void *user,
+                                                      grpc_ssl_server_certificate_config **config)
+{
+    struct listening *listening = user;
+    struct rpc_server_tls *tls = listening->tls;
+    grpc_ssl_certificate_config_reload_status answer = GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
+    pthread_mutex_lock(&tls->lock);
+    if (listening->given != tls->generation) {
+        grpc_ssl_pem_key_cert_pair pair = {.private_key = tls->pems.key,
+                                           .cert_chain = tls->pems.certificate};
+        *config = grpc_ssl_server_certificate_config_create(tls->pems.ca, &pair, 1);
+        listening->given = tls->generation;
+        answer = GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
+    }
+    pthread_mutex_unlock(&tls->lock);
+    return answer;
+}
+
+grpc_server_credentials *rpc_server_tls_credentials(struct rpc_server_tls *tls)
+{
+    struct listening *listening = mem_alloc(sizeof *listening);
+    listening->tls = tls;
+    listening->next = tls->listening;
+    tls->listening = listening;
+    return grpc_ssl_server_credentials_create_with_options(
+        grpc_ssl_server_credentials_create_options_using_config_fetcher(
+            GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY, give, listening));
+}
+
+/* ---- the client's ---- */
+
+grpc_channel_credentials *rpc_client_tls_credentials(const struct rpc_pems *pems)
+{
+    grpc_ssl_pem_key_cert_pair pair = {.private_key = pems->key, .cert_chain = pems->certificate};
+    return grpc_ssl_credentials_create_ex(pems->ca, &pair, NULL, NULL);
+}

@@ -1,0 +1,16 @@
+# Certificates. Whoever links it also links libbase.a and CRYPTO_LIBS.
+noinst_LIBRARIES += libx509.a
+libx509_a_CPPFLAGS = $(AM_CPPFLAGS) $(CRYPTO_CFLAGS)
+libx509_a_SOURCES = \
+  %D%/check.c \
+  %D%/internal.h \
+  %D%/issue.c \
+  %D%/x509.h
+
+if HAVE_CHECK
+check_PROGRAMS += tests/unit/test_x509
+TESTS += tests/unit/test_x509
+tests_unit_test_x509_SOURCES = tests/unit/test_x509.c
+tests_unit_test_x509_CPPFLAGS = $(AM_CPPFLAGS) $(CRYPTO_CFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_x509_LDADD = libx509.a libbase.a $(CRYPTO_LIBS) $(CHECK_LIBS)
+endif

@@ -1,0 +1,204 @@
+/* The role cert; see cert_role.h. */
+#include "cert_role.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "rpc/peer.h"
+
+enum { PEM_FILE_MAX = 1 << 20, ACTION_COUNT = 3, KIND_COUNT = 4 };
+
+static const struct {
+    const char *name, *arguments;
+    int words;
+} actions[ACTION_COUNT] = {{"init", "DIR", 2},
+                           {"issue", "DIR user|operator|worker|server NAME", 4},
+                           {"show", "FILE", 2}};
+
+static const char *const kinds[KIND_COUNT] = {"user", "operator", "worker", "server"};
+
+static bool is_kind(const char *word)
+{
+    for (int i = 0; i < KIND_COUNT; i++)
+        if (strcmp(word, kinds[i]) == 0) return true;
+    return false;
+}
+
+/* The name goes into an identity and into the names of files. */
+static status_t check_name(const char *name)
+{
+    const char *rest = NULL;
+    char *uri = mem_printf("fsdpd://user/%s", name);
+    bool right = rpc_peer_parse_uri(uri, &rest) != 0;
+    free(uri);
+    if (right) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "cert issue: the name '%.80s': expected 1 to 64 of letters, digits and ._-@, "
+                      "beginning with a letter, a digit or _",
+                      name);
+}
+
+status_t cert_role_check(const struct cert_role_options *options)
+{
+    const char *word = options->word_count > 0 ? options->words[0] : NULL;
+    int action = 0;
+    while (action < ACTION_COUNT && (word == NULL || strcmp(word, actions[action].name) != 0))
+        action++;
+    if (action == ACTION_COUNT)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "cert: init, issue or show expected%s%s; see "
+                          "fsdpd cert --help",
+                          word ? ", found " : "", word ? word : "");
+    if (options->word_count != actions[action].words)
+        return status_new(STATUS_INVALID_ARGUMENT, "cert %s: expected %s; see fsdpd cert --help",
+                          word, actions[action].arguments);
+    if (strcmp(word, "issue") != 0) return NULL;
+    if (!is_kind(options->words[2]))
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "cert issue: expected user, operator, worker or server, found '%.80s'",
+                          options->words[2]);
+    if (options->host_count > 0 && strcmp(options->words[2], "server") != 0)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "cert issue: --host belongs to server; a %s is known by its name",
+                          options->words[2]);
+    return check_name(options->words[3]);
+}
+
+static status_t read_pem(const char *path, char **text)
+{
+    struct buf bytes = {0};
+    TRY(file_read(path, PEM_FILE_MAX, &bytes));
+    *text = mem_strndup(buf_text(&bytes), bytes.length);
+    buf_deinit(&bytes);
+    return NULL;
+}
+
+/* The key first: a certificate without its key is of no use, and never seen. */
+static status_t write_pair(const char *directory, const char *name, const struct x509_pair *pair,
+                           char **certificate_path)
+{
+    char *certificate = mem_printf("%s/%s.crt", directory, name);
+    char *key = mem_printf("%s/%s.key", directory, name);
+    status_t status = file_write_atomic(key, pair->key, strlen(pair->key), 0600);
+    if (status == NULL)
+        status = file_write_atomic(certificate, pair->certificate, strlen(pair->certificate), 0644);
+    free(key);
+    if (status == NULL) *certificate_path = certificate;
+    else free(certificate);
+    return status;
+}
+
+static void print_time(const char *name, int64_t when)
+{
+    time_t seconds = (time_t)when;
+    struct tm parts;
+    char text[32] = "?";
+    if (gmtime_r(&seconds, &parts)) strftime(text, sizeof text, "%Y-%m-%d %H:%M:%S UTC", &parts);
+    printf("%-12s %s\n", name, text);
+}
+
+static status_t show(const char *path)
+{
+    char *text = NULL;
+    struct x509_facts facts = {0};
+    TRY(read_pem(path, &text));
+    status_t status = status_wrap(x509_describe(text, &facts), "%s", path);
+    free(text);
+    if (status != NULL) return status;
+    printf("%-12s %s\n%-12s %s\n%-12s %s\n", "file", path, "subject", facts.subject, "issuer",
+           facts.issuer);
+    printf("%-12s %s\n", "names", facts.names[0] ? facts.names : "none");
+    printf("%-12s %s\n", "for",
+           facts.authority                ? "an authority"
+           : facts.server && facts.client ? "servers and clients"
+           : facts.server                 ? "servers"
+           : facts.client                 ? "clients"
+                                          : "neither servers nor clients");
+    print_time("valid from", facts.not_before);
+    print_time("valid until", facts.not_after);
+    int64_t left = (facts.not_after - (int64_t)time(NULL)) / 86400;
+    if (facts.not_after < (int64_t)time(NULL)) printf("%-12s it has expired\n", "");
+    else printf("%-12s %lld days are left\n", "", (long long)left);
+    printf("%-12s %s\n%-12s %s\n", "serial", facts.serial, "SHA-256", facts.fingerprint);
+    x509_facts_deinit(&facts);
+    return NULL;
+}
+
+static status_t init(const struct cert_role_options *options)
+{
+    const char *directory = options->words[1];
+    char *key = mem_printf("%s/ca.key", directory), *path = NULL;
+    char host[256] = "", *name = NULL;
+    gethostname(host, sizeof host - 1);
+    name = mem_printf("fsdpd authority of %.40s", host[0] ? host : "this host");
+    struct x509_pair authority = {0};
+    status_t status = file_make_directory(directory, 0700);
+    if (status == NULL && access(key, F_OK) == 0)
+        status = status_new(STATUS_ALREADY_EXISTS,
+                            "%s: there is an authority already; what it signed would be worth "
+                            "nothing with another",
+                            key);
+    if (status == NULL)
+        status =
+            x509_make_authority(name, options->days ? options->days : X509_CA_DAYS, &authority);
+    if (status == NULL) status = write_pair(directory, "ca", &authority, &path);
+    if (status == NULL) status = show(path);
+    x509_pair_deinit(&authority);
+    free(path);
+    free(name);
+    free(key);
+    return status;
+}
+
+static status_t read_authority(const char *directory, struct x509_pair *authority)
+{
+    char *certificate = mem_printf("%s/ca.crt", directory);
+    char *key = mem_printf("%s/ca.key", directory);
+    status_t status = read_pem(certificate, &authority->certificate);
+    if (status == NULL) status = read_pem(key, &authority->key);
+    free(key);
+    free(certificate);
+    return status_wrap(status, "the authority (fsdpd cert init makes one)");
+}
+
+static status_t issue(const struct cert_role_options *options)
+{
+    const char *kind = options->words[2], *name = options->words[3];
+    const char *out = options->out ? options->out : options->words[1];
+    bool server = strcmp(kind, "server") == 0;
+    char *uri = server ? NULL : mem_printf("fsdpd://%s/%s", kind, name);
+    struct x509_request request = {.name = name,
+                                   .server = server,
+                                   .uri = uri,
+                                   .host_count = options->host_count,
+                                   .days = options->days ? options->days : X509_DAYS};
+    memcpy(request.hosts, options->hosts, sizeof request.hosts);
+    if (server && request.host_count == 0) request.hosts[request.host_count++] = name;
+    char *file = mem_printf("%s-%s", kind, name), *path = NULL;
+    struct x509_pair authority = {0}, issued = {0};
+    status_t status = read_authority(options->words[1], &authority);
+    if (status == NULL) status = x509_issue(&authority, &request, &issued);
+    if (status == NULL) status = file_make_directory(out, 0700);
+    if (status == NULL) status = write_pair(out, file, &issued, &path);
+    if (status == NULL) status = show(path);
+    x509_pair_deinit(&issued);
+    x509_pair_deinit(&authority);
+    free(path);
+    free(file);
+    free(uri);
+    return status;
+}
+
+status_t cert_role_run(const struct cert_role_options *options)
+{
+    const char *action = options->words[0];
+    if (strcmp(action, "init") == 0) return init(options);
+    if (strcmp(action, "issue") == 0) return issue(options);
+    return show(options->words[1]);
+}

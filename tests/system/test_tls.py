@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""Mutual TLS over TCP: an authority of our own, a job on a worker that attaches with a certificate, and
+certificates that change while everything runs. What is refused is in test_refusals.py."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import unittest
+
+import harness
+from harness import FSDPCTL, FSDPD, Daemon
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Authority:
+    """`fsdpd cert` in a directory."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        self.run("init", directory)
+
+    @staticmethod
+    def run(*arguments):
+        result = subprocess.run([FSDPD, "cert", *arguments], text=True, timeout=20,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        if result.returncode != 0:
+            raise AssertionError(f"fsdpd cert {arguments}: {result.returncode}: {result.stderr}")
+        return result.stdout
+
+    def issue(self, kind, name, *arguments):
+        self.run("issue", self.directory, kind, name, *arguments)
+        return self.files(f"{kind}-{name}")
+
+    def files(self, stem):
+        return [os.path.join(self.directory, name) for name in ("ca.crt", f"{stem}.crt",
+                                                                f"{stem}.key")]
+
+
+def tls_flags(files):
+    return ["--tls-ca", files[0], "--tls-certificate", files[1], "--tls-key", files[2]]
+
+
+def client(address, files, *arguments, timeout=60):
+    return subprocess.run([FSDPCTL, *arguments, "--address", address, *tls_flags(files)], text=True,
+                          timeout=timeout, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE)
+
+
+class Tls(unittest.TestCase):
+    def setUp(self):
+        self.root = tempfile.mkdtemp(prefix="fsdpd-test-")
+        self.addCleanup(shutil.rmtree, self.root, ignore_errors=True)
+        self.authority = Authority(os.path.join(self.root, "ca"))
+        self.server = self.authority.issue("server", "here", "--host", "localhost", "--host",
+                                           "127.0.0.1")
+        self.ann = self.authority.issue("user", "ann")
+        self.address = f"localhost:{free_port()}"
+
+    def start(self, workers=0):
+        daemon = Daemon(workers=workers or 1, arguments=[
+            *([] if workers else ["--workers", "none"]), "--listen", self.address,
+            *tls_flags(self.server)], expect_workers=workers)
+        self.addCleanup(daemon.close)
+        return daemon
+
+    def worker(self, daemon, files, identity):
+        log = open(os.path.join(self.root, identity.replace("/", "-") + ".log"), "wb")
+        self.addCleanup(log.close)
+        process = subprocess.Popen(
+            [FSDPD, "worker", "--config=", "--coordinator", self.address, "--id", identity,
+             "--data-root", daemon.data, *tls_flags(files)], stdin=subprocess.DEVNULL, stdout=log,
+            stderr=log)
+
+        def end():
+            process.terminate()
+            process.wait(20)
+        self.addCleanup(end)
+        return process
+
+    def test_a_job(self):
+        """Submitted, trained and pulled by identities of certificates alone."""
+        daemon = self.start()
+        harness_data = daemon.data
+        self.worker(daemon, self.authority.issue("worker", "node1"), "node1/cpu:0")
+        daemon.wait_for(lambda: len(daemon.worker_list()) == 1, 20, "the worker to attach")
+        result = client(self.address, self.ann, "submit", harness.JOB, "--id", "tls", "--set",
+                        f"data.dir={harness_data}", "--set", "workers=1", "--set",
+                        "train.epochs=1", "--wait", timeout=300)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        weights = os.path.join(self.root, "weights.safetensors")
+        result = client(self.address, self.ann, "pull", "tls", "-o", weights)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("conv1.weight", harness.read_safetensors(weights)[0])
+        # The address counts too, not only the name.
+        result = client(self.address.replace("localhost", "127.0.0.1"), self.ann, "status")
+        self.assertEqual(result.returncode, 0, result.stderr)
+
+    def test_files_of_ones_own(self):
+        """fsdpctl finds its certificate where it lies by default."""
+        self.start()
+        directory = os.path.join(self.root, "home/fsdpd/tls")
+        os.makedirs(directory)
+        for source, name in zip(self.ann, ("ca.crt", "client.crt", "client.key")):
+            shutil.copy(source, os.path.join(directory, name))
+        result = subprocess.run([FSDPCTL, "status", "--address", self.address], text=True,
+                                env=dict(os.environ, XDG_CONFIG_HOME=self.root + "/home"),
+                                timeout=30, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(result.returncode, 0, result.stdout)
+
+    def test_renewal(self):
+        """Another certificate, of another authority, without a restart; a wrong one changes nothing."""
+        daemon = self.start()
+        watched = client(self.address, self.ann, "status")
+        self.assertEqual(watched.returncode, 0, watched.stderr)
+        other = Authority(os.path.join(self.root, "other"))
+        fresh = other.issue("server", "here", "--host", "localhost")
+        bob = other.issue("user", "bob")
+        self.assertEqual(client(self.address, bob, "status").returncode, harness.UNREACHABLE)
+        # A key that belongs to another certificate.
+        shutil.copy(fresh[1], self.server[1])
+        daemon.process.send_signal(signal.SIGHUP)
+        line = daemon.wait_log("reload_refused")
+        self.assertIn("the key is not the certificate's", line)
+        self.assertEqual(client(self.address, self.ann, "status").returncode, 0)
+        for source, target in zip(fresh, self.server):
+            shutil.copy(source, target)
+        daemon.process.send_signal(signal.SIGHUP)
+        daemon.wait_log("certificate_read")
+        daemon.wait_log(" reloaded ")
+        self.assertEqual(client(self.address, bob, "status").returncode, 0)
+        # ann's own ca.crt is the new one too now, but not who signed her certificate.
+        self.assertEqual(client(self.address, self.ann, "status").returncode, harness.UNREACHABLE)
+
+    def test_worker_takes_a_renewed_certificate(self):
+        """A worker whose link breaks comes back with the certificate that lies there then."""
+        daemon = self.start()
+        files = self.authority.issue("worker", "node1")
+        process = self.worker(daemon, files, "node1/cpu:0")
+        daemon.wait_for(lambda: len(daemon.worker_list()) == 1, 20, "the worker to attach")
+        other = Authority(os.path.join(self.root, "other"))
+        fresh = other.issue("server", "here", "--host", "localhost") + \
+            other.issue("worker", "node1")[1:]
+        for source, target in zip(fresh, self.server + files[1:]):
+            shutil.copy(source, target)
+        daemon.kill(signal.SIGTERM)
+        daemon.log.close()
+        daemon.start()
+        daemon.wait_for(lambda: len(daemon.worker_list()) == 1, 30, "the worker to attach again")
+        self.assertIsNone(process.poll())
+
+    def test_files_of_certificates(self):
+        """Modes, what is not replaced, and what is said."""
+        directory = self.authority.directory
+        for name in os.listdir(directory):
+            mode = os.stat(os.path.join(directory, name)).st_mode & 0o777
+            self.assertEqual(mode, 0o600 if name.endswith(".key") else 0o644, name)
+        again = subprocess.run([FSDPD, "cert", "init", directory], text=True,
+                               stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.assertNotEqual(again.returncode, 0)
+        self.assertIn("there is an authority already", again.stderr)
+        shown = Authority.run("show", self.ann[1])
+        self.assertIn("URI:fsdpd://user/ann", shown)
+        self.assertIn("clients", shown)
+        self.assertIn("DNS:localhost", Authority.run("show", self.server[1]))
+        for words in (["issue", directory, "admin", "x"], ["issue", directory, "user", "../x"],
+                      ["issue", directory, "user", "x", "--host", "y"], ["init"], ["sell"],
+                      ["issue", directory, "server", "x", "--host", "a,URI:fsdpd://operator/x"]):
+            result = subprocess.run([FSDPD, "cert", *words], stdout=subprocess.PIPE,
+                                    stderr=subprocess.PIPE)
+            self.assertEqual(result.returncode, 2, words)
+        os.chmod(self.ann[2], 0o644)
+        self.start()
+        result = client(self.address, self.ann, "status")
+        self.assertEqual(result.returncode, harness.USAGE)
+        self.assertIn("everybody may use this private key", result.stderr)
+
+
+if __name__ == "__main__":
+    harness.main()
