@@ -28,6 +28,7 @@ bool client_call(struct client *client, const struct rpc_method *method,
 
 int verb_cancel(struct client *client);
 int verb_completion(struct client *client);
+int verb_drain(struct client *client);
 int verb_help(struct client *client);
 int verb_history(struct client *client);
 int verb_hold(struct client *client);
@@ -42,6 +43,7 @@ int verb_show(struct client *client);
 int verb_status(struct client *client);
 int verb_submit(struct client *client);
 int verb_trace(struct client *client);
+int verb_undrain(struct client *client);
 int verb_version(struct client *client);
 int verb_watch(struct client *client);
 int verb_workers(struct client *client);
@@ -49,6 +51,7 @@ int verb_wrap(struct client *client);
 int verb_wrap_set(struct client *client);
 
 extern const struct option_row submit_options[];
+extern const struct option_row drain_options[];
 extern const struct option_row list_options[];
 extern const struct option_row plan_options[];
 extern const struct option_row logs_options[];

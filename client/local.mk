@@ -6,6 +6,7 @@ libclient_a_SOURCES = \
   %D%/completion.c \
   %D%/directory.c %D%/directory.h \
   %D%/download.c %D%/download.h \
+  %D%/drain.c \
   %D%/exit.c %D%/exit.h \
   %D%/follow.c %D%/follow.h \
   %D%/help.c \

@@ -13,6 +13,10 @@ METHOD(control_get_history, "GetHistory", RPC_UNARY, get_history_request, histor
 METHOD(control_hold_job, "HoldJob", RPC_UNARY, hold_job_request, job);
 METHOD(control_release_job, "ReleaseJob", RPC_UNARY, release_job_request, job);
 METHOD(control_set_priority, "SetPriority", RPC_UNARY, set_priority_request, job);
+METHOD(control_drain_workers, "DrainWorkers", RPC_UNARY, drain_workers_request,
+       list_workers_response);
+METHOD(control_undrain_workers, "UndrainWorkers", RPC_UNARY, undrain_workers_request,
+       list_workers_response);
 METHOD(control_cancel_job, "CancelJob", RPC_UNARY, cancel_job_request, job);
 METHOD(control_watch_job, "WatchJob", RPC_SERVER_STREAM, watch_job_request, job_event);
 METHOD(control_plan_job, "PlanJob", RPC_UNARY, plan_job_request, plan);

@@ -12,6 +12,8 @@ extern const struct rpc_method control_get_history;
 extern const struct rpc_method control_hold_job;
 extern const struct rpc_method control_release_job;
 extern const struct rpc_method control_set_priority;
+extern const struct rpc_method control_drain_workers;
+extern const struct rpc_method control_undrain_workers;
 extern const struct rpc_method control_cancel_job;
 extern const struct rpc_method control_watch_job;
 extern const struct rpc_method control_plan_job;

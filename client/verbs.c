@@ -65,6 +65,14 @@ const struct verb verbs[] = {
      "Because -o names the file here, --format json asks for a result in JSON.\n",
      trace_options, verb_trace},
     {"workers", "", 0, "List the attached workers", NULL, NULL, verb_workers},
+    {"drain", "WORKER", 1, "Give a worker, or all workers of a host, no more work",
+     "WORKER is a worker's id or a host's name. What they run goes on to its end; with --now it ends\n"
+     "at its next step boundary. It lasts until undrain, also when they are started again. For\n"
+     "operators.\n",
+     drain_options, verb_drain},
+    {"undrain", "WORKER", 1, "Give a drained worker, or host, work again",
+     "As it was drained: a worker that was drained with its host comes back with it.\n", NULL,
+     verb_undrain},
     {"status", "", 0, "Show the daemon, its workers and jobs at a glance", NULL, NULL, verb_status},
     {"version", "", 0, "Show the versions of fsdpctl and of the daemon", NULL, NULL, verb_version},
     {"completion", "bash|zsh|fish", 1, "Print a script that completes command lines of fsdpctl",

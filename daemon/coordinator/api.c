@@ -7,6 +7,7 @@
 #include "coordinator/api.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "config.h"
@@ -14,6 +15,7 @@
 #include "coordinator/api_list.h"
 #include "coordinator/api_queue.h"
 #include "coordinator/attach.h"
+#include "coordinator/drains.h"
 #include "coordinator/history.h"
 #include "coordinator/jobs.h"
 #include "coordinator/logs.h"
@@ -29,17 +31,27 @@
 /* ---- Control: workers and version ---- */
 
 struct worker_rows {
+    struct coordinator *c;
+    const char *only; /* an id or a host; NULL: all */
     Fsdpd__V1__Worker *rows;
     Fsdpd__V1__Worker **pointers;
+    char **texts; /* by row: the host of a slot that is starting, or NULL */
     size_t count;
-    const char *device; /* of the slots that are starting */
 };
 
-static Fsdpd__V1__Worker *add_row(struct worker_rows *list)
+static Fsdpd__V1__Worker *add_row(struct worker_rows *list, const char *id, const char *host)
 {
+    if (list->only != NULL && strcmp(list->only, id) != 0 && strcmp(list->only, host) != 0)
+        return NULL;
     Fsdpd__V1__Worker *row = &list->rows[list->count];
     fsdpd__v1__worker__init(row);
+    row->id = (char *)id;
+    row->host = (char *)host;
     row->rank = -1;
+    const struct drain *drain = drains_find(list->c, id, host);
+    row->drained = drain != NULL;
+    if (drain != NULL) row->drained_by = drain->by;
+    if (drain != NULL) row->drained_ms = drain->time_ms;
     list->pointers[list->count++] = row;
     return row;
 }
@@ -47,44 +59,60 @@ static Fsdpd__V1__Worker *add_row(struct worker_rows *list)
 static void add_starting(void *user, const char *id, int64_t pid, uint32_t restarts)
 {
     struct worker_rows *list = user;
-    Fsdpd__V1__Worker *row = add_row(list);
-    row->id = (char *)id;
-    row->device = (char *)list->device;
+    char *host = mem_strndup(id, strcspn(id, "/"));
+    list->texts[list->count] = host;
+    Fsdpd__V1__Worker *row = add_row(list, id, host);
+    if (row == NULL) {
+        list->texts[list->count] = NULL;
+        free(host);
+        return;
+    }
+    row->device = (char *)list->c->options.local_device;
     row->state = (char *)"starting";
     row->pid = pid;
     row->restarts = restarts;
 }
 
-static void list_workers(struct rpc_call *call, const ProtobufCMessage *request, void *service)
+static void add_worker(struct worker_rows *list, const struct worker *worker)
 {
-    (void)request;
-    struct coordinator *c = service;
+    Fsdpd__V1__Worker *row = add_row(list, worker->id, worker->host);
+    if (row == NULL) return;
+    bool busy = worker->job != NULL;
+    row->device = worker->device;
+    row->state = (char *)(row->drained ? busy ? "draining" : "drained" : busy ? "busy" : "idle");
+    if (busy) row->job = worker->job;
+    row->rank = worker->rank;
+    row->memory_bytes = worker->memory_bytes;
+    row->attached_ms = worker->attached_ms;
+    row->pid = worker->pid;
+    row->version = worker->version;
+    row->restarts = supervisor_restarts(list->c, worker->id);
+}
+
+void api_reply_workers(struct rpc_call *call, struct coordinator *c, const char *only)
+{
     size_t most = (size_t)(c->worker_count + c->options.local_workers);
-    struct worker_rows list = {.rows = mem_alloc_array(most + 1, sizeof *list.rows),
+    struct worker_rows list = {.c = c,
+                               .only = only,
+                               .rows = mem_alloc_array(most + 1, sizeof *list.rows),
                                .pointers = mem_alloc_array(most + 1, sizeof *list.pointers),
-                               .device = c->options.local_device};
-    for (int i = 0; i < c->worker_count; i++) {
-        struct worker *worker = c->workers[i];
-        Fsdpd__V1__Worker *row = add_row(&list);
-        row->id = worker->id;
-        row->device = worker->device;
-        row->state = (char *)(worker->job != NULL ? "busy" : "idle");
-        if (worker->job != NULL) row->job = worker->job;
-        row->rank = worker->rank;
-        row->memory_bytes = worker->memory_bytes;
-        row->attached_ms = worker->attached_ms;
-        row->pid = worker->pid;
-        row->version = worker->version;
-        row->host = worker->host;
-        row->restarts = supervisor_restarts(c, worker->id);
-    }
+                               .texts = mem_alloc_array(most + 1, sizeof *list.texts)};
+    for (int i = 0; i < c->worker_count; i++) add_worker(&list, c->workers[i]);
     supervisor_each_starting(c, add_starting, &list);
     Fsdpd__V1__ListWorkersResponse response = FSDPD__V1__LIST_WORKERS_RESPONSE__INIT;
     response.n_workers = list.count;
     response.workers = list.pointers;
     rpc_call_reply(call, &response.base);
+    for (size_t i = 0; i < list.count; i++) free(list.texts[i]);
     free(list.rows);
     free(list.pointers);
+    free(list.texts);
+}
+
+static void list_workers(struct rpc_call *call, const ProtobufCMessage *request, void *service)
+{
+    (void)request;
+    api_reply_workers(call, service, NULL);
 }
 
 static void get_version(struct rpc_call *call, const ProtobufCMessage *request, void *service)
@@ -258,6 +286,10 @@ METHOD(metrics_method, "Control", "GetMetrics", RPC_SERVER_STREAM, get_metrics_r
        metrics_chunk);
 METHOD(workers_method, "Control", "ListWorkers", RPC_UNARY, list_workers_request,
        list_workers_response);
+METHOD(drain_method, "Control", "DrainWorkers", RPC_UNARY, drain_workers_request,
+       list_workers_response);
+METHOD(undrain_method, "Control", "UndrainWorkers", RPC_UNARY, undrain_workers_request,
+       list_workers_response);
 METHOD(version_method, "Control", "GetVersion", RPC_UNARY, get_version_request, version);
 METHOD(attach_method, "WorkerLink", "Attach", RPC_BIDIRECTIONAL, worker_message,
        coordinator_message);
@@ -295,6 +327,8 @@ static const struct rpc_handler control_handlers[] = {
      .on_writable = history_writable,
      .on_closed = history_closed},
     {.method = &workers_method, .on_start = list_workers},
+    {.method = &drain_method, .on_start = drains_drain, .roles = RPC_OPERATOR},
+    {.method = &undrain_method, .on_start = drains_undrain, .roles = RPC_OPERATOR},
     {.method = &version_method, .on_start = get_version},
 };
 

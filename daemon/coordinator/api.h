@@ -4,9 +4,14 @@
 
 #include "rpc/server.h"
 
+struct coordinator;
+
 enum { API_SERVICES = 2 };
 
 /* Control and WorkerLink; `user` is the struct coordinator. */
 void api_services(void *user, struct rpc_service services[API_SERVICES]);
+
+/* Answers with the workers, or with those that `only` means: the id of one, or a host. */
+void api_reply_workers(struct rpc_call *call, struct coordinator *c, const char *only);
 
 #endif

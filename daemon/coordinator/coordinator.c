@@ -14,6 +14,7 @@
 #include "coordinator/api.h"
 #include "coordinator/attempt.h"
 #include "coordinator/deadlines.h"
+#include "coordinator/drains.h"
 #include "coordinator/http.h"
 #include "coordinator/logs.h"
 #include "coordinator/notify.h"
@@ -323,6 +324,7 @@ static status_t open_all(struct coordinator *c)
     status_t status = store_open(path, &c->store);
     free(path);
     TRY(status);
+    TRY(drains_load(c));
     TRY(jobs_recover(c));
     TRY(rpc_runtime_new(c->loop, &c->runtime));
     struct rpc_service services[API_SERVICES];
@@ -346,6 +348,7 @@ static void unlock(int *lock)
 static void free_all(struct coordinator *c)
 {
     jobs_free_all(c);
+    drains_free(c);
     rendezvous_close(c);
     supervisor_free(c);
     store_close(c->store);

@@ -53,6 +53,8 @@ struct coordinator {
     struct http *http;         /* NULL: not asked for */
     uint64_t jobs_finished[3]; /* succeeded, failed, cancelled; since the start */
     uint64_t last_plan_request, last_pull, last_trace;
+    struct drain **drains; /* what operators have drained */
+    int drain_count, drain_capacity;
     bool queue_changed; /* queue_place has something to decide */
     const char *actor;  /* the user whose wish is being carried out; NULL: the daemon acts by itself */
 

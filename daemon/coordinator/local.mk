@@ -13,6 +13,7 @@ libcoordinator_a_SOURCES = \
   %D%/coordinator.c %D%/coordinator.h \
   %D%/deadlines.c %D%/deadlines.h \
   %D%/dependencies.c %D%/dependencies.h \
+  %D%/drains.c %D%/drains.h \
   %D%/http.c %D%/http.h \
   %D%/history.c %D%/history.h \
   %D%/internal.h \
@@ -33,6 +34,7 @@ libcoordinator_a_SOURCES = \
   %D%/store_backup.c \
   %D%/store_events.c \
   %D%/store_jobs.c \
+  %D%/store_queue.c \
   %D%/supervisor.c %D%/supervisor.h \
   %D%/tensorboard.c %D%/tensorboard.h \
   %D%/traces.c %D%/traces.h \

@@ -53,6 +53,9 @@ static const char *const statements[STATEMENT_COUNT] = {
     [THIN_METRICS] = "DELETE FROM events WHERE job = ?1 AND metrics = 1 AND sequence <= "
                      "(SELECT sequence FROM events WHERE job = ?1 AND metrics = 1 "
                      "ORDER BY sequence DESC LIMIT 1 OFFSET ?2)",
+    [ADD_DRAIN] = "INSERT OR IGNORE INTO drains (worker, by, time_ms) VALUES (?1, ?2, ?3)",
+    [REMOVE_DRAIN] = "DELETE FROM drains WHERE worker = ?1",
+    [LIST_DRAINS] = "SELECT worker, by, time_ms FROM drains ORDER BY worker",
 };
 
 status_t store_sqlite_error(sqlite3 *database, const char *path, const char *doing)

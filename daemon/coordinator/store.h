@@ -80,6 +80,16 @@ struct store_event_query {
 status_t store_read_events(struct store *store,
                            const struct store_event_query *query) FSDPD_MUST_USE;
 
+/* Drained workers and hosts; durable. Adding one that is there, or removing one that is not, does
+ * nothing. */
+status_t store_add_drain(struct store *store, const char *worker, const char *by,
+                         int64_t time_ms) FSDPD_MUST_USE;
+status_t store_remove_drain(struct store *store, const char *worker) FSDPD_MUST_USE;
+status_t store_each_drain(struct store *store,
+                          void (*visit)(void *user, const char *worker, const char *by,
+                                        int64_t time_ms),
+                          void *user) FSDPD_MUST_USE;
+
 /* The highest sequence of the job's events, and how many metrics events are kept. */
 status_t store_count_events(struct store *store, const char *job, uint64_t *last,
                             uint64_t *metrics) FSDPD_MUST_USE;

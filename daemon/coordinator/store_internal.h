@@ -27,6 +27,9 @@ enum store_statement {
     READ_EVENTS,
     COUNT_EVENTS,
     THIN_METRICS,
+    ADD_DRAIN,
+    REMOVE_DRAIN,
+    LIST_DRAINS,
     STATEMENT_COUNT,
 };
 

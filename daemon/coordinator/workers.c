@@ -10,6 +10,7 @@
 #include "base/mem.h"
 #include "config.h"
 #include "coordinator/attempt.h"
+#include "coordinator/drains.h"
 #include "coordinator/planner.h"
 #include "coordinator/queue.h"
 #include "coordinator/supervisor.h"
@@ -72,6 +73,7 @@ status_t workers_add(struct coordinator *c, struct rpc_call *link, const Fsdpd__
                               .attached_ms = clock_wall_ms(),
                               .heard_at = coordinator_now(),
                               .rank = -1};
+    worker->drained = drains_find(c, worker->id, worker->host) != NULL;
     worker->supervised = supervisor_has_child(c, hello->id, hello->pid);
     MEM_GROW(c->workers, c->worker_count, c->worker_capacity);
     c->workers[c->worker_count++] = worker;

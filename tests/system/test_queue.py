@@ -251,6 +251,40 @@ class Queue(unittest.TestCase):
         self.assertEqual(nobody("cancel", own).returncode, 0)
         self.assertIn("cancelled by nobody", self.daemon.show(own)["reason"]["message"])
 
+    def test_drain(self):
+        first, second = sorted(worker["id"] for worker in self.daemon.worker_list())
+        host = self.daemon.worker_list()[0]["host"]
+
+        def state(worker):
+            return {row["id"]: row["state"] for row in self.daemon.worker_list()}.get(worker)
+        drained = self.daemon.ctl("drain", first)
+        self.assertEqual(drained.returncode, 0, drained.stderr)
+        self.assertIn("drained", drained.stdout)
+        self.addCleanup(self.daemon.ctl, "undrain", first)
+        self.addCleanup(self.daemon.ctl, "undrain", host)
+        job = self.submit(LONG)
+        shown = self.daemon.wait_state(job, "RUNNING")
+        self.assertEqual(shown["workers"], [second])
+        large = self.submit(SHORT, "workers=2")
+        self.assertIn("1 is attached and 1 drained", self.daemon.show(large)["reason"]["message"])
+        self.assertEqual(self.daemon.ctl("drain", host, "--now").returncode, 0)
+        self.daemon.wait_for(lambda: "WORKER_DRAINED" in [entry["reason"]["code"] for entry in
+                                                          self.daemon.json("history", job)],
+                             30, "the job to end")
+        self.daemon.wait_for(lambda: state(second) == "drained", 30, "the worker to be drained")
+        self.daemon.ctl("cancel", job)
+        self.daemon.kill()
+        self.daemon.start()
+        self.assertEqual({row["state"] for row in self.daemon.worker_list()}, {"drained"})
+        self.assertEqual(self.daemon.show(large)["state"], "QUEUED")
+        back = self.daemon.ctl("undrain", first)
+        self.assertEqual(back.returncode, 0, back.stderr)
+        self.assertEqual(self.daemon.ctl("undrain", second).returncode, harness.CONFLICT)
+        self.assertEqual(self.daemon.ctl("undrain", host).returncode, 0)
+        self.daemon.wait_state(large, "SUCCEEDED")
+        unknown = self.daemon.ctl("drain", "no-such-worker")
+        self.assertEqual(unknown.returncode, harness.NOT_FOUND, unknown.stderr)
+
     def test_same_host(self):
         self.assertEqual(len({worker["host"] for worker in self.daemon.worker_list()}), 1)
         self.assertTrue(self.daemon.worker_list()[0]["host"])

@@ -53,7 +53,7 @@ static void tear_down(void)
 
 /* --- running the client --- */
 
-static char out[16384], err[16384];
+static char out[32768], err[32768];
 
 static void slurp(const char *path, char *text)
 {

@@ -657,6 +657,98 @@ START_TEST(test_ownership)
 }
 END_TEST
 
+static status_t drain(const char *worker, bool now)
+{
+    Fsdpd__V1__DrainWorkersRequest request = FSDPD__V1__DRAIN_WORKERS_REQUEST__INIT;
+    request.worker = (char *)worker;
+    request.now = now;
+    return world_call(&world, &test_drain, &request, NULL);
+}
+
+static status_t undrain(const char *worker)
+{
+    Fsdpd__V1__UndrainWorkersRequest request = FSDPD__V1__UNDRAIN_WORKERS_REQUEST__INIT;
+    request.worker = (char *)worker;
+    return world_call(&world, &test_undrain, &request, NULL);
+}
+
+static void expect_worker(const char *id, const char *state)
+{
+    Fsdpd__V1__ListWorkersRequest request = FSDPD__V1__LIST_WORKERS_REQUEST__INIT;
+    void *response = NULL;
+    expect_ok(world_call(&world, &test_workers, &request, &response));
+    const Fsdpd__V1__ListWorkersResponse *list = response;
+    for (size_t i = 0; i < list->n_workers; i++) {
+        const Fsdpd__V1__Worker *worker = list->workers[i];
+        if (strcmp(worker->id, id) != 0) continue;
+        ck_assert_str_eq(worker->state, state);
+        bool drained = strncmp(state, "drain", 5) == 0;
+        ck_assert_int_eq(worker->drained, drained);
+        ck_assert_int_eq(worker->drained_by[0] != '\0', drained);
+        ck_assert_int_eq(worker->drained_ms > 0, drained);
+    }
+    message_free(response);
+}
+
+START_TEST(test_drains)
+{
+    struct fake fakes[3];
+    static const char *const ids[] = {"a/cpu:0", "b/cpu:0", "b/cpu:1"};
+    world_start(&world);
+    for (int i = 0; i < 3; i++) fake_attach(&world, &fakes[i], ids[i], i + 1);
+    expect_status(drain("c", false), STATUS_NOT_FOUND, "no worker c is attached");
+    expect_status(drain("", false), STATUS_INVALID_ARGUMENT, "worker: expected the id");
+    char *first = submit_priority(1, 0);
+    expect_start(&fakes[0], 1, first);
+    expect_ok(drain("a/cpu:0", false));
+    expect_ok(drain("a/cpu:0", false)); /* again */
+    expect_worker("a/cpu:0", "draining");
+    char *second = submit_priority(2, 0), *third = submit_priority(1, 0);
+    WAIT(&world, fakes[1].assignments == 1 && fakes[2].assignments == 1);
+    world_check_reason(&world, third, JOB_QUEUED, "QUEUED", "1st; waits for 1 of 1 cpu worker");
+    end_job(&fakes[0], first, STATUS_OK);
+    expect_worker("a/cpu:0", "drained");
+    world_run(&world, 50);
+    ck_assert_int_eq(fakes[0].assignments, 1);
+
+    /* Through a restart; and a host, with what attaches later. */
+    expect_ok(drain("b", false));
+    for (int i = 0; i < 3; i++) fake_deinit(&fakes[i]);
+    world_stop(&world);
+    world_start(&world);
+    fake_attach(&world, &fakes[0], "a/cpu:0", 1);
+    fake_attach(&world, &fakes[1], "b/cpu:7", 2);
+    expect_worker("a/cpu:0", "drained");
+    expect_worker("b/cpu:7", "drained");
+    world_check_reason(&world, third, JOB_QUEUED, "WAITING_FOR_WORKERS",
+                       "1st; needs 1 cpu worker, 0 are attached and 2 drained");
+    expect_status(undrain("b/cpu:7"), STATUS_FAILED_PRECONDITION, "undrain b");
+    expect_ok(undrain("b"));
+    expect_ok(undrain("b")); /* again */
+    expect_start(&fakes[1], 1, third);
+    expect_worker("b/cpu:7", "busy");
+
+    /* At once: the attempt ends at a step boundary. */
+    expect_ok(drain("b", true));
+    WAIT(&world, fakes[1].cancels == 1);
+    fake_finished(&fakes[1], STATUS_CANCELLED, "");
+    WAIT(&world, !world_job_is(&world, third, JOB_RUNNING));
+    Fsdpd__V1__GetHistoryRequest asked = FSDPD__V1__GET_HISTORY_REQUEST__INIT;
+    asked.id = third;
+    void *response = NULL;
+    expect_ok(world_call(&world, &test_history, &asked, &response));
+    const Fsdpd__V1__History *history = response;
+    bool told = false;
+    for (size_t i = 0; i < history->n_entries; i++)
+        told = told || strcmp(history->entries[i]->reason->code, "WORKER_DRAINED") == 0;
+    ck_assert(told);
+    message_free(response);
+    fake_deinit(&fakes[0]);
+    fake_deinit(&fakes[1]);
+    free(first), free(second), free(third);
+}
+END_TEST
+
 START_TEST(test_jobs_per_user)
 {
     struct fake fake;
@@ -696,6 +788,7 @@ int main(void)
     tcase_add_test(whole, test_filters);
     tcase_add_test(whole, test_repeated_submission);
     tcase_add_test(whole, test_jobs_per_user);
+    tcase_add_test(whole, test_drains);
     tcase_add_test(whole, test_hold_and_release);
     tcase_add_test(whole, test_changed_priority);
     suite_add_tcase(suite, whole);

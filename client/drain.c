@@ -1,0 +1,57 @@
+/* drain and undrain: whether workers get work. */
+#include "base/clock.h"
+#include "client.h"
+#include "exit.h"
+#include "print/json.h"
+#include "report.h"
+
+static status_t set_now(struct options *options, const char *value)
+{
+    (void)value;
+    options->now = true;
+    return NULL;
+}
+
+const struct option_row drain_options[] = {
+    {"now", 0, NULL, "what they run ends at its next step boundary", set_now},
+    {0},
+};
+
+static int change_workers(struct client *client, const struct rpc_method *method,
+                          const ProtobufCMessage *request)
+{
+    ProtobufCMessage *response;
+    int code;
+    if (!client_call(client, method, request, &response, &code)) return code;
+    const Fsdpd__V1__ListWorkersResponse *list =
+        (const Fsdpd__V1__ListWorkersResponse *)(const void *)response;
+    struct buf text = {0};
+    if (client->options.format == FORMAT_JSON) {
+        json_add_messages(&text, (const ProtobufCMessage *const *)(const void *)list->workers,
+                          list->n_workers, 0);
+        buf_add_char(&text, '\n');
+    } else if (list->n_workers > 0) {
+        report_workers(list->workers, list->n_workers, clock_wall_ms(),
+                       client->terminal.out ? client->terminal.width : 0, &text);
+    }
+    output_print(&text);
+    if (client->options.format == FORMAT_TABLE && list->n_workers == 0)
+        output_note("none of these workers is attached now");
+    protobuf_c_message_free_unpacked(response, NULL);
+    return EXIT_DONE;
+}
+
+int verb_drain(struct client *client)
+{
+    Fsdpd__V1__DrainWorkersRequest request = FSDPD__V1__DRAIN_WORKERS_REQUEST__INIT;
+    request.worker = (char *)client->options.arguments[0];
+    request.now = client->options.now;
+    return change_workers(client, &control_drain_workers, &request.base);
+}
+
+int verb_undrain(struct client *client)
+{
+    Fsdpd__V1__UndrainWorkersRequest request = FSDPD__V1__UNDRAIN_WORKERS_REQUEST__INIT;
+    request.worker = (char *)client->options.arguments[0];
+    return change_workers(client, &control_undrain_workers, &request.base);
+}
