@@ -13,7 +13,7 @@
 
 #include "base/mem.h"
 
-static status_t read_descriptor(int fd, const char *path, size_t limit, struct buf *out)
+static status_t read_all(int fd, const char *path, size_t limit, struct buf *out)
 {
     char chunk[65536];
     for (;;) {
@@ -28,13 +28,10 @@ static status_t read_descriptor(int fd, const char *path, size_t limit, struct b
     }
 }
 
-status_t file_read(const char *path, size_t limit, struct buf *out)
+status_t file_read_descriptor(int fd, const char *path, size_t limit, struct buf *out)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return status_from_errno(errno, "cannot open %s", path);
     struct buf bytes = {0};
-    status_t status = read_descriptor(fd, path, limit, &bytes);
-    close(fd);
+    status_t status = read_all(fd, path, limit, &bytes);
     if (status != NULL) {
         buf_deinit(&bytes);
         return status;
@@ -42,6 +39,15 @@ status_t file_read(const char *path, size_t limit, struct buf *out)
     buf_deinit(out);
     *out = bytes;
     return NULL;
+}
+
+status_t file_read(const char *path, size_t limit, struct buf *out)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return status_from_errno(errno, "cannot open %s", path);
+    status_t status = file_read_descriptor(fd, path, limit, out);
+    close(fd);
+    return status;
 }
 
 static status_t write_all(int fd, const char *path, const char *bytes, size_t size)
@@ -175,9 +181,8 @@ status_t file_resolve_under(const char *root, const char *path, char **resolved)
     size_t length = strlen(real_root);
     if (real == NULL) {
         status = status_from_errno(errno, "cannot resolve %s", joined);
-    } else if (strcmp(real_root, "/") != 0 &&
-               (strncmp(real, real_root, length) != 0 ||
-                (real[length] != '\0' && real[length] != '/'))) {
+    } else if (strcmp(real_root, "/") != 0 && (strncmp(real, real_root, length) != 0 ||
+                                               (real[length] != '\0' && real[length] != '/'))) {
         status = status_new(STATUS_PERMISSION_DENIED, "%s is outside the root %s", path, root);
     } else {
         *resolved = real;

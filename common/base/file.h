@@ -12,10 +12,16 @@
 #include "base/buf.h"
 #include "base/status.h"
 
-/* Reads all of `path` into `*out` (replacing what it held); RESOURCE_EXHAUSTED above `limit` bytes. */
+/* Reads all of `path` into `*out` (replacing what it held); RESOURCE_EXHAUSTED above `limit` bytes.
+ */
 status_t file_read(const char *path, size_t limit, struct buf *out) FSDPD_MUST_USE;
 
-/* Replaces `path` durably: a reader sees the old bytes or all of the new ones, also after a crash. */
+/* The same of a descriptor that is open at the beginning; `path` stands in messages. */
+status_t file_read_descriptor(int fd, const char *path, size_t limit,
+                              struct buf *out) FSDPD_MUST_USE;
+
+/* Replaces `path` durably: a reader sees the old bytes or all of the new ones, also after a crash.
+ */
 status_t file_write_atomic(const char *path, const void *bytes, size_t size,
                            mode_t mode) FSDPD_MUST_USE;
 
@@ -41,7 +47,8 @@ char *file_path_expand_home(const char *path);
 /*
  * Resolves `path` (relative ones start at `root`) with symbolic links followed, and requires the
  * result to be `root` itself or below it. PERMISSION_DENIED if it is outside, NOT_FOUND if it does
- * not exist. *resolved is the caller's to free.
+ * not exist. What it names may be another file by the time that it is opened: beneath.h opens.
+ * *resolved is the caller's to free.
  */
 status_t file_resolve_under(const char *root, const char *path, char **resolved) FSDPD_MUST_USE;
 

@@ -1,5 +1,6 @@
 noinst_LIBRARIES += libbase.a
 libbase_a_SOURCES = \
+  %D%/beneath.c %D%/beneath.h \
   %D%/buf.c %D%/buf.h \
   %D%/clock.c %D%/clock.h \
   %D%/file.c %D%/file.h \
@@ -11,8 +12,11 @@ libbase_a_SOURCES = \
   %D%/utf8.c %D%/utf8.h
 
 if HAVE_CHECK
-check_PROGRAMS += tests/unit/test_log
-TESTS += tests/unit/test_log
+check_PROGRAMS += tests/unit/test_beneath tests/unit/test_log
+TESTS += tests/unit/test_beneath tests/unit/test_log
+tests_unit_test_beneath_SOURCES = tests/unit/test_beneath.c
+tests_unit_test_beneath_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_beneath_LDADD = libbase.a $(CHECK_LIBS)
 tests_unit_test_log_SOURCES = tests/unit/test_log.c
 tests_unit_test_log_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_log_LDADD = libbase.a $(CHECK_LIBS)

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/beneath.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "hf/index.h"
@@ -195,17 +196,12 @@ static status_t read_at(int fd, void *bytes, size_t size, uint64_t offset, const
 static status_t open_file(const struct weights *weights, const char *name, int *fd,
                           struct stat *info)
 {
-    char *path = file_path_join(weights->source->dir, name), *real = NULL;
-    status_t status = file_resolve_under(weights->source->root, path, &real);
-    if (status == NULL) {
-        *fd = open(real, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-        if (*fd < 0) status = status_from_errno(errno, "cannot open %s", path);
-        else if (fstat(*fd, info) != 0) status = status_from_errno(errno, "cannot stat %s", path);
-        else if (!S_ISREG(info->st_mode))
-            status = status_new(STATUS_INVALID_ARGUMENT, "%s is not a regular file", path);
-        if (status != NULL && *fd >= 0) close(*fd);
+    char *path = file_path_join(weights->source->dir, name);
+    status_t status = beneath_open(weights->source->root, path, false, fd);
+    if (status == NULL && fstat(*fd, info) != 0) {
+        status = status_from_errno(errno, "cannot stat %s", path);
+        close(*fd);
     }
-    free(real);
     free(path);
     return status;
 }
@@ -408,13 +404,11 @@ static bool has_file(const char *dir, const char *name)
 static status_t read_index(const struct weights_source *source, const char *name,
                            struct hf_index *index)
 {
-    char *path = file_path_join(source->dir, name), *real = NULL;
+    char *path = file_path_join(source->dir, name);
     struct buf text = {0};
-    status_t status = file_resolve_under(source->root, path, &real);
-    if (status == NULL) status = file_read(real, HF_INDEX_MAX, &text);
+    status_t status = beneath_read(source->root, path, HF_INDEX_MAX, &text);
     if (status == NULL) status = hf_index_read(buf_text(&text), text.length, path, index);
     buf_deinit(&text);
-    free(real);
     free(path);
     return status;
 }

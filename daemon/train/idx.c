@@ -14,6 +14,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
+#include "base/beneath.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "train/generator.h"
@@ -133,8 +134,6 @@ static status_t prepare(struct source *source)
     struct stat info;
     if (fstat(source->fd, &info) != 0)
         return status_from_errno(errno, "cannot read %s", source->path);
-    if (!S_ISREG(info.st_mode))
-        return status_new(STATUS_INVALID_ARGUMENT, "%s is not a regular file", source->path);
     source->file_bytes = (uint64_t)info.st_size;
     unsigned char magic[2];
     ssize_t count = pread(source->fd, magic, 2, 0);
@@ -146,33 +145,31 @@ static status_t prepare(struct source *source)
     return NULL;
 }
 
-static int open_file(const char *path)
-{
-    /* Not blocking: a pipe under this name must not hold up the worker. */
-    return open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-}
-
-static status_t source_open(const char *directory, const char *name, struct source **result)
+static status_t source_open(const char *root, const char *directory, const char *name,
+                            struct source **result)
 {
     char *path = file_path_join(directory, name);
-    int fd = open_file(path);
-    if (fd < 0 && errno == ENOENT) {
+    int fd = -1;
+    status_t status = beneath_open(root, path, false, &fd);
+    if (status_code(status) == STATUS_NOT_FOUND) {
         free(path);
         path = mem_printf("%s/%s.gz", directory, name);
-        fd = open_file(path);
+        status_free(status);
+        status = beneath_open(root, path, false, &fd);
+        if (status_code(status) == STATUS_NOT_FOUND) {
+            status_free(status);
+            status =
+                status_new(STATUS_NOT_FOUND, "%s has neither %s nor %s.gz", directory, name, name);
+        }
     }
-    if (fd < 0) {
-        status_t status =
-            errno == ENOENT
-                ? status_new(STATUS_NOT_FOUND, "%s has neither %s nor %s.gz", directory, name, name)
-                : status_from_errno(errno, "cannot open %s", path);
+    if (status != NULL) {
         free(path);
         return status;
     }
     struct source *source = mem_alloc(sizeof *source);
     source->path = path;
     source->fd = fd;
-    status_t status = prepare(source);
+    status = prepare(source);
     if (status != NULL) {
         source_deinit(source);
         free(source);
@@ -261,12 +258,12 @@ static status_t read_data(struct source *source, uint64_t bytes, uint8_t **resul
     return NULL;
 }
 
-static status_t read_file(const char *directory, const char *name, const struct idx_kind *kind,
-                          bool header_only, uint32_t dims[static MAX_DIMS], char **path,
-                          uint8_t **data)
+static status_t read_file(const char *root, const char *directory, const char *name,
+                          const struct idx_kind *kind, bool header_only,
+                          uint32_t dims[static MAX_DIMS], char **path, uint8_t **data)
 {
     struct source *source = NULL;
-    TRY(source_open(directory, name, &source));
+    TRY(source_open(root, directory, name, &source));
     uint64_t bytes = 0;
     status_t status = read_header(source, kind, dims, &bytes);
     if (status == NULL && !header_only) status = read_data(source, bytes, data);
@@ -291,17 +288,17 @@ static status_t check_labels(const char *path, const uint8_t *labels, int64_t co
     return NULL;
 }
 
-static status_t read_both(const char *directory, const char *prefix, int64_t class_count,
-                          bool headers_only, struct dataset *dataset, char **images_path,
-                          char **labels_path)
+static status_t read_both(const char *root, const char *directory, const char *prefix,
+                          int64_t class_count, bool headers_only, struct dataset *dataset,
+                          char **images_path, char **labels_path)
 {
     char name[64];
     uint32_t images[MAX_DIMS], labels[MAX_DIMS];
     snprintf(name, sizeof name, "%s-images-idx3-ubyte", prefix);
-    TRY(read_file(directory, name, &images_kind, headers_only, images, images_path,
+    TRY(read_file(root, directory, name, &images_kind, headers_only, images, images_path,
                   &dataset->images));
     snprintf(name, sizeof name, "%s-labels-idx1-ubyte", prefix);
-    TRY(read_file(directory, name, &labels_kind, headers_only, labels, labels_path,
+    TRY(read_file(root, directory, name, &labels_kind, headers_only, labels, labels_path,
                   &dataset->labels));
     if (images[0] != labels[0])
         return status_new(STATUS_INVALID_ARGUMENT, "%s has %u images but %s has %u labels",
@@ -313,12 +310,12 @@ static status_t read_both(const char *directory, const char *prefix, int64_t cla
     return check_labels(*labels_path, dataset->labels, dataset->count, class_count);
 }
 
-status_t idx_read_dataset(const char *directory, enum idx_split split, int64_t class_count,
-                          bool headers_only, struct dataset *dataset)
+status_t idx_read_dataset(const char *root, const char *directory, enum idx_split split,
+                          int64_t class_count, bool headers_only, struct dataset *dataset)
 {
     struct dataset read = {0};
     char *images_path = NULL, *labels_path = NULL;
-    status_t status = read_both(directory, split == IDX_TRAIN ? "train" : "t10k", class_count,
+    status_t status = read_both(root, directory, split == IDX_TRAIN ? "train" : "t10k", class_count,
                                 headers_only, &read, &images_path, &labels_path);
     free(images_path);
     free(labels_path);

@@ -18,9 +18,11 @@ enum idx_split { IDX_TRAIN, IDX_TEST };
 /*
  * Reads <directory>/train-images-idx3-ubyte and train-labels-idx1-ubyte (or t10k-...), each with or
  * without ".gz". NOT_FOUND names what is missing; a label of `class_count` or more is refused with
- * its place. With `headers_only` the sizes are checked and no data is read.
+ * its place. With `headers_only` the sizes are checked and no data is read. No link leads out of
+ * `root`; NULL: there is none.
  */
-status_t idx_read_dataset(const char *directory, enum idx_split split, int64_t class_count,
-                          bool headers_only, struct dataset *dataset) FSDPD_MUST_USE;
+status_t idx_read_dataset(const char *root, const char *directory, enum idx_split split,
+                          int64_t class_count, bool headers_only,
+                          struct dataset *dataset) FSDPD_MUST_USE;
 
 #endif

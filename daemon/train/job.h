@@ -22,6 +22,9 @@ struct train_job {
     const struct weights_source *weights; /* where initial values may be; NULL: they are drawn */
     const char *data_dir; /* resolved, an absolute path below the data root; NULL: none, which is
                              enough to plan */
+    const char *data_root;       /* that data_dir or data_path is below, and no link leads out of;
+                                    NULL: none. Likewise for validation_path. */
+    const char *validation_root;
     double normalize_mean, normalize_std;
     enum data_format data_format;
     const char *data_path;              /* DATA_TOKENS: the file; resolved, or NULL, as data_dir */

@@ -37,9 +37,9 @@ static status_t read_sets(struct train_session *session, bool headers_only, stru
 {
     const struct train_job *job = session->job;
     int64_t classes = session->model->class_count;
-    TRY(idx_read_dataset(job->data_dir, IDX_TRAIN, classes, headers_only, train));
+    TRY(idx_read_dataset(job->data_root, job->data_dir, IDX_TRAIN, classes, headers_only, train));
     if (!job->evaluate) return NULL;
-    return idx_read_dataset(job->data_dir, IDX_TEST, classes, headers_only, test);
+    return idx_read_dataset(job->data_root, job->data_dir, IDX_TEST, classes, headers_only, test);
 }
 
 /* One rank has nothing to reduce. */

@@ -20,12 +20,13 @@ static status_t cut(struct token_split *split, const struct train_job *job, int6
 
 static status_t open_splits(const struct train_job *job, struct token_data *data)
 {
-    TRY(token_file_open(job->data_path, job->token_encoding, &data->files[0]));
+    TRY(token_file_open(job->data_root, job->data_path, job->token_encoding, &data->files[0]));
     const struct token_file *file = &data->files[0];
     data->train = (struct token_split){.file = file, .count = file->count};
     data->validation = (struct token_split){.file = file, .first = file->count};
     if (job->validation_path != NULL) {
-        TRY(token_file_open(job->validation_path, job->token_encoding, &data->files[1]));
+        TRY(token_file_open(job->validation_root, job->validation_path, job->token_encoding,
+                            &data->files[1]));
         data->validation =
             (struct token_split){.file = &data->files[1], .count = data->files[1].count};
     } else if (job->validation_fraction > 0) {

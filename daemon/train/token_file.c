@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/beneath.h"
 #include "base/mem.h"
 
 enum { LLMC_HEADER = 256 * 4 };
@@ -100,8 +101,6 @@ static status_t map(int fd, struct token_file *file)
 {
     struct stat info;
     if (fstat(fd, &info) != 0) return status_from_errno(errno, "cannot read %s", file->path);
-    if (!S_ISREG(info.st_mode))
-        return status_new(STATUS_INVALID_ARGUMENT, "%s is not a regular file", file->path);
     if (info.st_size == 0) return status_new(STATUS_INVALID_ARGUMENT, "%s is empty", file->path);
     void *mapping = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
     if (mapping == MAP_FAILED) return status_from_errno(errno, "cannot map %s", file->path);
@@ -110,11 +109,11 @@ static status_t map(int fd, struct token_file *file)
     return NULL;
 }
 
-status_t token_file_open(const char *path, enum token_encoding encoding, struct token_file *file)
+status_t token_file_open(const char *root, const char *path, enum token_encoding encoding,
+                         struct token_file *file)
 {
-    /* Not blocking: a pipe under this name must not hold up the worker. */
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fd < 0) return status_from_errno(errno, "cannot open %s", path);
+    int fd = -1;
+    TRY(beneath_open(root, path, false, &fd));
     struct token_file opened = {.path = mem_strdup(path)};
     status_t status = map(fd, &opened);
     close(fd);

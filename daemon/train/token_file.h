@@ -30,7 +30,8 @@ struct token_file {
     size_t mapped_bytes;
 };
 
-status_t token_file_open(const char *path, enum token_encoding encoding,
+/* No link leads out of `root`; NULL: there is none. */
+status_t token_file_open(const char *root, const char *path, enum token_encoding encoding,
                          struct token_file *file) FSDPD_MUST_USE;
 void token_file_close(struct token_file *file); /* accepts a zeroed one */
 

@@ -9,14 +9,16 @@
 #include "spec/spec.h"
 #include "worker/job_model.h"
 
-/* Below one of the data roots; `key` says whose value `dir` is. */
+/* Below one of the data roots, which *root tells; `key` says whose value `dir` is. Whatever is read
+ * there later is opened from the root again. */
 static status_t find_path(const char *key, const char *dir, const struct worker_options *options,
-                          char **resolved)
+                          char **resolved, char **root)
 {
     status_t first = NULL;
     for (int i = 0; i < options->data_root_count; i++) {
         status_t status = file_resolve_under(options->data_roots[i], dir, resolved);
         if (status == NULL) {
+            *root = mem_strdup(options->data_roots[i]);
             status_free(first);
             return NULL;
         }
@@ -42,16 +44,7 @@ static status_t find_model(const Fsdpd__V1__ModelSpec *model, const struct worke
     static const struct worker_options none;
     if (model->hf[0] == '\0') return NULL;
     if (options == NULL) options = &none;
-    TRY(find_path("model.hf", model->hf, options, &settings->hf_dir));
-    for (int i = 0; i < options->data_root_count && settings->hf_root == NULL; i++) {
-        char *again = NULL;
-        status_t status = file_resolve_under(options->data_roots[i], settings->hf_dir, &again);
-        if (status == NULL) settings->hf_root = mem_strdup(options->data_roots[i]);
-        status_free(status);
-        free(again);
-    }
-    if (settings->hf_root != NULL) return NULL;
-    return status_new(STATUS_NOT_FOUND, "model.hf: %s is not there any more", model->hf);
+    return find_path("model.hf", model->hf, options, &settings->hf_dir, &settings->hf_root);
 }
 
 static bool is_tokens(const Fsdpd__V1__DataSpec *data)
@@ -62,11 +55,12 @@ static bool is_tokens(const Fsdpd__V1__DataSpec *data)
 static status_t find_data(const Fsdpd__V1__DataSpec *data, const struct worker_options *options,
                           struct job_settings *settings)
 {
-    if (!is_tokens(data)) return find_path("data.dir", data->dir, options, &settings->data_dir);
-    TRY(find_path("data.path", data->path, options, &settings->data_path));
+    if (!is_tokens(data))
+        return find_path("data.dir", data->dir, options, &settings->data_dir, &settings->data_root);
+    TRY(find_path("data.path", data->path, options, &settings->data_path, &settings->data_root));
     if (data->validation_path[0] == '\0') return NULL;
     return find_path("data.validation_path", data->validation_path, options,
-                     &settings->validation_path);
+                     &settings->validation_path, &settings->validation_root);
 }
 
 static enum token_encoding token_encoding_of(const Fsdpd__V1__DataSpec *data)
@@ -242,6 +236,8 @@ static void fill_job(struct job_settings *settings)
         .model_file = spec->model->hf[0] != '\0' ? spec->model->hf : spec->model->file_name,
         .weights = settings->hf_dir != NULL ? &settings->weights : NULL,
         .data_dir = settings->data_dir,
+        .data_root = settings->data_root,
+        .validation_root = settings->validation_root,
         .normalize_mean = spec->data->normalize_mean,
         .normalize_std = spec->data->normalize_std,
         .epochs = spec->train->epochs,
@@ -324,6 +320,8 @@ void job_settings_deinit(struct job_settings *settings)
     free(settings->data_dir);
     free(settings->data_path);
     free(settings->validation_path);
+    free(settings->data_root);
+    free(settings->validation_root);
     free(settings->id);
     *settings = (struct job_settings){0};
 }

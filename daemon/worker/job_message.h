@@ -15,6 +15,7 @@ struct job_settings {
     struct weights_source weights; /* of a model that is a directory */
     char *hf_dir, *hf_root;
     char *data_dir, *data_path, *validation_path;
+    char *data_root, *validation_root; /* that these are below */
     char *id;
 };
 

@@ -7,20 +7,19 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <unistd.h>
 
+#include "base/beneath.h"
 #include "base/file.h"
 #include "base/mem.h"
 
 static status_t read_config(struct job_settings *settings, Fsdpd__V1__ModelSpec *model)
 {
-    char *path = file_path_join(settings->hf_dir, "config.json"), *real = NULL;
+    char *path = file_path_join(settings->hf_dir, "config.json");
     struct buf text = {0};
-    status_t status = file_resolve_under(settings->hf_root, path, &real);
-    if (status == NULL) status = file_read(real, HF_CONFIG_MAX, &text);
+    status_t status = beneath_read(settings->hf_root, path, HF_CONFIG_MAX, &text);
     if (status == NULL && strlen(buf_text(&text)) != text.length)
         status = status_new(STATUS_INVALID_ARGUMENT, "%s is not a text file", path);
-    free(real);
     free(path);
     if (status == NULL) {
         if (model->hf_config != protobuf_c_empty_string) free(model->hf_config);
@@ -52,9 +51,9 @@ static status_t make_text(struct job_settings *settings, Fsdpd__V1__ModelSpec *m
 status_t job_model_read(struct job_settings *settings)
 {
     Fsdpd__V1__ModelSpec *model = settings->spec->model;
-    struct stat info;
-    if (stat(settings->hf_dir, &info) != 0 || !S_ISDIR(info.st_mode))
-        return status_new(STATUS_INVALID_ARGUMENT, "model.hf: %s is not a directory", model->hf);
+    int fd = -1;
+    TRY(status_wrap(beneath_open(settings->hf_root, settings->hf_dir, true, &fd), "model.hf"));
+    close(fd);
     if (model->hf_config[0] == '\0') TRY(status_wrap(read_config(settings, model), "model.hf"));
     return status_wrap(make_text(settings, model), "model.hf");
 }

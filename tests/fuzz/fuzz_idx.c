@@ -54,7 +54,7 @@ static void write_file(const char *name, const uint8_t *bytes, size_t size)
 static void read_dataset(bool headers_only)
 {
     struct dataset dataset;
-    status_t status = idx_read_dataset(directory, IDX_TRAIN, CLASSES, headers_only, &dataset);
+    status_t status = idx_read_dataset(NULL, directory, IDX_TRAIN, CLASSES, headers_only, &dataset);
     if (status != NULL) {
         fuzz_expect_user_error(status);
         return;

@@ -46,7 +46,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FUZZ_CHECK(ftruncate(fd, 0) == 0 && pwrite(fd, data + 2, size - 2, 0) == (ssize_t)(size - 2),
                "%s", path);
     struct token_file file;
-    status_t status = token_file_open(path, encoding, &file);
+    status_t status = token_file_open(NULL, path, encoding, &file);
     if (status != NULL) {
         fuzz_expect_user_error(status);
         return 0;

@@ -129,7 +129,7 @@ START_TEST(test_reads)
     write_good(test ? "t10k" : "train", compressed);
     struct dataset set;
     ck_assert_ptr_null(
-        idx_read_dataset(directory, test ? IDX_TEST : IDX_TRAIN, 10, headers_only, &set));
+        idx_read_dataset(NULL, directory, test ? IDX_TEST : IDX_TRAIN, 10, headers_only, &set));
     expect_good(&set, headers_only);
     dataset_deinit(&set);
 }
@@ -148,7 +148,7 @@ START_TEST(test_reads_odd_gzip)
     write_file("train-images-idx3-ubyte.gz", &joined);
     write_file("train-labels-idx1-ubyte", &packed_labels);
     struct dataset set;
-    ck_assert_ptr_null(idx_read_dataset(directory, IDX_TRAIN, 10, false, &set));
+    ck_assert_ptr_null(idx_read_dataset(NULL, directory, IDX_TRAIN, 10, false, &set));
     expect_good(&set, false);
     dataset_deinit(&set);
     buf_deinit(&images);
@@ -287,7 +287,7 @@ START_TEST(test_broken)
     write_broken(b);
     for (int headers_only = 0; headers_only < 2; headers_only++) {
         struct dataset set = {.count = -7};
-        status_t status = idx_read_dataset(directory, IDX_TRAIN, 10, headers_only, &set);
+        status_t status = idx_read_dataset(NULL, directory, IDX_TRAIN, 10, headers_only, &set);
         if (headers_only && !b->in_header) {
             ck_assert_msg(status == NULL, "%s", status_message(status));
             continue;
@@ -312,7 +312,7 @@ START_TEST(test_counts_differ)
     write_file("train-labels-idx1-ubyte", &labels);
     buf_deinit(&labels);
     struct dataset set;
-    status_t status = idx_read_dataset(directory, IDX_TRAIN, 10, true, &set);
+    status_t status = idx_read_dataset(NULL, directory, IDX_TRAIN, 10, true, &set);
     ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
     ck_assert_ptr_nonnull(strstr(status_message(status), "has 6 images but"));
     ck_assert_ptr_nonnull(strstr(status_message(status), "has 7 labels"));
@@ -323,7 +323,7 @@ END_TEST
 static void expect_failure(enum status_code code, const char *says)
 {
     struct dataset set;
-    status_t status = idx_read_dataset(directory, IDX_TRAIN, 10, false, &set);
+    status_t status = idx_read_dataset(NULL, directory, IDX_TRAIN, 10, false, &set);
     ck_assert_msg(status_code(status) == code, "%s", status_message(status));
     ck_assert_msg(strstr(status_message(status), says) != NULL, "%s", status_message(status));
     status_free(status);

@@ -81,7 +81,7 @@ START_TEST(test_reads)
     write_file(&bytes);
     buf_deinit(&bytes);
     struct token_file file;
-    ck_assert_ptr_null(token_file_open(path, good[_i].encoding, &file));
+    ck_assert_ptr_null(token_file_open(NULL, path, good[_i].encoding, &file));
     ck_assert_int_eq(file.count, COUNT);
     int32_t ids[COUNT];
     ck_assert_ptr_null(token_file_read(&file, 0, COUNT, COUNT, ids));
@@ -108,7 +108,7 @@ START_TEST(test_reads_text)
     buf_add_text(&bytes, "To be, or not \xff");
     write_file(&bytes);
     struct token_file file;
-    ck_assert_ptr_null(token_file_open(path, TOKENS_BYTES, &file));
+    ck_assert_ptr_null(token_file_open(NULL, path, TOKENS_BYTES, &file));
     ck_assert_int_eq(file.count, (int64_t)bytes.length);
     int32_t ids[15];
     ck_assert_ptr_null(token_file_read(&file, 0, 15, 256, ids));
@@ -130,7 +130,7 @@ START_TEST(test_large_ids)
     write_file(&bytes);
     buf_deinit(&bytes);
     struct token_file file;
-    ck_assert_ptr_null(token_file_open(path, TOKENS_UINT32, &file));
+    ck_assert_ptr_null(token_file_open(NULL, path, TOKENS_UINT32, &file));
     status_t status = token_file_check(&file, 0, 2, INT32_MAX);
     ck_assert_ptr_nonnull(strstr(status_message(status), "token 1 (byte 4) is 4294967295"));
     status_free(status);
@@ -171,7 +171,7 @@ START_TEST(test_refuses)
     write_file(&bytes);
     buf_deinit(&bytes);
     struct token_file file;
-    status_t status = token_file_open(path, bad[_i].encoding, &file);
+    status_t status = token_file_open(NULL, path, bad[_i].encoding, &file);
     ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
     ck_assert_msg(strstr(status_message(status), bad[_i].message) != NULL, "%s",
                   status_message(status));
@@ -183,10 +183,10 @@ END_TEST
 START_TEST(test_refuses_what_is_no_file)
 {
     struct token_file file;
-    status_t status = token_file_open("/nonexistent", TOKENS_AUTO, &file);
+    status_t status = token_file_open(NULL, "/nonexistent", TOKENS_AUTO, &file);
     ck_assert_int_eq(status_code(status), STATUS_NOT_FOUND);
     status_free(status);
-    status = token_file_open("/tmp", TOKENS_AUTO, &file);
+    status = token_file_open(NULL, "/tmp", TOKENS_AUTO, &file);
     ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
     status_free(status);
 }

@@ -1,0 +1,224 @@
+/* Files below a root: what may be opened, what may not, and what a race cannot change. */
+#include <check.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/beneath.h"
+#include "base/file.h"
+#include "base/mem.h"
+
+static char top[64]; /* top/root is the root, top/outside is not */
+static char *root;
+
+static char *in_top(const char *name)
+{
+    return mem_printf("%s/%s", top, name);
+}
+
+static void put_text(const char *name, const char *text)
+{
+    char *path = in_top(name);
+    FILE *file = fopen(path, "w");
+    ck_assert_ptr_nonnull(file);
+    fputs(text, file);
+    ck_assert_int_eq(fclose(file), 0);
+    free(path);
+}
+
+static void put_directory(const char *name)
+{
+    char *path = in_top(name);
+    ck_assert_int_eq(mkdir(path, 0755), 0);
+    free(path);
+}
+
+static void put_link(const char *target, const char *name)
+{
+    char *path = in_top(name);
+    ck_assert_int_eq(symlink(target, path), 0);
+    free(path);
+}
+
+static void set_up(void)
+{
+    strcpy(top, "/tmp/fsdpd-beneath-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(top));
+    root = in_top("root");
+    put_directory("root");
+    put_directory("root/data");
+    put_directory("outside");
+    put_text("root/data/file", "inside");
+    put_text("outside/file", "secret");
+    put_link("data", "root/relative");
+    put_link("../data/file", "root/data/twice");
+    put_link("../outside", "root/out");
+    put_link("../../outside/file", "root/data/out");
+    put_link("/proc/self/root", "root/magic");
+    put_link("loop", "root/loop");
+    put_link("nowhere", "root/dangling");
+    char *absolute = in_top("root/absolute"), *target = in_top("root/data");
+    ck_assert_int_eq(symlink(target, absolute), 0);
+    free(absolute);
+    free(target);
+    char *pipe = in_top("root/pipe");
+    ck_assert_int_eq(mkfifo(pipe, 0644), 0);
+    free(pipe);
+}
+
+static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *ftw)
+{
+    (void)info, (void)kind, (void)ftw;
+    return remove(path);
+}
+
+static void tear_down(void)
+{
+    beneath_walk_always(false);
+    ck_assert_int_eq(nftw(top, remove_one, 16, FTW_DEPTH | FTW_PHYS), 0);
+    free(root);
+}
+
+static const struct {
+    const char *path; /* %: the directory above the root */
+    enum status_code code;
+    bool directory;
+} cases[] = {
+    {"data/file", STATUS_OK, false},
+    {"%/root/data/file", STATUS_OK, false},
+    {"./data/../data//file", STATUS_OK, false},
+    {"relative/file", STATUS_OK, false},
+    {"absolute/file", STATUS_OK, false}, /* a link may be absolute, if it stays */
+    {"data/twice", STATUS_OK, false},
+    {"data", STATUS_OK, true},
+    {"relative", STATUS_OK, true},
+    {"", STATUS_OK, true},
+    {".", STATUS_OK, true},
+    {"%/root", STATUS_OK, true},
+    {"data/file", STATUS_INVALID_ARGUMENT, true},
+    {"data", STATUS_INVALID_ARGUMENT, false},
+    {"pipe", STATUS_INVALID_ARGUMENT, false},
+    {"data/missing", STATUS_NOT_FOUND, false},
+    {"dangling", STATUS_NOT_FOUND, false},
+    {"../outside/file", STATUS_PERMISSION_DENIED, false},
+    {"data/../../outside/file", STATUS_PERMISSION_DENIED, false},
+    {"out/file", STATUS_PERMISSION_DENIED, false},
+    {"out", STATUS_PERMISSION_DENIED, true},
+    {"data/out", STATUS_PERMISSION_DENIED, false},
+    {"magic/etc/passwd", STATUS_PERMISSION_DENIED, false},
+    {"%/outside/file", STATUS_PERMISSION_DENIED, false},
+    {"%/rootless", STATUS_PERMISSION_DENIED, false},
+    {"/etc/passwd", STATUS_PERMISSION_DENIED, false},
+    /* Of what is outside nothing is told, not even whether it is there. */
+    {"/nonexistent/x", STATUS_PERMISSION_DENIED, false},
+    {"../nonexistent", STATUS_PERMISSION_DENIED, false},
+    {"/", STATUS_PERMISSION_DENIED, true},
+};
+
+enum { CASES = sizeof cases / sizeof *cases };
+
+static char *case_path(const char *path)
+{
+    return path[0] == '%' ? mem_printf("%s%s", top, path + 1) : mem_strdup(path);
+}
+
+START_TEST(what_may_be_opened)
+{
+    beneath_walk_always(_i >= CASES);
+    const int i = _i % CASES;
+    char *path = case_path(cases[i].path);
+    int fd = -7;
+    status_t status = beneath_open(root, path, cases[i].directory, &fd);
+    ck_assert_msg(status_code(status) == cases[i].code, "%s: %s", path, status_message(status));
+    if (status == NULL) {
+        ck_assert(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+        ck_assert_int_eq(close(fd), 0);
+    } else {
+        ck_assert_int_eq(fd, -7);
+    }
+    status_free(status);
+    free(path);
+}
+END_TEST
+
+START_TEST(what_is_read)
+{
+    struct buf text = {0};
+    ck_assert_ptr_null(beneath_read(root, "relative/file", 6, &text));
+    ck_assert_str_eq(buf_text(&text), "inside");
+    status_t status = beneath_read(root, "relative/file", 5, &text);
+    ck_assert_int_eq(status_code(status), STATUS_RESOURCE_EXHAUSTED);
+    status_free(status);
+    /* Without a root everything is below it. */
+    char *outside = in_top("outside/file");
+    ck_assert_ptr_null(beneath_read(NULL, outside, 6, &text));
+    ck_assert_str_eq(buf_text(&text), "secret");
+    free(outside);
+    buf_deinit(&text);
+}
+END_TEST
+
+/* Somebody who may change the tree exchanges a directory with a link, over and over. */
+static atomic_bool stop;
+
+static void *exchange(void *unused)
+{
+    (void)unused;
+    char *swap = in_top("root/swap"), *real = in_top("root/data"), *link = in_top("root/out");
+    char *kept = in_top("root/kept");
+    while (!stop) {
+        /* data is the directory, then the way out, then the directory again */
+        if (rename(real, kept) == 0 && rename(link, real) == 0) rename(real, link);
+        rename(kept, real);
+    }
+    free(kept);
+    free(link);
+    free(real);
+    free(swap);
+    return NULL;
+}
+
+START_TEST(a_race_leads_nowhere)
+{
+    beneath_walk_always(_i == 1);
+    pthread_t thread;
+    stop = false;
+    ck_assert_int_eq(pthread_create(&thread, NULL, exchange, NULL), 0);
+    int opened = 0, refused = 0;
+    for (int i = 0; i < 20000 && (i < 3000 || opened == 0 || refused == 0); i++) {
+        struct buf text = {0};
+        status_t status = beneath_read(root, "data/file", 100, &text);
+        if (status == NULL) ck_assert_str_eq(buf_text(&text), "inside");
+        opened += status == NULL;
+        refused += status != NULL;
+        status_free(status);
+        buf_deinit(&text);
+    }
+    stop = true;
+    pthread_join(thread, NULL);
+    ck_assert_int_gt(opened, 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("beneath");
+    TCase *tests = tcase_create("beneath");
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_set_timeout(tests, 30);
+    tcase_add_loop_test(tests, what_may_be_opened, 0, 2 * CASES);
+    tcase_add_test(tests, what_is_read);
+    tcase_add_loop_test(tests, a_race_leads_nowhere, 0, 2);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed != 0;
+}
