@@ -12,7 +12,10 @@
 #include "report.h"
 #include "spec/queue.h"
 
-enum { STATES_MAX = 16 };
+enum {
+    STATES_MAX = 16,
+    TABLE_ROWS = 500, /* what a person may still look through; programs get all */
+};
 
 /* "running", "RUNNING", and for short "active" and "over". */
 static status_t add_states(const char *word, Fsdpd__V1__JobState *states, size_t *count)
@@ -92,10 +95,11 @@ static status_t set_label(struct options *options, const char *value)
 static status_t set_limit(struct options *options, const char *value)
 {
     int64_t limit;
-    if (!text_parse_i64(value, &limit) || limit < 1 || limit > 1000000)
-        return status_new(STATUS_INVALID_ARGUMENT, "expected an integer from 1 to 1000000, found '%s'",
+    if (!text_parse_i64(value, &limit) || limit < 0 || limit > 1000000)
+        return status_new(STATUS_INVALID_ARGUMENT, "expected an integer from 0 to 1000000, found '%s'",
                           value);
     options->limit = (uint32_t)limit;
+    options->limit_given = true;
     return NULL;
 }
 
@@ -104,7 +108,7 @@ const struct option_row list_options[] = {
     {"name", 0, "PATTERN", "whose name or id matches: mnist, 'mnist-*'", set_name},
     {"user", 0, "USER", "that this user submitted", set_user},
     {"label", 0, "KEY=VALUE", "with this label; VALUE may be a pattern; may be repeated", set_label},
-    {"limit", 'n', "N", "the newest N", set_limit},
+    {"limit", 'n', "N", "the newest N; 0: all (a table: 500, json: all)", set_limit},
     {0},
 };
 
@@ -131,7 +135,8 @@ static bool list_jobs(struct client *client, ProtobufCMessage **response, int *c
     status_free(read_states(options->states, request->states, &request->n_states)); /* was checked */
     if (options->name != NULL) request->name = mem_strdup(options->name);
     if (options->user != NULL) request->owner = mem_strdup(options->user);
-    request->limit = options->limit;
+    bool table = options->format != FORMAT_JSON;
+    request->limit = table && !options->limit_given ? TABLE_ROWS : options->limit;
     fill_labels(options, request);
     bool well = client_call(client, &control_list_jobs, &request->base, response, code);
     fsdpd__v1__list_jobs_request__free_unpacked(request, NULL);
@@ -156,8 +161,9 @@ int verb_list(struct client *client)
     }
     output_print(&text);
     if (list->left_out > 0)
-        output_note("%u older jobs are left out%s", list->left_out,
-                    client->options.limit > 0 ? "" : "; options narrow the list down");
+        output_note("%u older job%s left out%s", list->left_out,
+                    list->left_out == 1 ? " is" : "s are",
+                    client->options.limit_given ? "" : "; see --limit and --state");
     protobuf_c_message_free_unpacked(response, NULL);
     return EXIT_DONE;
 }

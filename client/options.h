@@ -42,6 +42,7 @@ struct options {
     const char **labels;     /* list's, "team=vision" */
     int label_count, label_capacity;
     uint32_t limit; /* list's; 0: none */
+    bool limit_given;
     char **texts;   /* that options made; they own them */
     int text_count, text_capacity;
     const char *file;         /* pull's and trace's --output */

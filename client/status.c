@@ -35,42 +35,56 @@ int verb_workers(struct client *client)
     return EXIT_DONE;
 }
 
+/* So many are shown of the jobs that wait, and of those that run; more workers are not shown. */
+enum { QUEUED_SHOWN = 10, RUNNING_SHOWN = 100, WORKERS_SHOWN = 64, STATE_COUNT = FSDPD__V1__JOB_STATE__CANCELLED + 1 };
+
 /* What `status` asks for; NULL until it is known. */
 struct overview {
     Fsdpd__V1__Version *version;
     Fsdpd__V1__ListWorkersResponse *workers;
-    Fsdpd__V1__ListJobsResponse *jobs;
+    Fsdpd__V1__ListJobsResponse *running, *queued;
 };
+
+static status_t ask_jobs(struct session *session, const Fsdpd__V1__JobState *states, size_t count,
+                         uint32_t limit, Fsdpd__V1__ListJobsResponse **jobs)
+{
+    Fsdpd__V1__ListJobsRequest request = FSDPD__V1__LIST_JOBS_REQUEST__INIT;
+    request.n_states = count;
+    request.states = (Fsdpd__V1__JobState *)states;
+    request.limit = limit;
+    ProtobufCMessage *response;
+    TRY(session_call(session, &control_list_jobs, &request.base, false, &response));
+    *jobs = (Fsdpd__V1__ListJobsResponse *)(void *)response;
+    return NULL;
+}
 
 static status_t ask(struct session *session, struct overview *overview)
 {
+    static const Fsdpd__V1__JobState running[] = {FSDPD__V1__JOB_STATE__STARTING,
+                                                  FSDPD__V1__JOB_STATE__RUNNING,
+                                                  FSDPD__V1__JOB_STATE__PAUSED};
+    static const Fsdpd__V1__JobState queued[] = {FSDPD__V1__JOB_STATE__QUEUED};
     Fsdpd__V1__GetVersionRequest version = FSDPD__V1__GET_VERSION_REQUEST__INIT;
     Fsdpd__V1__ListWorkersRequest workers = FSDPD__V1__LIST_WORKERS_REQUEST__INIT;
-    Fsdpd__V1__ListJobsRequest jobs = FSDPD__V1__LIST_JOBS_REQUEST__INIT;
     ProtobufCMessage *response;
     TRY(session_call(session, &control_get_version, &version.base, false, &response));
     overview->version = (Fsdpd__V1__Version *)(void *)response;
     TRY(session_call(session, &control_list_workers, &workers.base, false, &response));
     overview->workers = (Fsdpd__V1__ListWorkersResponse *)(void *)response;
-    TRY(session_call(session, &control_list_jobs, &jobs.base, false, &response));
-    overview->jobs = (Fsdpd__V1__ListJobsResponse *)(void *)response;
-    return NULL;
+    TRY(ask_jobs(session, running, 3, RUNNING_SHOWN, &overview->running));
+    return ask_jobs(session, queued, 1, QUEUED_SHOWN, &overview->queued);
 }
 
-enum { STATE_COUNT = FSDPD__V1__JOB_STATE__CANCELLED + 1 };
-
-static void count_states(const Fsdpd__V1__ListJobsResponse *jobs, size_t counts[STATE_COUNT])
+static uint64_t count_of(const struct overview *overview, int state)
 {
-    for (size_t i = 0; i < jobs->n_jobs; i++) {
-        int state = (int)jobs->jobs[i]->state;
-        if (state >= 0 && state < STATE_COUNT) counts[state]++;
-    }
+    for (size_t i = 0; i < overview->queued->n_counts; i++)
+        if ((int)overview->queued->counts[i]->state == state)
+            return overview->queued->counts[i]->jobs;
+    return 0;
 }
 
 static void overview_json(const char *address, const struct overview *overview, struct buf *out)
 {
-    size_t counts[STATE_COUNT] = {0};
-    count_states(overview->jobs, counts);
     buf_add_text(out, "{\n  \"address\": ");
     json_add_string(out, address);
     buf_add_text(out, ",\n  \"daemon\": ");
@@ -81,38 +95,51 @@ static void overview_json(const char *address, const struct overview *overview, 
                       overview->workers->n_workers, 2);
     buf_add_text(out, ",\n  \"jobs\": {");
     for (int state = 1; state < STATE_COUNT; state++)
-        buf_printf(out, "%s\"%s\": %zu", state > 1 ? ", " : "",
-                   report_state((Fsdpd__V1__JobState)state), counts[state]);
+        buf_printf(out, "%s\"%s\": %llu", state > 1 ? ", " : "",
+                   report_state((Fsdpd__V1__JobState)state),
+                   (unsigned long long)count_of(overview, state));
     buf_add_text(out, "}\n}\n");
+}
+
+/* Those that run first, then the newest of those that wait. */
+static void overview_table(const struct overview *overview, int width, struct buf *out)
+{
+    const Fsdpd__V1__ListJobsResponse *parts[] = {overview->running, overview->queued};
+    size_t count = 0;
+    Fsdpd__V1__Job **jobs =
+        mem_alloc_array(parts[0]->n_jobs + parts[1]->n_jobs + 1, sizeof *jobs);
+    for (int part = 0; part < 2; part++)
+        for (size_t i = 0; i < parts[part]->n_jobs; i++) jobs[count++] = parts[part]->jobs[i];
+    if (count > 0) {
+        buf_add_char(out, '\n');
+        report_jobs(jobs, count, clock_wall_ms(), width, out);
+    }
+    free(jobs);
+    if (parts[0]->left_out > 0) buf_printf(out, "and %u more that run\n", parts[0]->left_out);
+    if (parts[1]->left_out > 0)
+        buf_printf(out, "and %u more in the queue, submitted before\n", parts[1]->left_out);
 }
 
 static void overview_jobs(const struct overview *overview, int width, struct buf *out)
 {
-    size_t counts[STATE_COUNT] = {0}, active = 0;
-    Fsdpd__V1__Job **jobs = mem_alloc_array(overview->jobs->n_jobs + 1, sizeof *jobs);
-    for (size_t i = 0; i < overview->jobs->n_jobs; i++)
-        if (!report_is_over(overview->jobs->jobs[i]->state))
-            jobs[active++] = overview->jobs->jobs[i];
-    count_states(overview->jobs, counts);
-    buf_printf(out, "jobs        %zu", overview->jobs->n_jobs);
+    unsigned long long all = 0;
+    for (int state = 1; state < STATE_COUNT; state++) all += count_of(overview, state);
+    buf_printf(out, "jobs        %llu", all);
     bool first = true;
     for (int state = 1; state < STATE_COUNT; state++) {
-        if (counts[state] == 0) continue;
-        buf_printf(out, "%s%zu %s", first ? ": " : ", ", counts[state],
+        unsigned long long count = count_of(overview, state);
+        if (count == 0) continue;
+        buf_printf(out, "%s%llu %s", first ? ": " : ", ", count,
                    report_state((Fsdpd__V1__JobState)state));
         first = false;
     }
     buf_add_char(out, '\n');
-    if (overview->workers->n_workers > 0) {
+    if (overview->workers->n_workers > 0 && overview->workers->n_workers <= WORKERS_SHOWN) {
         buf_add_char(out, '\n');
         report_workers(overview->workers->workers, overview->workers->n_workers, clock_wall_ms(),
                        width, out);
     }
-    if (active > 0) {
-        buf_add_char(out, '\n');
-        report_jobs(jobs, active, clock_wall_ms(), width, out);
-    }
-    free(jobs);
+    overview_table(overview, width, out);
 }
 
 static void overview_text(const struct client *client, const char *address,
@@ -147,7 +174,8 @@ int verb_status(struct client *client)
     output_print(&text);
     if (overview.version) fsdpd__v1__version__free_unpacked(overview.version, NULL);
     if (overview.workers) fsdpd__v1__list_workers_response__free_unpacked(overview.workers, NULL);
-    if (overview.jobs) fsdpd__v1__list_jobs_response__free_unpacked(overview.jobs, NULL);
+    if (overview.running) fsdpd__v1__list_jobs_response__free_unpacked(overview.running, NULL);
+    if (overview.queued) fsdpd__v1__list_jobs_response__free_unpacked(overview.queued, NULL);
     session_free(session);
     return code;
 }

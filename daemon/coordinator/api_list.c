@@ -21,12 +21,24 @@ enum {
     HISTORY_MAX = 10000, /* entries of a response */
 };
 
+/* What stands in the list for a job: it borrows what it shows from the job in memory, or from what was
+ * read from the store. */
+struct row {
+    job_message view;
+    job_spec spec;
+    Fsdpd__V1__ModelSpec model;
+    Fsdpd__V1__Plan plan;
+    job_message *stored; /* or NULL */
+};
+
 struct job_list {
     struct coordinator *c;
     const Fsdpd__V1__ListJobsRequest *request;
-    Fsdpd__V1__ListJobsResponse response; /* newest first while it is filled */
-    size_t capacity, bytes;
-    int next; /* in c->jobs: the newest that the store has not shown yet */
+    struct row **rows; /* newest first */
+    size_t count, capacity, bytes;
+    uint32_t left_out;
+    bool counted; /* how many match is known without looking at all of them */
+    status_t status;
 };
 
 static status_t check_filter(const Fsdpd__V1__ListJobsRequest *request)
@@ -78,84 +90,138 @@ static bool is_listed(const Fsdpd__V1__ListJobsRequest *request, const job_messa
 }
 
 /* Long texts have no place in a list: the model file, the module tree. */
-static job_message *copy_brief(const job_message *message)
+static struct row *row_new(const job_message *message, job_message *stored)
 {
-    job_message view;
-    job_view(message, &view);
-    job_spec spec = *message->spec;
-    Fsdpd__V1__ModelSpec model;
-    if (spec.model != NULL) {
-        model = *spec.model;
-        model.text = model.hf_config = (char *)protobuf_c_empty_string;
-        spec.model = &model;
+    struct row *row = mem_alloc(sizeof *row);
+    row->stored = stored;
+    job_view(message, &row->view);
+    row->spec = *message->spec;
+    if (row->spec.model != NULL) {
+        row->model = *row->spec.model;
+        row->model.text = row->model.hf_config = (char *)protobuf_c_empty_string;
+        row->spec.model = &row->model;
     }
-    view.spec = &spec;
-    Fsdpd__V1__Plan brief;
-    if (view.plan != NULL) {
-        brief = *view.plan;
-        brief.module_tree = brief.dump = (char *)protobuf_c_empty_string;
-        brief.n_programs = 0;
-        view.plan = &brief;
+    row->view.spec = &row->spec;
+    if (message->plan != NULL) {
+        row->plan = *message->plan;
+        row->plan.module_tree = row->plan.dump = (char *)protobuf_c_empty_string;
+        row->plan.n_programs = 0;
+        row->view.plan = &row->plan;
     }
-    return message_copy(&view);
+    return row;
 }
 
-/* The record in memory, which is newer than the store's. Both are in order of submission, so that
- * the next one is usually it. */
-static struct job *find_live(struct job_list *list, const char *id)
+static void row_free(struct row *row)
 {
-    struct coordinator *c = list->c;
-    if (list->next >= 0 && list->next < c->job_count &&
-        strcmp(c->jobs[list->next]->message->id, id) == 0)
-        return c->jobs[list->next--];
-    return NULL;
+    message_free(row->stored);
+    free(row);
 }
 
-static status_t add_to_list(void *user, const job_message *stored)
+/* Takes `stored`. False if there is no more to look for. */
+static bool add(struct job_list *list, const job_message *message, job_message *stored)
 {
-    struct job_list *list = user;
-    struct job *job = find_live(list, stored->id);
-    if (job != NULL) queue_explain(job);
-    const job_message *found = job != NULL ? job->message : stored;
-    if (!is_listed(list->request, found)) return NULL;
     uint32_t limit = list->request->limit;
-    if (list->response.left_out > 0 || (limit > 0 && list->response.n_jobs >= limit)) {
-        list->response.left_out++;
-        return NULL;
+    bool full = list->left_out > 0 || (limit > 0 && list->count >= limit);
+    bool listed = is_listed(list->request, message);
+    struct row *row = listed && !full ? row_new(message, stored) : NULL;
+    if (row == NULL) {
+        message_free(stored);
+        list->left_out += listed;
+        return list->left_out == 0 || !list->counted;
     }
-    job_message *message = copy_brief(found);
-    size_t size = protobuf_c_message_get_packed_size(&message->base) + 16;
+    size_t size = protobuf_c_message_get_packed_size(&row->view.base) + 16;
     if (list->bytes + size > RPC_MESSAGE_MAX - MARGIN) {
-        list->response.left_out++;
-        message_free(message);
-        return NULL;
+        row_free(row);
+        list->left_out++;
+        return !list->counted;
     }
     list->bytes += size;
-    MEM_GROW(list->response.jobs, list->response.n_jobs, list->capacity);
-    list->response.jobs[list->response.n_jobs++] = message;
-    return NULL;
+    MEM_GROW(list->rows, list->count, list->capacity);
+    list->rows[list->count++] = row;
+    return true;
+}
+
+static bool add_live(struct job_list *list, struct job *job)
+{
+    queue_explain(job);
+    return add(list, job->message, NULL);
+}
+
+/* The record in memory is newer than the store's, and need not be read. */
+static bool add_by_id(void *user, const char *id)
+{
+    struct job_list *list = user;
+    struct job *job = jobs_find(list->c, id);
+    if (job != NULL) return add_live(list, job);
+    job_message *stored = NULL;
+    list->status = store_get_job(list->c->store, id, &stored);
+    return list->status == NULL && add(list, stored, stored);
+}
+
+/* Whether only jobs that are not over are asked for: all of these are in memory. */
+static bool is_of_live(const Fsdpd__V1__ListJobsRequest *request)
+{
+    for (size_t i = 0; i < request->n_states; i++)
+        if (job_state_is_over(request->states[i])) return false;
+    return request->n_states > 0;
+}
+
+static void collect(struct job_list *list)
+{
+    struct coordinator *c = list->c;
+    bool more = true;
+    if (is_of_live(list->request)) {
+        for (int i = c->job_count - 1; i >= 0 && more; i--) more = add_live(list, c->jobs[i]);
+    } else {
+        status_t status = store_each_id(c->store, add_by_id, list);
+        if (list->status == NULL) list->status = status;
+        else status_free(status);
+    }
+}
+
+static void reply(struct job_list *list, struct rpc_call *call, const uint64_t *counts)
+{
+    const Fsdpd__V1__ListJobsRequest *request = list->request;
+    Fsdpd__V1__ListJobsResponse response = FSDPD__V1__LIST_JOBS_RESPONSE__INIT;
+    Fsdpd__V1__StateCount items[JOB_CANCELLED + 1], *pointers[JOB_CANCELLED + 1];
+    uint64_t matching = 0;
+    for (int state = JOB_QUEUED; state <= JOB_CANCELLED; state++) {
+        Fsdpd__V1__StateCount *item = &items[response.n_counts];
+        fsdpd__v1__state_count__init(item);
+        item->state = (Fsdpd__V1__JobState)state;
+        item->jobs = counts[state];
+        pointers[response.n_counts++] = item;
+        bool asked = request->n_states == 0;
+        for (size_t i = 0; i < request->n_states; i++)
+            asked = asked || (int)request->states[i] == state;
+        if (asked) matching += counts[state];
+    }
+    response.counts = pointers;
+    response.n_jobs = list->count;
+    response.jobs = mem_alloc_array(list->count + 1, sizeof *response.jobs);
+    for (size_t i = 0; i < list->count; i++)
+        response.jobs[i] = &list->rows[list->count - 1 - i]->view;
+    response.left_out = list->left_out;
+    if (list->counted && list->left_out > 0 && matching > list->count)
+        response.left_out = (uint32_t)(matching - list->count);
+    rpc_call_reply(call, &response.base);
+    free(response.jobs);
 }
 
 void api_list_jobs(struct rpc_call *call, const ProtobufCMessage *message, void *service)
 {
     struct coordinator *c = service;
-    struct job_list list = {.c = c,
-                            .request = (const Fsdpd__V1__ListJobsRequest *)message,
-                            .response = FSDPD__V1__LIST_JOBS_RESPONSE__INIT,
-                            .next = c->job_count - 1};
-    struct store_job_query query = {.newest_first = true, .visit = add_to_list, .user = &list};
-    status_t status = check_filter(list.request);
-    if (status == NULL) status = store_each_job(c->store, &query);
-    Fsdpd__V1__ListJobsResponse *response = &list.response;
-    for (size_t i = 0, j = response->n_jobs; i + 1 < j; i++) {
-        job_message *swap = response->jobs[i];
-        response->jobs[i] = response->jobs[--j];
-        response->jobs[j] = swap;
-    }
-    if (status != NULL) rpc_call_finish(call, status);
-    else rpc_call_reply(call, &response->base);
-    for (size_t i = 0; i < response->n_jobs; i++) message_free(response->jobs[i]);
-    free(response->jobs);
+    const Fsdpd__V1__ListJobsRequest *request = (const Fsdpd__V1__ListJobsRequest *)message;
+    struct job_list list = {.c = c, .request = request};
+    list.counted = request->name[0] == '\0' && request->owner[0] == '\0' && request->n_labels == 0;
+    uint64_t counts[JOB_CANCELLED + 1] = {0};
+    list.status = check_filter(request);
+    if (list.status == NULL) list.status = store_count_states(c->store, counts);
+    if (list.status == NULL) collect(&list);
+    if (list.status != NULL) rpc_call_finish(call, list.status);
+    else reply(&list, call, counts);
+    for (size_t i = 0; i < list.count; i++) row_free(list.rows[i]);
+    free(list.rows);
 }
 
 /* ---- GetHistory ---- */

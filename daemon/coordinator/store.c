@@ -36,7 +36,8 @@ static const char *const statements[STATEMENT_COUNT] = {
     [REPLAN_JOB] = "UPDATE jobs SET spec = ?2, plan = ?3 WHERE id = ?1",
     [GET_JOB] = "SELECT " JOB_COLUMNS " FROM jobs WHERE id = ?1",
     [LIST_JOBS] = "SELECT " JOB_COLUMNS " FROM jobs ORDER BY number",
-    [LIST_NEWEST] = "SELECT " JOB_COLUMNS " FROM jobs ORDER BY number DESC",
+    [LIST_IDS] = "SELECT id FROM jobs ORDER BY number DESC",
+    [COUNT_STATES] = "SELECT state, count(*) FROM jobs GROUP BY state",
     [LIST_ACTIVE] = "SELECT " JOB_COLUMNS " FROM jobs WHERE state IN (1, 2, 3, 4) ORDER BY number",
     /* Ids that clients chose may lie in between; the caller goes on from here. Those of jobs that
      * were forgotten are not given again. */

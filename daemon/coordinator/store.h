@@ -50,14 +50,21 @@ status_t store_get_report(struct store *store, const char *id, uint64_t *report)
 /* NOT_FOUND if there is no such job. The caller frees *job with message_free. */
 status_t store_get_job(struct store *store, const char *id, job_message **job) FSDPD_MUST_USE;
 
-/* Calls `visit` with each job (valid during the call), oldest first, or newest first; an error of
- * `visit` ends it and is returned. With `active_only`, those that are not over. */
+/* Calls `visit` with each job (valid during the call), oldest first; an error of `visit` ends it and
+ * is returned. With `active_only`, those that are not over. */
 struct store_job_query {
-    bool active_only, newest_first;
+    bool active_only;
     status_t (*visit)(void *user, const job_message *job);
     void *user;
 };
 status_t store_each_job(struct store *store, const struct store_job_query *query) FSDPD_MUST_USE;
+
+/* Calls `visit` with each job's id, newest first, until it returns false; it may read jobs. */
+status_t store_each_id(struct store *store, bool (*visit)(void *user, const char *id),
+                       void *user) FSDPD_MUST_USE;
+
+/* How many jobs are in each state; `counts` has JOB_CANCELLED + 1 elements, which are added to. */
+status_t store_count_states(struct store *store, uint64_t *counts) FSDPD_MUST_USE;
 
 /* That the job's final state_dict, of this step, is on the disk; durable. Also sets has_state_dict.
  */

@@ -214,9 +214,7 @@ status_t store_get_job(struct store *store, const char *id, job_message **job)
 
 status_t store_each_job(struct store *store, const struct store_job_query *query)
 {
-    sqlite3_stmt *statement = store_use(store, query->active_only    ? LIST_ACTIVE
-                                               : query->newest_first ? LIST_NEWEST
-                                                                     : LIST_JOBS);
+    sqlite3_stmt *statement = store_use(store, query->active_only ? LIST_ACTIVE : LIST_JOBS);
     status_t status = NULL;
     int code = SQLITE_DONE;
     while (status == NULL && (code = sqlite3_step(statement)) == SQLITE_ROW) {
@@ -226,6 +224,32 @@ status_t store_each_job(struct store *store, const struct store_job_query *query
         message_free(job);
     }
     if (status == NULL && code != SQLITE_DONE) status = store_error(store, "read");
+    sqlite3_reset(statement);
+    return status;
+}
+
+status_t store_each_id(struct store *store, bool (*visit)(void *user, const char *id), void *user)
+{
+    sqlite3_stmt *statement = store_use(store, LIST_IDS);
+    bool more = true;
+    int code = SQLITE_DONE;
+    while (more && (code = sqlite3_step(statement)) == SQLITE_ROW)
+        more = visit(user, text_column(statement, 0));
+    status_t status = more && code != SQLITE_DONE ? store_error(store, "read") : NULL;
+    sqlite3_reset(statement);
+    return status;
+}
+
+status_t store_count_states(struct store *store, uint64_t *counts)
+{
+    sqlite3_stmt *statement = store_use(store, COUNT_STATES);
+    int code;
+    while ((code = sqlite3_step(statement)) == SQLITE_ROW) {
+        int state = sqlite3_column_int(statement, 0);
+        if (state >= 0 && state <= JOB_CANCELLED)
+            counts[state] += (uint64_t)sqlite3_column_int64(statement, 1);
+    }
+    status_t status = code != SQLITE_DONE ? store_error(store, "read") : NULL;
     sqlite3_reset(statement);
     return status;
 }

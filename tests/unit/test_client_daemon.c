@@ -100,8 +100,14 @@ static void on_list(struct rpc_call *call, const ProtobufCMessage *message, void
     Fsdpd__V1__ListJobsResponse list = FSDPD__V1__LIST_JOBS_RESPONSE__INIT;
     job.id = (char *)"mnist-1";
     job.state = FSDPD__V1__JOB_STATE__SUCCEEDED;
+    Fsdpd__V1__StateCount count = FSDPD__V1__STATE_COUNT__INIT;
+    Fsdpd__V1__StateCount *counts[] = {&count};
+    count.state = job.state;
+    count.jobs = 1;
     list.jobs = jobs;
     list.n_jobs = 1;
+    list.counts = counts;
+    list.n_counts = 1;
     rpc_call_reply(call, &list.base);
 }
 

@@ -212,6 +212,29 @@ static status_t refuse(void *user, const job_message *job)
     return status_new(STATUS_ABORTED, "not %s", job->id);
 }
 
+static bool add_first(void *user, const char *id)
+{
+    struct ids *ids = user;
+    strcat(strcat(ids->text, id), " ");
+    return false;
+}
+
+struct reader {
+    struct ids *ids;
+    struct store *store;
+};
+
+/* Reads the job while the ids are gone through. */
+static bool read_and_add(void *user, const char *id)
+{
+    struct reader *reader = user;
+    job_message *job = NULL;
+    ok(store_get_job(reader->store, id, &job));
+    ok(add_id(reader->ids, job));
+    message_free(job);
+    return true;
+}
+
 START_TEST(test_lists)
 {
     struct store *store = open_store();
@@ -231,9 +254,16 @@ START_TEST(test_lists)
     ok(store_each_job(store, &query));
     ck_assert_str_eq(ids.text, "mnist-1 mnist-2 mnist-3 ");
     ids.text[0] = '\0';
-    query.newest_first = true;
-    ok(store_each_job(store, &query));
+    ok(store_each_id(store, read_and_add, &(struct reader){&ids, store}));
     ck_assert_str_eq(ids.text, "mnist-3 mnist-2 mnist-1 ");
+    ids.text[0] = '\0';
+    ok(store_each_id(store, add_first, &ids));
+    ck_assert_str_eq(ids.text, "mnist-3 ");
+    uint64_t counts[JOB_CANCELLED + 1] = {0};
+    ok(store_count_states(store, counts));
+    ck_assert_uint_eq(counts[JOB_QUEUED], 2);
+    ck_assert_uint_eq(counts[JOB_SUCCEEDED], 1);
+    ck_assert_uint_eq(counts[JOB_FAILED], 0);
     ids.text[0] = '\0';
     query.active_only = true;
     ok(store_each_job(store, &query));
