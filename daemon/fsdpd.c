@@ -18,6 +18,7 @@
 #include "config_role.h"
 #include "coordinator/coordinator.h"
 #include "coordinator/notify.h"
+#include "devices_role.h"
 #include "options.h"
 #include "store_role.h"
 
@@ -212,6 +213,8 @@ int main(int argc, char **argv)
     } else if (options.role == ROLE_CERT) {
         status = cert_role_run(&options.cert);
         if (status != NULL) code = fail(status);
+    } else if (options.role == ROLE_DEVICES) {
+        code = devices_role_main(&options);
     } else if ((status = options_prepare(&options)) != NULL) {
         code = fail(status);
     } else {

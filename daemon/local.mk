@@ -1,9 +1,11 @@
 bin_PROGRAMS += fsdpd
 OPTION_SOURCES = %D%/cert_role.c %D%/cert_role.h %D%/config_file.c %D%/config_role.c %D%/config_role.h %D%/option_table.c \
   %D%/option_table.h %D%/options.c %D%/options.h
-fsdpd_SOURCES = %D%/fsdpd.c $(OPTION_SOURCES) %D%/plan_role.c %D%/plan_role.h \
-  %D%/store_role.c %D%/store_role.h
+fsdpd_SOURCES = %D%/fsdpd.c %D%/devices_role.c %D%/devices_role.h $(OPTION_SOURCES) \
+  %D%/plan_role.c %D%/plan_role.h %D%/store_role.c %D%/store_role.h
 fsdpd_CPPFLAGS = $(AM_CPPFLAGS) $(UV_CFLAGS) $(JANSSON_CFLAGS)
+# What the backend's module takes from the program that opens it.
+fsdpd_LDFLAGS = $(AM_LDFLAGS) -Wl,--dynamic-list=$(srcdir)/%D%/runtime/backend.syms
 fsdpd_LDADD = libworker.a libplanning.a libprint.a libtrain.a libcheckpoint.a libhf.a $(RUNTIME_LIBS) $(COORDINATOR_LIBS) \
   $(JANSSON_LIBS) $(ZLIB_LIBS)
 

@@ -141,8 +141,8 @@ const struct option_row option_rows[] = {
      .help = "where to look for the job's data, to count its\nsteps (.)"},
     {NULL, "--threads", "N", FOR_PLAN, OPTION_INTEGER, RANGE(1, THREADS_MAX),
      .apply = apply_threads, .help = "threads of each rank, on a cpu (1)"},
-    {NULL, "--output", "FORMAT", FOR_PLAN | FOR_CONFIG, OPTION_CHOICE, .choices = {"table", "json"},
-     .apply = apply_output, .help = "also -o: table or json (table)"},
+    {NULL, "--output", "FORMAT", FOR_PLAN | FOR_CONFIG | FOR_DEVICES, OPTION_CHOICE,
+     .choices = {"table", "json"}, .apply = apply_output, .help = "also -o: table or json (table)"},
 
     {NULL, "--days", "N", FOR_CERT, OPTION_INTEGER, RANGE(1, X509_DAYS_MAX), SETS(cert.days),
      .help = "how long it is valid (init: 3650, issue: 365)"},

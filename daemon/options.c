@@ -13,7 +13,7 @@
 
 static const char *const role_commands[] = {"fsdpd",         "fsdpd coordinator", "fsdpd worker",
                                             "fsdpd plan",    "fsdpd config",      "fsdpd backup",
-                                            "fsdpd restore", "fsdpd cert"};
+                                            "fsdpd restore", "fsdpd cert",        "fsdpd devices"};
 
 static status_t unknown(const char *what, const char *word, const char *const *candidates,
                         size_t count, enum role role)
@@ -302,7 +302,7 @@ status_t options_parse(struct options *options, int argc, char **argv)
     int at = 1, arguments = 0;
     if (at < argc && argv[at][0] != '-') {
         static const char *const roles[] = {"coordinator", "worker",  "plan", "config",
-                                            "backup",      "restore", "cert"};
+                                            "backup",      "restore", "cert", "devices"};
         const int count = sizeof roles / sizeof roles[0];
         int role = 0;
         while (role < count && strcmp(argv[at], roles[role]) != 0) role++;
@@ -326,6 +326,7 @@ status_t options_parse(struct options *options, int argc, char **argv)
     if ((options->role == ROLE_BACKUP || options->role == ROLE_RESTORE) && arguments == 0)
         return status_new(STATUS_INVALID_ARGUMENT, "a file expected; see %s --help",
                           role_commands[options->role]);
+    if (options->role == ROLE_DEVICES) return apply_all(options);
     /* What supervises a worker says everything on its command line. */
     if (options->role != ROLE_PLAN && !options->worker.supervised) {
         TRY(read_environment(options));
@@ -413,15 +414,17 @@ void options_describe(enum role role, struct buf *out)
         "  fsdpd cert issue DIR user NAME         for who submits jobs; or operator\n"
         "  fsdpd cert show FILE                   says what a certificate says\n"
         "The key of the authority, ca.key, stays where it is; nobody else needs it.",
+        "What workers could run on, here: memory, drivers and libraries, and what is missing.",
     };
     static const char *const arguments[] = {
-        "", "", "", " JOB", " check|dump [FILE]", " FILE", " FILE", " init|issue|show ..."};
+        "", "", "", " JOB", " check|dump [FILE]", " FILE", " FILE", " init|issue|show ...", ""};
     buf_printf(out, "Usage: %s%s [FLAGS]\n", role_commands[role], arguments[role]);
     if (role == ROLE_BOTH)
         buf_printf(out, "       fsdpd coordinator [FLAGS]\n       fsdpd worker [FLAGS]\n"
                         "       fsdpd plan JOB [FLAGS]\n       fsdpd config check|dump [FILE]\n"
                         "       fsdpd backup|restore FILE\n"
-                        "       fsdpd cert init|issue|show ...\n");
+                        "       fsdpd cert init|issue|show ...\n"
+                        "       fsdpd devices [-o json]\n");
     buf_printf(out, "\n%s\n\nFlags (with their defaults):\n", purposes[role]);
     for (int i = 0; i < option_row_count; i++) {
         const struct option_row *row = &option_rows[i];
@@ -434,6 +437,6 @@ void options_describe(enum role role, struct buf *out)
                    "fsdpd;\nthe second ends it at once. SIGHUP reads the configuration again. "
                    "What a flag says\nmay stand in fsdpd.yaml or in the environment as well "
                    "(fsdpd.yaml(5)).\n\"fsdpd coordinator --help\", \"fsdpd worker --help\", "
-                   "\"fsdpd plan --help\" and\n\"fsdpd config --help\" list the flags of these "
-                   "roles. Jobs are submitted with fsdpctl.\n");
+                   "\"fsdpd plan --help\",\n\"fsdpd config --help\" and \"fsdpd devices --help\" "
+                   "list the flags of these roles. Jobs are submitted with fsdpctl.\n");
 }

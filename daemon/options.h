@@ -27,6 +27,7 @@ enum role {
     ROLE_BACKUP,      /* fsdpd backup FILE */
     ROLE_RESTORE,     /* fsdpd restore FILE */
     ROLE_CERT,        /* fsdpd cert init|issue|show */
+    ROLE_DEVICES,     /* fsdpd devices */
 };
 
 enum option_source {
@@ -51,7 +52,7 @@ struct options {
     enum role role;
     bool help, version;
     const char *config_file; /* what was read; NULL: none */
-    bool dump, json;         /* of the role config */
+    bool dump, json;         /* of the roles config and devices */
     const char *store_file;  /* of the roles backup and restore */
     enum log_level log_level;
     const char *log_level_name; /* NULL if not given */

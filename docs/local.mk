@@ -6,6 +6,7 @@ dist_doc_DATA = \
   %D%/durability.md \
   %D%/fsdpctl.md \
   %D%/fsdpd.md \
+  %D%/gpu-results.md \
   %D%/hugging-face.md \
   %D%/job-file.md \
   %D%/memory.md \

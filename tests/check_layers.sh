@@ -40,6 +40,8 @@ grep -rlE '#include <grpc' --include='*.[ch]' common daemon client kernels | gre
   fail "gRPC's C core belongs to common/rpc alone"
 grep -rlE '#include <(pthread|uv|sys/socket|cuda|nccl)' daemon/model daemon/fsdp common/ops &&
   fail "daemon/model, daemon/fsdp and common/ops are pure"
+grep -rlE '#include <(cuda|cublas|cudnn|nccl)' --include='*.[ch]' --include='*.cc' common daemon client kernels |
+  grep -vE '^(daemon/runtime/cuda|kernels/cuda)/' && fail "CUDA belongs to daemon/runtime/cuda and kernels/cuda"
 grep -rlE '#include <gloo' common daemon client kernels | grep -v '^daemon/runtime/gloo_link.cc$' &&
   fail "Gloo belongs to daemon/runtime/gloo_link.cc alone"
 grep -rlE '#include <oneapi' common daemon client kernels | grep -v '^kernels/cpu/' &&

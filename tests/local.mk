@@ -2,8 +2,8 @@
 TEST_EXTENSIONS = .py .sh
 PY_LOG_COMPILER = $(PYTHON3)
 
-dist_check_SCRIPTS += %D%/check_layers.sh
-TESTS += %D%/check_layers.sh
+dist_check_SCRIPTS += %D%/check_layers.sh %D%/check_cuda_kernels.sh
+TESTS += %D%/check_layers.sh %D%/check_cuda_kernels.sh
 
 PARITY_TESTS = %D%/parity/test_training.py %D%/parity/test_optimizers.py
 SYSTEM_TESTS = \
@@ -11,6 +11,7 @@ SYSTEM_TESTS = \
   %D%/system/test_bad_input.py \
   %D%/system/test_chaos.py \
   %D%/system/test_config.py \
+  %D%/system/test_devices.py \
   %D%/system/test_examples.py \
   %D%/system/test_failures.py \
   %D%/system/test_grpc_client.py \

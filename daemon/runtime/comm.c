@@ -241,6 +241,34 @@ static void run_alone(const struct comm_call *call)
     }
 }
 
+/* A failed collective: the first one's reason stays, and this rank takes no further part. */
+static status_t keep_failure(struct comm *comm, status_t status)
+{
+    pthread_mutex_lock(&comm->lock);
+    if (comm->failure != NULL) {
+        /* Aborted meanwhile: that is the reason, whatever the transport says. */
+        status_free(status);
+        status = status_copy(comm->failure);
+    } else {
+        comm->failure = status_copy(status);
+    }
+    pthread_mutex_unlock(&comm->lock);
+    comm->table->quit(comm, status_message(status));
+    return status;
+}
+
+static status_t name_call(const struct comm *comm, const struct comm_call *call, status_t status)
+{
+    const struct comm *whole = comm->whole != NULL ? comm->whole : comm;
+    char *among = comm != whole ? mem_printf(", among %d", comm->world) : mem_strdup("");
+    status = status_wrap(status, "%s number %" PRIu64 " (%zu %s) on rank %d of %d%s",
+                         comm_kind_name(call->kind), call->sequence, call->count,
+                         call->kind == COMM_BROADCAST ? "bytes" : "elements", whole->rank,
+                         whole->world, among);
+    free(among);
+    return status;
+}
+
 static status_t run_checked(struct comm *comm, const struct comm_call *queued)
 {
     struct comm_call rounded, *call = &rounded;
@@ -257,25 +285,9 @@ static status_t run_checked(struct comm *comm, const struct comm_call *queued)
     if (status == NULL) {
         status = comm->table->run(comm, call);
         if (status == NULL) return STATUS_OKAY;
-        pthread_mutex_lock(&comm->lock);
-        if (comm->failure != NULL) {
-            /* Aborted meanwhile: that is the reason, whatever the transport says. */
-            status_free(status);
-            status = status_copy(comm->failure);
-        } else {
-            comm->failure = status_copy(status);
-        }
-        pthread_mutex_unlock(&comm->lock);
-        comm->table->quit(comm, status_message(status));
+        status = keep_failure(comm, status);
     }
-    const struct comm *whole = comm->whole != NULL ? comm->whole : comm;
-    char *among = comm != whole ? mem_printf(", among %d", comm->world) : mem_strdup("");
-    status = status_wrap(status, "%s number %" PRIu64 " (%zu %s) on rank %d of %d%s",
-                         comm_kind_name(call->kind), call->sequence, call->count,
-                         call->kind == COMM_BROADCAST ? "bytes" : "elements", whole->rank,
-                         whole->world, among);
-    free(among);
-    return status;
+    return name_call(comm, call, status);
 }
 
 static status_t run_on_lane(void *argument)
@@ -302,8 +314,32 @@ static void log_call(struct comm *comm, const struct comm_call *call)
     pthread_mutex_unlock(&whole->lock);
 }
 
+/* On a lane that is a device's stream. */
+static status_t enqueue_on_device(struct comm *comm, struct lane_queue *lane,
+                                  const struct comm_call *call)
+{
+    pthread_mutex_lock(&comm->lock);
+    status_t status = status_copy(comm->failure);
+    pthread_mutex_unlock(&comm->lock);
+    if (status == NULL && call->count == 0 && call->kind != COMM_BARRIER) return STATUS_OKAY;
+    if (status == NULL) {
+        status = comm->table->enqueue(comm, lane, call);
+        if (status == NULL) return STATUS_OKAY;
+        status = keep_failure(comm, status);
+    }
+    return name_call(comm, call, status);
+}
+
 static status_t enqueue(struct comm *comm, struct lane_queue *lane, struct comm_call wanted)
 {
+    if (comm->table->enqueue != NULL) {
+        pthread_mutex_lock(&comm->lock);
+        wanted.comm = comm;
+        wanted.sequence = ++comm->sequence;
+        pthread_mutex_unlock(&comm->lock);
+        log_call(comm, &wanted);
+        return enqueue_on_device(comm, lane, &wanted);
+    }
     pthread_mutex_lock(&comm->lock);
     struct comm_call *call = comm->unused;
     if (call != NULL) {

@@ -41,6 +41,10 @@ enum { COMM_PARTS_MAX = 254 }; /* that are told apart at a time */
 struct comm_table {
     /* Carries out one collective with the peers; `count` is positive unless it is a barrier. */
     status_t (*run)(struct comm *comm, const struct comm_call *call);
+    /* Instead of `run`, of communicators whose collectives are a device's own work: enqueues it on
+     * the lane, from the thread that asks, also for one rank. NULL: `run` it is, on the lane's
+     * thread. */
+    status_t (*enqueue)(struct comm *comm, struct lane_queue *lane, const struct comm_call *call);
     /* This rank takes no further part: its own waiting collective returns soon with any error,
      * peers see a lost peer. From any thread, more than once. */
     void (*quit)(struct comm *comm, const char *why);

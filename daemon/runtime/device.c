@@ -9,7 +9,20 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "runtime/backend.h"
 #include "runtime/device_table.h"
+
+/* "cuda" or "cuda:3". */
+static status_t open_cuda(const char *name, struct device **device)
+{
+    int64_t number = 0;
+    if (name[4] == ':' && (!text_parse_i64(name + 5, &number) || number < 0 || number > 1023))
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "device \"%s\": expected cuda:N with N from 0 to 1023", name);
+    const struct backend_table *backend = NULL;
+    TRY(status_wrap(backend_load(&backend), "device %s", name));
+    return status_wrap(backend->open((int)number, device), "device %s", name);
+}
 
 status_t device_open(const char *name, int threads, struct device **device)
 {
@@ -19,8 +32,7 @@ status_t device_open(const char *name, int threads, struct device **device)
     if (strcmp(name, "cpu") == 0) return device_cpu_open(threads > 0 ? threads : 1, device);
     if (strcmp(name, "null") == 0) return device_null_open(device);
     if (strncmp(name, "cuda", 4) == 0 && (name[4] == '\0' || name[4] == ':'))
-        return status_new(STATUS_UNIMPLEMENTED,
-                          "device %s: this build of fsdpd has no CUDA backend; use cpu", name);
+        return open_cuda(name, device);
     return status_new(STATUS_INVALID_ARGUMENT, "device \"%s\": expected cpu or cuda:N", name);
 }
 

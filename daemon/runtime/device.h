@@ -40,8 +40,8 @@ struct optimizer_step {
 /* f32 values that an optimizer keeps per parameter. */
 int optimizer_step_slots(const struct optimizer_step *step);
 
-/* Device `name`: "cpu", "null" ("cuda:0": UNIMPLEMENTED in this build). `threads` per cpu op; 0: 1.
- */
+/* Device `name`: "cpu", "null", or "cuda:0", for which the backend's module is loaded (backend.h
+ * says what is wrong if that fails). `threads` per cpu op; 0: 1. */
 status_t device_open(const char *name, int threads, struct device **device) FSDPD_MUST_USE;
 void device_close(struct device *device); /* accepts NULL */
 

@@ -1,5 +1,6 @@
 noinst_LIBRARIES += libruntime.a
 libruntime_a_SOURCES = \
+  %D%/backend.c %D%/backend.h \
   %D%/comm.c %D%/comm.h \
   %D%/comm_gloo.c \
   %D%/comm_local.c \
@@ -14,8 +15,13 @@ libruntime_a_SOURCES = \
   %D%/lane_cpu.c \
   %D%/relayout.c %D%/relayout.h \
   %D%/rendezvous.h \
+  %D%/step_args.h \
   %D%/step_cpu.c \
   %D%/trace.c %D%/trace.h
+
+libruntime_a_CPPFLAGS = $(AM_CPPFLAGS) -DPKGLIBDIR='"$(pkglibdir)"'
+EXTRA_DIST += %D%/backend.syms
+include %D%/cuda/local.mk
 
 # What a program that uses libruntime.a links after it.
 RUNTIME_LIBS = libruntime.a libkernels.a libfsdp.a libmodel.a libops.a libyamldoc.a libbase.a \

@@ -113,8 +113,11 @@ int cuda_bf16_to_f32(const struct cuda_launch *launch, size_t n, float *out, con
                      float scale);
 /* Rounds n floats to bf16 in the lower half of their own memory. */
 int cuda_pack_bf16(const struct cuda_launch *launch, size_t n, float *values);
-/* The way back of n values in the upper half (`from_upper`) or lower half of their memory. */
-int cuda_unpack_upper_bf16(const struct cuda_launch *launch, size_t n, float *values, float scale);
+/* What is left of every value when it is rounded to bf16. */
+int cuda_round_in_place(const struct cuda_launch *launch, size_t n, float *values);
+/* out[i] = (parts[i] + parts[n + i] + ... in this order, in f32) * scale */
+int cuda_sum_parts_bf16(const struct cuda_launch *launch, size_t n, float *out,
+                        const uint16_t *parts, int count, float scale);
 
 #ifdef __cplusplus
 }

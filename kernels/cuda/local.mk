@@ -53,3 +53,16 @@ tests_unit_test_cuda_step_SOURCES = tests/unit/test_cuda_step.c tests/unit/kerne
 tests_unit_test_cuda_step_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS) -DTEST_CUDA
 tests_unit_test_cuda_step_LDADD = $(cuda_test_libs)
 endif
+
+if HAVE_CUDA
+CUDA_OBJECTS = $(CUDA_KERNELS:.cu=.o)
+# No contraction, as everywhere: a fused multiply-add is written as fmaf. The compiler's report of
+# registers and spills is kept beside the object.
+NVCC_FLAGS = -std=c++17 -O3 -fmad=false $(CUDA_ARCH_FLAGS) -Xcompiler -fPIC -I$(srcdir)/common -I$(srcdir) \
+  -Xptxas -v
+%D%/%.o: $(srcdir)/%D%/%.cu $(addprefix $(srcdir)/,$(CUDA_KERNEL_INCLUDES)) $(srcdir)/kernels/philox.h
+	$(AM_V_GEN)$(MKDIR_P) $(@D) && { $(NVCC) $(NVCC_FLAGS) -c -o $@ $< >%D%/$*.report 2>&1 || \
+	  { cat %D%/$*.report >&2; rm -f $@; exit 1; }; }
+mostlyclean-local:
+	rm -f kernels/cuda/*.o kernels/cuda/*.report
+endif

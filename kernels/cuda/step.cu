@@ -279,6 +279,36 @@ int cuda_bf16_to_f32(const struct cuda_launch *launch, size_t n, float *out, con
                  scale, (int64_t)n);
 }
 
+__global__ void __launch_bounds__(BLOCK) round_in_place(float *values, int64_t n)
+{
+    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n;
+         i += (int64_t)gridDim.x * BLOCK)
+        values[i] = to_float(rounded<bf16>(values[i]));
+}
+
+int cuda_round_in_place(const struct cuda_launch *launch, size_t n, float *values)
+{
+    return start(launch, round_in_place, grid_of(launch, (int64_t)n), BLOCK, values, (int64_t)n);
+}
+
+__global__ void __launch_bounds__(BLOCK)
+    sum_parts(float *out, const bf16 *parts, int count, float scale, int64_t n)
+{
+    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n;
+         i += (int64_t)gridDim.x * BLOCK) {
+        float sum = to_float(parts[i]);
+        for (int p = 1; p < count; p++) sum += to_float(parts[p * n + i]);
+        out[i] = sum * scale;
+    }
+}
+
+int cuda_sum_parts_bf16(const struct cuda_launch *launch, size_t n, float *out,
+                        const uint16_t *parts, int count, float scale)
+{
+    return start(launch, sum_parts, grid_of(launch, (int64_t)n), BLOCK, out, (const bf16 *)parts,
+                 count, scale, (int64_t)n);
+}
+
 /* What one block can hold in registers: where source and target overlap, all is read first. */
 enum { HELD = 8, HELD_BY_BLOCK = HELD * BLOCK };
 
@@ -311,34 +341,4 @@ int cuda_pack_bf16(const struct cuda_launch *launch, size_t n, float *values)
         done += count;
     }
     return 0;
-}
-
-__global__ void __launch_bounds__(BLOCK) unpack_end(float *to, const bf16 *from, float scale, int n)
-{
-    float held[HELD];
-    for (int k = 0; k < HELD; k++) {
-        int i = k * BLOCK + (int)threadIdx.x;
-        held[k] = i < n ? to_float(from[i]) * scale : 0;
-    }
-    __syncthreads();
-    for (int k = 0; k < HELD; k++) {
-        int i = k * BLOCK + (int)threadIdx.x;
-        if (i < n) to[i] = held[k];
-    }
-}
-
-/* From the upper half, from the start: of what is left, the first half lies apart from its source.
- */
-int cuda_unpack_upper_bf16(const struct cuda_launch *launch, size_t n, float *values, float scale)
-{
-    const uint16_t *from = (const uint16_t *)values + n;
-    size_t done = 0;
-    while (n - done > HELD_BY_BLOCK) {
-        size_t count = (n - done) / 2; /* bytes 4 done to 4 (done + count); from 2 (n + done) on */
-        TRY_LAUNCH(cuda_bf16_to_f32(launch, count, values + done, from + done, scale));
-        done += count;
-    }
-    if (done == n) return 0;
-    return start(launch, unpack_end, dim3(1), BLOCK, values + done, (const bf16 *)from + done,
-                 scale, (int)(n - done));
 }

@@ -166,12 +166,30 @@ START_TEST(test_rounding_in_place)
         ck_assert_int_eq(cuda_pack_bf16(&launch, n, values), 0);
         const uint16_t *packed = (const uint16_t *)values;
         for (size_t i = 0; i < n; i++) ck_assert_uint_eq(packed[i], bfloat16_from_f32(given[i]));
-        uint16_t *upper = (uint16_t *)values + n;
-        for (size_t i = 0; i < n; i++) upper[i] = bfloat16_from_f32(given[i]);
-        ck_assert_int_eq(cuda_unpack_upper_bf16(&launch, n, values, 0.5f), 0);
-        for (size_t i = 0; i < n; i++)
-            ck_assert_float_eq(values[i], 0.5f * bfloat16_to_f32(bfloat16_from_f32(given[i])));
         ck_assert_float_eq(values[n], 77);
+        memcpy(values, given, n * sizeof(float));
+        ck_assert_int_eq(cuda_round_in_place(&launch, n, values), 0);
+        for (size_t i = 0; i < n; i++)
+            ck_assert_float_eq(values[i], bfloat16_to_f32(bfloat16_from_f32(given[i])));
+    }
+}
+END_TEST
+
+/* In rank order, as the CPU's communicators add. */
+START_TEST(test_parts)
+{
+    enum { PARTS = 5 };
+    struct random random = {10};
+    static uint16_t parts[PARTS * MOST];
+    static float found[MOST], expected[MOST];
+    for (int l = 0; l < LENGTHS; l++) {
+        size_t n = lengths[l];
+        const uint16_t *at[PARTS];
+        for (size_t i = 0; i < PARTS * n; i++) parts[i] = bfloat16_from_f32(random_float(&random));
+        for (int p = 0; p < PARTS; p++) at[p] = parts + (size_t)p * n;
+        kernel_sum_ordered_bf16(n, expected, at, PARTS, 0.2f);
+        ck_assert_int_eq(cuda_sum_parts_bf16(&launch, n, found, parts, PARTS, 0.2f), 0);
+        ck_assert_int_eq(memcmp(found, expected, n * sizeof(float)), 0);
     }
 }
 END_TEST
@@ -249,6 +267,7 @@ int main(void)
     tcase_add_test(tests, test_norms);
     tcase_add_test(tests, test_gate);
     tcase_add_test(tests, test_rounding_in_place);
+    tcase_add_test(tests, test_parts);
     tcase_add_test(tests, test_flat);
     tcase_add_test(tests, test_head_block);
     suite_add_tcase(suite, tests);

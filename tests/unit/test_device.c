@@ -44,7 +44,10 @@ static void check_error(status_t status, enum status_code code, const char *word
 START_TEST(test_open)
 {
     struct device *device = NULL;
-    check_error(device_open("cuda:0", 0, &device), STATUS_UNIMPLEMENTED, "cuda:0");
+    setenv("FSDPD_BACKEND_DIR", "/nowhere", 1);
+    check_error(device_open("cuda:0", 0, &device), STATUS_UNIMPLEMENTED, "/nowhere/fsdpd-cuda.so");
+    check_error(device_open("cuda:x", 0, &device), STATUS_INVALID_ARGUMENT, "\"cuda:x\"");
+    check_error(device_open("cuda:-1", 0, &device), STATUS_INVALID_ARGUMENT, "\"cuda:-1\"");
     check_error(device_open("tpu", 0, &device), STATUS_INVALID_ARGUMENT, "\"tpu\"");
     check_error(device_open("cudax", 0, &device), STATUS_INVALID_ARGUMENT, "\"cudax\"");
     check_error(device_open("cpu", -1, &device), STATUS_INVALID_ARGUMENT, "-1 threads");

@@ -1,0 +1,382 @@
+/*
+ * Collectives by NCCL, enqueued on the comm lane's stream by the thread that asks for them. Rank 0
+ * makes the group's id and hands it on through the rendezvous store; everything is non-blocking and
+ * has a deadline. While a lane is waited for, NCCL's own errors are asked for, and a group that was
+ * quit, failed, or made no progress for the timeout is aborted, by that same thread.
+ *
+ * Sums of f32 are added in NCCL's order, which is the same from run to run on the same devices. A
+ * reduce_scatter on bf16 sends parts and adds them here, in rank order and in f32: the bits of the
+ * other communicators. An all_reduce on bf16 rounds what is added, but sends f32.
+ */
+#include "runtime/cuda/device_cuda.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "runtime/comm_table.h"
+
+#ifdef FSDPD_HAVE_NCCL
+
+#include <nccl.h>
+
+struct nccl_comm {
+    struct comm base;
+    struct cuda_device *device;
+    ncclComm_t handle; /* NULL once it was aborted */
+    atomic_bool quit;
+    int64_t waiting_since_ns; /* 0: something was enqueued since */
+    uint64_t last;            /* sequence of what was enqueued last, for errors */
+    enum comm_kind last_kind;
+};
+
+static struct nccl_comm *nccl_comm(struct comm *comm)
+{
+    return (struct nccl_comm *)comm;
+}
+
+static status_t nccl_status(struct nccl_comm *comm, ncclResult_t result, const char *call)
+{
+    if (result == ncclSuccess) return STATUS_OKAY;
+    const char *more = comm->handle != NULL ? ncclGetLastError(comm->handle) : "";
+    enum status_code code = result == ncclRemoteError || result == ncclSystemError
+                                ? STATUS_UNAVAILABLE
+                                : STATUS_INTERNAL;
+    return status_new(code, "%s: %s%s%s", call, ncclGetErrorString(result),
+                      more != NULL && more[0] != '\0' ? ": " : "", more != NULL ? more : "");
+}
+
+static void pause_shortly(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+}
+
+/* Until what was begun without blocking has been done by NCCL's own threads. */
+static status_t settle(struct nccl_comm *comm, ncclResult_t result, const char *call)
+{
+    int64_t deadline = clock_monotonic_ns() + comm->base.timeout_ms * 1000000;
+    while (result == ncclInProgress) {
+        if (atomic_load(&comm->quit))
+            return status_new(STATUS_ABORTED, "%s: the group was aborted", call);
+        if (clock_monotonic_ns() > deadline)
+            return status_new(STATUS_DEADLINE_EXCEEDED, "%s: not done within %" PRId64 " ms", call,
+                              comm->base.timeout_ms);
+        pause_shortly();
+        ncclResult_t asked = ncclCommGetAsyncError(comm->handle, &result);
+        if (asked != ncclSuccess) result = asked;
+    }
+    return nccl_status(comm, result, call);
+}
+
+#define TRY_NCCL(comm, function, ...) TRY(settle(comm, function(__VA_ARGS__), #function))
+
+static void abort_handle(struct nccl_comm *comm)
+{
+    if (comm->handle != NULL) ncclCommAbort(comm->handle);
+    comm->handle = NULL;
+}
+
+/* ---- while a lane is waited for ---- */
+
+static status_t check(struct nccl_comm *comm)
+{
+    ncclResult_t result = ncclSuccess;
+    if (comm->handle == NULL) return status_new(STATUS_ABORTED, "the group was aborted");
+    status_t status = STATUS_OKAY;
+    if (atomic_load(&comm->quit)) status = status_new(STATUS_ABORTED, "the group was aborted");
+    if (status == STATUS_OKAY)
+        status = nccl_status(comm, ncclCommGetAsyncError(comm->handle, &result),
+                             "ncclCommGetAsyncError");
+    if (status == STATUS_OKAY && result != ncclInProgress)
+        status = nccl_status(comm, result, comm_kind_name(comm->last_kind));
+    int64_t now = clock_monotonic_ns();
+    if (comm->waiting_since_ns == 0) comm->waiting_since_ns = now;
+    if (status == STATUS_OKAY && now - comm->waiting_since_ns > comm->base.timeout_ms * 1000000)
+        status = status_new(STATUS_DEADLINE_EXCEEDED,
+                            "%s number %" PRIu64 " and what came before it on this lane were not "
+                            "done within %" PRId64 " ms",
+                            comm_kind_name(comm->last_kind), comm->last, comm->base.timeout_ms);
+    if (status != STATUS_OKAY) abort_handle(comm);
+    return status;
+}
+
+/* Of the whole and its parts: one that fails takes all with it. */
+static status_t poll(void *user)
+{
+    struct nccl_comm *whole = user;
+    status_t status = check(whole);
+    pthread_mutex_lock(&whole->base.lock);
+    for (struct comm *part = whole->base.parts; part != NULL; part = part->next_part) {
+        if (status == STATUS_OKAY) status = check(nccl_comm(part));
+        if (status != STATUS_OKAY) abort_handle(nccl_comm(part));
+    }
+    pthread_mutex_unlock(&whole->base.lock);
+    if (status != STATUS_OKAY) abort_handle(whole);
+    return status;
+}
+
+/* ---- collectives ---- */
+
+static uint64_t bytes_sent(const struct comm *comm, const struct comm_call *call)
+{
+    uint64_t element = call->dtype == DTYPE_BF16 ? 2 : 4, world = (uint64_t)comm->world;
+    switch (call->kind) {
+    case COMM_ALL_GATHER:
+    case COMM_REDUCE_SCATTER: return (world - 1) * call->count * element;
+    case COMM_ALL_REDUCE: return 2 * (world - 1) * call->count * 4 / world;
+    case COMM_GATHER: return comm->rank != call->root ? call->count * 4 : 0;
+    case COMM_BROADCAST: return comm->rank == call->root ? call->count : 0;
+    case COMM_BARRIER: break;
+    }
+    return 0;
+}
+
+static status_t all_gather(struct nccl_comm *comm, struct cuda_lane *lane,
+                           const struct comm_call *call)
+{
+    struct cuda_launch launch = cuda_launch_of(lane);
+    if (call->dtype != DTYPE_BF16) {
+        TRY_NCCL(comm, ncclAllGather, call->in, call->out, call->count, ncclFloat, comm->handle,
+                 lane->stream);
+        return STATUS_OKAY;
+    }
+    uint16_t *own = (uint16_t *)(void *)call->out + call->count * (size_t)comm->base.rank;
+    if (!call->rounded) {
+        int error = cuda_f32_to_bf16(&launch, call->count, own, call->in);
+        TRY(cuda_status((cudaError_t)error, "rounding to bf16"));
+    } else if ((const void *)call->in != own) {
+        TRY_CUDA(cudaMemcpyAsync(own, call->in, call->count * sizeof *own, cudaMemcpyDeviceToDevice,
+                                 lane->stream));
+    }
+    TRY_NCCL(comm, ncclAllGather, own, call->out, call->count, ncclBfloat16, comm->handle,
+             lane->stream);
+    return STATUS_OKAY;
+}
+
+/* Everybody's rounded parts of this rank's share, side by side in the upper half of `in`. */
+static status_t exchange_parts(struct nccl_comm *comm, struct cuda_lane *lane,
+                               const struct comm_call *call)
+{
+    const uint16_t *packed = (const uint16_t *)(const void *)call->in;
+    uint16_t *parts = (uint16_t *)packed + call->count * (size_t)comm->base.world;
+    TRY_NCCL(comm, ncclGroupStart);
+    for (int r = 0; r < comm->base.world; r++) {
+        size_t offset = (size_t)r * call->count;
+        ncclSend(packed + offset, call->count, ncclBfloat16, r, comm->handle, lane->stream);
+        ncclRecv(parts + offset, call->count, ncclBfloat16, r, comm->handle, lane->stream);
+    }
+    TRY_NCCL(comm, ncclGroupEnd);
+    return STATUS_OKAY;
+}
+
+static status_t reduce_scatter(struct nccl_comm *comm, struct cuda_lane *lane,
+                               const struct comm_call *call)
+{
+    struct cuda_launch launch = cuda_launch_of(lane);
+    if (call->dtype != DTYPE_BF16) {
+        TRY_NCCL(comm, ncclReduceScatter, call->in, call->out, call->count, ncclFloat, ncclSum,
+                 comm->handle, lane->stream);
+        int error = call->scale != 1
+                        ? cuda_scale(&launch, call->count, call->out, call->out, call->scale)
+                        : 0;
+        return cuda_status((cudaError_t)error, "scaling a sum");
+    }
+    size_t all = call->count * (size_t)comm->base.world;
+    int error = cuda_pack_bf16(&launch, all, (float *)call->in);
+    TRY(cuda_status((cudaError_t)error, "rounding to bf16"));
+    TRY(exchange_parts(comm, lane, call));
+    const uint16_t *parts = (const uint16_t *)(const void *)call->in + all;
+    error =
+        cuda_sum_parts_bf16(&launch, call->count, call->out, parts, comm->base.world, call->scale);
+    return cuda_status((cudaError_t)error, "adding parts");
+}
+
+static status_t all_reduce(struct nccl_comm *comm, struct cuda_lane *lane,
+                           const struct comm_call *call)
+{
+    struct cuda_launch launch = cuda_launch_of(lane);
+    int error = 0;
+    if (call->dtype == DTYPE_BF16) error = cuda_round_in_place(&launch, call->count, call->out);
+    TRY(cuda_status((cudaError_t)error, "rounding to bf16"));
+    TRY_NCCL(comm, ncclAllReduce, call->out, call->out, call->count, ncclFloat, ncclSum,
+             comm->handle, lane->stream);
+    if (call->scale != 1)
+        error = cuda_scale(&launch, call->count, call->out, call->out, call->scale);
+    return cuda_status((cudaError_t)error, "scaling a sum");
+}
+
+static status_t gather(struct nccl_comm *comm, struct cuda_lane *lane, const struct comm_call *call)
+{
+    TRY_NCCL(comm, ncclGroupStart);
+    ncclSend(call->in, call->count, ncclFloat, call->root, comm->handle, lane->stream);
+    for (int r = 0; r < comm->base.world && comm->base.rank == call->root; r++)
+        ncclRecv(call->out + (size_t)r * call->count, call->count, ncclFloat, r, comm->handle,
+                 lane->stream);
+    TRY_NCCL(comm, ncclGroupEnd);
+    return STATUS_OKAY;
+}
+
+static status_t run(struct nccl_comm *comm, struct cuda_lane *lane, const struct comm_call *call)
+{
+    switch (call->kind) {
+    case COMM_ALL_GATHER: return all_gather(comm, lane, call);
+    case COMM_REDUCE_SCATTER: return reduce_scatter(comm, lane, call);
+    case COMM_ALL_REDUCE: return all_reduce(comm, lane, call);
+    case COMM_GATHER: return gather(comm, lane, call);
+    case COMM_BROADCAST:
+        TRY_NCCL(comm, ncclBroadcast, call->in, call->out, call->count, ncclUint8, call->root,
+                 comm->handle, lane->stream);
+        return STATUS_OKAY;
+    case COMM_BARRIER:
+        TRY_NCCL(comm, ncclAllReduce, lane->norm_parts, lane->norm_parts, 1, ncclFloat, ncclSum,
+                 comm->handle, lane->stream);
+        return STATUS_OKAY;
+    }
+    return status_new(STATUS_INTERNAL, "unknown kind of collective %d", (int)call->kind);
+}
+
+static status_t enqueue(struct comm *base, struct lane_queue *queue, const struct comm_call *call)
+{
+    struct nccl_comm *comm = nccl_comm(base);
+    struct cuda_lane *lane = cuda_lane(queue);
+    if (comm->handle == NULL || atomic_load(&comm->quit))
+        return status_new(STATUS_ABORTED, "the group was aborted");
+    TRY(cuda_enqueue(lane));
+    comm->last = call->sequence, comm->last_kind = call->kind;
+    comm->waiting_since_ns = 0;
+    lane->poll = poll;
+    lane->poll_user = base->whole != NULL ? base->whole : base;
+    TRY(run(comm, lane, call));
+    comm_count_sent(base, bytes_sent(base, call));
+    return cuda_enqueued(lane, cudaSuccess, comm_kind_name(call->kind));
+}
+
+/* ---- groups ---- */
+
+/* The thread that waits for the lane aborts. */
+static void quit(struct comm *base, const char *why)
+{
+    (void)why;
+    atomic_store(&nccl_comm(base)->quit, true);
+}
+
+static void free_comm(struct comm *base)
+{
+    struct nccl_comm *comm = nccl_comm(base);
+    status_free(cuda_use(comm->device));
+    /* Destroying waits for the peers; what was quit does not. */
+    if (comm->handle != NULL && !atomic_load(&comm->quit)) {
+        status_t status = settle(comm, ncclCommFinalize(comm->handle), "ncclCommFinalize");
+        if (status == STATUS_OKAY) {
+            ncclCommDestroy(comm->handle);
+            comm->handle = NULL;
+        }
+        status_free(status);
+    }
+    abort_handle(comm);
+    comm_deinit(base);
+    free(comm);
+}
+
+static const struct comm_table table;
+
+static ncclConfig_t configuration(void)
+{
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    return config;
+}
+
+static status_t split(struct comm *base, const int *ranks, int count, int rank, int number,
+                      struct comm **part)
+{
+    struct nccl_comm *whole = nccl_comm(base), *made = mem_alloc(sizeof *made);
+    ncclConfig_t config = configuration();
+    (void)number;
+    comm_init(&made->base, &table, rank, count, base->timeout_ms);
+    made->device = whole->device;
+    status_t status = cuda_use(whole->device);
+    /* Parts made at the same time have no rank in common, so a part's first rank names it. */
+    if (status == STATUS_OKAY)
+        status = settle(whole, ncclCommSplit(whole->handle, ranks[0], rank, &made->handle, &config),
+                        "ncclCommSplit");
+    if (status == STATUS_OKAY) {
+        ncclResult_t result = ncclInProgress;
+        ncclResult_t asked = ncclCommGetAsyncError(made->handle, &result);
+        status = settle(made, asked != ncclSuccess ? asked : result, "ncclCommSplit");
+    }
+    if (status != STATUS_OKAY) {
+        atomic_store(&made->quit, true);
+        free_comm(&made->base);
+        return status;
+    }
+    *part = &made->base;
+    return STATUS_OKAY;
+}
+
+static const struct comm_table table = {.enqueue = enqueue,
+                                        .quit = quit,
+                                        .free = free_comm,
+                                        .split = split};
+
+static status_t share_id(const struct rendezvous *store, const char *prefix, int rank,
+                         int64_t timeout_ms, ncclUniqueId *id)
+{
+    char *key = mem_printf("%s/nccl-id", prefix);
+    status_t status = STATUS_OKAY;
+    if (rank == 0) {
+        ncclResult_t result = ncclGetUniqueId(id);
+        if (result != ncclSuccess)
+            status = status_new(STATUS_INTERNAL, "ncclGetUniqueId: %s", ncclGetErrorString(result));
+        if (status == STATUS_OKAY) status = store->set(store->user, key, id, sizeof *id);
+    } else {
+        void *value = NULL;
+        size_t size = 0;
+        status = store->get(store->user, key, timeout_ms, &value, &size);
+        if (status == STATUS_OKAY && size != sizeof *id)
+            status =
+                status_new(STATUS_INTERNAL, "an id of %zu bytes, expected %zu", size, sizeof *id);
+        if (status == STATUS_OKAY) memcpy(id, value, sizeof *id);
+        free(value);
+    }
+    free(key);
+    return status_wrap(status, "the NCCL group's id");
+}
+
+status_t comm_nccl_new(struct device *device, int rank, int world, const char *prefix,
+                       const struct rendezvous *store, int64_t timeout_ms, struct comm **result)
+{
+    ncclUniqueId id;
+    ncclConfig_t config = configuration();
+    TRY(cuda_use(cuda_device(device)));
+    TRY(share_id(store, prefix, rank, timeout_ms, &id));
+    struct nccl_comm *comm = mem_alloc(sizeof *comm);
+    comm_init(&comm->base, &table, rank, world, timeout_ms);
+    comm->device = cuda_device(device);
+    status_t status = settle(comm, ncclCommInitRankConfig(&comm->handle, world, id, rank, &config),
+                             "ncclCommInitRankConfig");
+    if (status != STATUS_OKAY) {
+        atomic_store(&comm->quit, true);
+        free_comm(&comm->base);
+        return status_wrap(status, "joining the NCCL group as rank %d of %d", rank, world);
+    }
+    *result = &comm->base;
+    return STATUS_OKAY;
+}
+
+#else
+
+status_t comm_nccl_new(struct device *device, int rank, int world, const char *prefix,
+                       const struct rendezvous *store, int64_t timeout_ms, struct comm **comm)
+{
+    (void)device, (void)prefix, (void)store, (void)timeout_ms, (void)comm;
+    return status_new(STATUS_UNIMPLEMENTED,
+                      "rank %d of %d: the CUDA backend was built without NCCL, so devices cannot "
+                      "work together",
+                      rank, world);
+}
+
+#endif

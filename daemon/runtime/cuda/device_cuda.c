@@ -1,0 +1,157 @@
+/*
+ * Opening a CUDA device, and its memory: one allocation of the driver per arena, zeroed. Values of
+ * the environment: FSDPD_CUDA_TF32=1 lets products of f32 round their operands to tf32 (without it
+ * they are f32 throughout); FSDPD_CUDA_SYNC=1 waits after every call, so that an error is reported
+ * where it was made.
+ */
+#include "runtime/cuda/device_cuda.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "base/text.h"
+#include "runtime/cuda/matmul.h"
+
+status_t cuda_status(cudaError_t error, const char *call)
+{
+    if (error == cudaSuccess) return STATUS_OKAY;
+    enum status_code code = error == cudaErrorMemoryAllocation ? STATUS_RESOURCE_EXHAUSTED
+                            : error == cudaErrorNoDevice || error == cudaErrorInsufficientDriver
+                                ? STATUS_UNAVAILABLE
+                                : STATUS_INTERNAL;
+    size_t length = strcspn(call, "(");
+    return status_new(code, "%.*s: %s (%s)", (int)length, call, cudaGetErrorString(error),
+                      cudaGetErrorName(error));
+}
+
+status_t cuda_use(const struct cuda_device *device)
+{
+    TRY_CUDA(cudaSetDevice(device->number));
+    return STATUS_OKAY;
+}
+
+static void close_device(struct device *base)
+{
+    struct cuda_device *device = cuda_device(base);
+    status_free(cuda_use(device));
+    cuda_matmul_forget(device);
+    cuda_dnn_close(device->dnn);
+    if (device->blas != NULL) cublasLtDestroy(device->blas);
+    device_deinit(base);
+    free(device);
+}
+
+static uint64_t memory_bytes(const struct device *base)
+{
+    size_t available = 0, total = 0;
+    status_t status = cuda_use(cuda_device(base));
+    if (status == STATUS_OKAY)
+        status = cuda_status(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");
+    status_free(status);
+    return available;
+}
+
+static status_t map(struct device *base, uint64_t bytes, void **memory)
+{
+    char wanted[32], present[32];
+    void *mapped = NULL;
+    TRY(cuda_use(cuda_device(base)));
+    cudaError_t error = cudaMalloc(&mapped, bytes);
+    if (error == cudaErrorMemoryAllocation) {
+        cudaGetLastError(); /* it is told; later calls are not to find it again */
+        return status_new(STATUS_RESOURCE_EXHAUSTED,
+                          "device %s: cannot allocate %s; the device has %s available", base->name,
+                          text_format_bytes(bytes, wanted),
+                          text_format_bytes(memory_bytes(base), present));
+    }
+    TRY(cuda_status(error, "cudaMalloc"));
+    status_t status = cuda_status(cudaMemset(mapped, 0, bytes), "cudaMemset");
+    if (status == STATUS_OKAY)
+        status = cuda_status(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    if (status != STATUS_OKAY) {
+        cudaFree(mapped);
+        return status;
+    }
+    *memory = mapped;
+    return STATUS_OKAY;
+}
+
+static void unmap(struct device *base, void *memory, uint64_t bytes)
+{
+    (void)bytes;
+    status_free(cuda_use(cuda_device(base)));
+    cudaFree(memory);
+}
+
+static uint64_t touched(struct device *device, void *memory, uint64_t bytes)
+{
+    (void)device;
+    (void)memory;
+    (void)bytes;
+    return 0;
+}
+
+static bool is_set(const char *variable)
+{
+    const char *value = getenv(variable);
+    return value != NULL && value[0] != '\0' && strcmp(value, "0") != 0;
+}
+
+static status_t set_up(struct cuda_device *device)
+{
+    int processors = 0;
+    TRY_CUDA(cudaSetDevice(device->number));
+    TRY_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device->number));
+    device->processors = processors;
+    device->tf32 = is_set("FSDPD_CUDA_TF32");
+    device->wait_after_each = is_set("FSDPD_CUDA_SYNC");
+    cublasStatus_t status = cublasLtCreate(&device->blas);
+    if (status == CUBLAS_STATUS_SUCCESS) return STATUS_OKAY;
+    return status_new(STATUS_INTERNAL, "cublasLtCreate: %s", cublasLtGetStatusString(status));
+}
+
+status_t device_cuda_open(int number, struct device **result)
+{
+    static const struct device_table table = {
+        .close = close_device,
+        .memory_bytes = memory_bytes,
+        .map = map,
+        .unmap = unmap,
+        .touched = touched,
+        .prepare = cuda_prepare,
+        .unprepare = cuda_unprepare,
+        .lane_open = cuda_lane_open,
+        .lane_close = cuda_lane_close,
+        .event_new = cuda_event_new,
+        .event_free = cuda_event_free,
+        .record = cuda_lane_record,
+        .wait_event = cuda_lane_wait_event,
+        .copy = cuda_lane_copy,
+        .launch = cuda_lane_launch,
+        .optimize = cuda_lane_optimize,
+        .zero = cuda_lane_zero,
+        .add = cuda_lane_add,
+        .norm = cuda_lane_norm,
+        .gate = cuda_lane_gate,
+        .stamp = cuda_lane_stamp,
+        .wait = cuda_lane_wait,
+        .busy_ns = cuda_lane_busy_ns,
+    };
+    int count = 0;
+    TRY_CUDA(cudaGetDeviceCount(&count));
+    if (number >= count)
+        return status_new(STATUS_NOT_FOUND, "there is no such device; this host has %d", count);
+    struct cuda_device *device = mem_alloc(sizeof *device);
+    char *name = mem_printf("cuda:%d", number);
+    device_init(&device->base, &table, name, 1);
+    free(name);
+    device->number = number;
+    status_t status = set_up(device);
+    if (status != STATUS_OKAY) {
+        close_device(&device->base);
+        return status;
+    }
+    *result = &device->base;
+    return STATUS_OKAY;
+}

@@ -1,0 +1,150 @@
+/*
+ * A CUDA device inside: what the files of this module share. Lanes are streams, events are events,
+ * an arena is one allocation. Nothing here waits for the device but lane_wait, and staging memory
+ * that is full.
+ *
+ * Threads: one enqueues on a device's lanes and waits for them; memory may be taken and given back
+ * from any.
+ */
+#ifndef FSDPD_RUNTIME_CUDA_DEVICE_CUDA_H
+#define FSDPD_RUNTIME_CUDA_DEVICE_CUDA_H
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include "kernels/cuda/cuda.h"
+#include "runtime/device_table.h"
+
+struct cuda_matmul_choice;
+
+struct cuda_device {
+    struct device base;
+    int number, processors;
+    bool tf32;            /* products of f32 may be rounded to tf32 */
+    bool wait_after_each; /* FSDPD_CUDA_SYNC: errors are found where they are made */
+    cublasLtHandle_t blas;
+    struct cuda_matmul_choice *choices; /* algorithms chosen so far */
+    void *dnn;                          /* cudnnHandle_t; NULL without cuDNN */
+    struct cuda_graphs *graphs;
+};
+
+static inline struct cuda_device *cuda_device(const struct device *device)
+{
+    return (struct cuda_device *)device;
+}
+
+/* A part of pinned memory that a copy uses until its event has fired. */
+enum { STAGING_PARTS = 2, STAGING_BYTES = 4 << 20 };
+
+/* A copy to host memory that waits in pinned memory for the lane to be waited for. */
+struct cuda_arrival {
+    void *to;
+    const char *from;
+    size_t bytes;
+};
+
+enum { ARRIVALS_MAX = 16 };
+
+struct cuda_lane {
+    struct lane_queue base;
+    cudaStream_t stream;
+    char *staging; /* pinned: STAGING_PARTS for copies to the device, then one for those from it */
+    cudaEvent_t staging_free[STAGING_PARTS];
+    int staging_next;
+    struct cuda_arrival arrivals[ARRIVALS_MAX];
+    int arrival_count;
+    size_t arrival_bytes;
+    double *norm_parts; /* CUDA_NORM_PARTS, of the device */
+    cudaEvent_t began, ended;
+    bool busy; /* `began` was recorded since the last wait */
+    int64_t busy_ns;
+    status_t (*poll)(void *user); /* of a communicator on this lane: asked while it is waited for */
+    void *poll_user;
+};
+
+static inline struct cuda_lane *cuda_lane(const struct lane_queue *lane)
+{
+    return (struct cuda_lane *)lane;
+}
+
+struct cuda_event {
+    struct event base;
+    cudaEvent_t event;
+};
+
+/* An op, prepared. Larger structs begin with it. */
+struct cuda_prepared {
+    status_t (*run)(struct cuda_prepared *prepared, struct cuda_lane *lane,
+                    const struct kernel_call *call);
+    void (*release)(struct cuda_prepared *prepared); /* of what it holds, not of itself */
+    uint64_t workspace_bytes;
+    struct cuda_op op; /* its description, and our kernel if that runs it */
+};
+
+/* An error of the CUDA runtime as a status that names the call; NULL for success. */
+status_t cuda_status(cudaError_t error, const char *call) FSDPD_MUST_USE;
+#define TRY_CUDA(call) TRY(cuda_status(call, #call))
+
+/* This thread's calls are for this device. */
+status_t cuda_use(const struct cuda_device *device) FSDPD_MUST_USE;
+struct cuda_launch cuda_launch_of(const struct cuda_lane *lane);
+/* After something was enqueued: the lane is busy, and its errors found now if so asked. `error` is
+ * that of the launch. Names the lane's label. */
+status_t cuda_enqueued(struct cuda_lane *lane, int error, const char *what) FSDPD_MUST_USE;
+/* Before something is enqueued. */
+status_t cuda_enqueue(struct cuda_lane *lane) FSDPD_MUST_USE;
+
+/* lane_cuda.c */
+status_t cuda_lane_open(struct device *device, enum lane kind,
+                        struct lane_queue **lane) FSDPD_MUST_USE;
+void cuda_lane_close(struct lane_queue *lane);
+status_t cuda_event_new(struct device *device, struct event **event) FSDPD_MUST_USE;
+void cuda_event_free(struct event *event);
+void cuda_lane_record(struct lane_queue *lane, struct event *event);
+void cuda_lane_wait_event(struct lane_queue *lane, struct event *event);
+status_t cuda_lane_copy(struct lane_queue *lane, void *to, const void *from,
+                        uint64_t bytes) FSDPD_MUST_USE;
+status_t cuda_lane_zero(struct lane_queue *lane, void *memory, uint64_t bytes) FSDPD_MUST_USE;
+status_t cuda_lane_stamp(struct lane_queue *lane, int64_t *ns) FSDPD_MUST_USE;
+status_t cuda_lane_wait(struct lane_queue *lane, int64_t timeout_ms) FSDPD_MUST_USE;
+int64_t cuda_lane_busy_ns(const struct lane_queue *lane);
+
+/* step_cuda.c */
+status_t cuda_lane_optimize(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
+                            float *param, const float *grad, float *const *slots,
+                            const float *gate) FSDPD_MUST_USE;
+status_t cuda_lane_add(struct lane_queue *lane, size_t n, float *to,
+                       const float *from) FSDPD_MUST_USE;
+status_t cuda_lane_norm(struct lane_queue *lane, enum norm_kind kind, size_t n, const float *values,
+                        double *partial) FSDPD_MUST_USE;
+status_t cuda_lane_gate(struct lane_queue *lane, const struct gate_args *args,
+                        const double *partials, int count, float *stats) FSDPD_MUST_USE;
+
+/* ops_cuda.c */
+status_t cuda_prepare(struct device *device, const struct op_desc *desc, void **prepared,
+                      uint64_t *workspace_bytes) FSDPD_MUST_USE;
+void cuda_unprepare(void *prepared);
+status_t cuda_lane_launch(struct lane_queue *lane, struct device_graph *graph, int op,
+                          const struct kernel_call *call) FSDPD_MUST_USE;
+
+/* linear_cuda.c, head_cuda.c, conv_cudnn.c: ops that a library has a part in. */
+status_t cuda_linear_prepare(struct cuda_device *device, const struct op_desc *desc,
+                             struct cuda_prepared **prepared) FSDPD_MUST_USE;
+status_t cuda_head_prepare(struct cuda_device *device, const struct op_desc *desc,
+                           struct cuda_prepared **prepared) FSDPD_MUST_USE;
+/* UNIMPLEMENTED for what cuDNN does not take. */
+status_t cuda_conv_prepare(struct cuda_device *device, const struct op_desc *desc,
+                           struct cuda_prepared **prepared) FSDPD_MUST_USE;
+void cuda_dnn_close(void *dnn); /* accepts NULL */
+
+/* comm_nccl.c */
+struct comm;
+struct rendezvous;
+status_t comm_nccl_new(struct device *device, int rank, int world, const char *prefix,
+                       const struct rendezvous *store, int64_t timeout_ms,
+                       struct comm **comm) FSDPD_MUST_USE;
+
+/* device_cuda.c; wraps no name. */
+status_t device_cuda_open(int number, struct device **device) FSDPD_MUST_USE;
+
+#endif

@@ -1,0 +1,218 @@
+/*
+ * The fused head: a linear layer and the cross-entropy of its output, forward and backward in one,
+ * by blocks of rows, so that the logits of few rows are held at a time. Logits are f32 whatever the
+ * operands are.
+ */
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "runtime/cuda/matmul.h"
+
+/* Memory for a block's logits, at most, unless a row alone takes more. */
+#define LOGIT_BYTES ((int64_t)256 << 20)
+enum { ALIGNMENT = 256, SIZES = 2 };
+
+/* The products of a block of `rows` rows. */
+struct head_block {
+    int64_t rows;
+    struct cuda_matmul logits, dx, dweight, dweight_first;
+};
+
+struct head {
+    struct cuda_prepared base;
+    int64_t rows, columns, classes;
+    struct head_block blocks[SIZES]; /* whole ones, and the last if that is smaller (rows 0: not) */
+    /* Bytes from the start of the workspace. */
+    uint64_t scale, losses, correct, logits, gradients, products;
+};
+
+static bool is_backward(const struct head *head)
+{
+    return head->base.op.desc.kind == OP_LINEAR_CROSS_ENTROPY_BACKWARD;
+}
+
+static status_t prepare_block(struct head *head, struct cuda_device *device,
+                              struct head_block *block, int64_t rows)
+{
+    const struct op_desc *desc = &head->base.op.desc;
+    enum dtype dtype = desc->inputs[0].dtype;
+    block->rows = rows;
+    struct matmul_shape shape = {.m = head->classes,
+                                 .n = rows,
+                                 .k = head->columns,
+                                 .a_transposed = true,
+                                 .in = dtype,
+                                 .out = DTYPE_F32};
+    TRY(cuda_matmul_init(&block->logits, device, &shape));
+    if (!is_backward(head)) return STATUS_OKAY;
+    if (desc->output_present[1]) {
+        shape = (struct matmul_shape){.m = head->columns,
+                                      .n = rows,
+                                      .k = head->classes,
+                                      .in = dtype,
+                                      .out = dtype,
+                                      .accumulate = desc->accumulate[1]};
+        TRY(cuda_matmul_init(&block->dx, device, &shape));
+    }
+    if (!desc->output_present[2]) return STATUS_OKAY;
+    shape = (struct matmul_shape){.m = head->columns,
+                                  .n = head->classes,
+                                  .k = rows,
+                                  .b_transposed = true,
+                                  .in = dtype,
+                                  .out = DTYPE_F32,
+                                  .accumulate = true};
+    TRY(cuda_matmul_init(&block->dweight, device, &shape));
+    shape.accumulate = desc->accumulate[2];
+    return cuda_matmul_init(&block->dweight_first, device, &shape);
+}
+
+static uint64_t place(uint64_t *end, uint64_t bytes)
+{
+    uint64_t at = *end;
+    *end += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+    return at;
+}
+
+static uint64_t largest_workspace(const struct head *head)
+{
+    const struct head_block *first = &head->blocks[0];
+    uint64_t most = cuda_column_sum_bytes(first->rows, head->classes);
+    for (int i = 0; i < SIZES; i++) {
+        const struct head_block *block = &head->blocks[i];
+        const uint64_t bytes[] = {block->logits.workspace_bytes, block->dx.workspace_bytes,
+                                  block->dweight.workspace_bytes,
+                                  block->dweight_first.workspace_bytes};
+        for (int k = 0; k < 4; k++)
+            if (bytes[k] > most) most = bytes[k];
+    }
+    return most;
+}
+
+static status_t prepare(struct head *head, struct cuda_device *device)
+{
+    const struct op_desc *desc = &head->base.op.desc;
+    const struct tensor_type *weight = &desc->inputs[1];
+    head->rows = tensor_element_count(&desc->inputs[3]);
+    head->columns = weight->dims[1], head->classes = weight->dims[0];
+    int64_t rows = LOGIT_BYTES / (head->classes * (int64_t)sizeof(float));
+    if (rows > 128) rows = rows / 128 * 128;
+    if (rows < 1) rows = 1;
+    if (rows > head->rows) rows = head->rows;
+    TRY(prepare_block(head, device, &head->blocks[0], rows));
+    if (head->rows % rows != 0)
+        TRY(prepare_block(head, device, &head->blocks[1], head->rows % rows));
+    uint64_t end = 0, logits = (uint64_t)(rows * head->classes);
+    head->scale = place(&end, sizeof(float));
+    head->losses = place(&end, (uint64_t)head->rows * sizeof(float));
+    head->correct = place(&end, (uint64_t)head->rows * sizeof(float));
+    head->logits = place(&end, logits * sizeof(float));
+    head->gradients = head->logits;
+    if (is_backward(head) && desc->inputs[0].dtype == DTYPE_BF16)
+        head->gradients = place(&end, logits * sizeof(uint16_t));
+    head->products = place(&end, largest_workspace(head));
+    head->base.workspace_bytes = end;
+    return STATUS_OKAY;
+}
+
+/* A block's gradients to dx, dweight and dbias. */
+static status_t hand_back(struct head *head, struct head_block *block, struct cuda_lane *lane,
+                          const struct kernel_call *call, int64_t from)
+{
+    const struct op_desc *desc = &head->base.op.desc;
+    char *workspace = call->workspace;
+    enum dtype dtype = desc->inputs[0].dtype;
+    int64_t offset = from * head->columns * (int64_t)dtype_size(dtype);
+    const char *x = (const char *)call->inputs[0] + offset;
+    char *gradients = workspace + head->gradients, *products = workspace + head->products;
+    if (desc->output_present[1])
+        TRY(cuda_matmul_run(&block->dx, lane, call->inputs[1], gradients,
+                            (char *)call->outputs[1] + offset, NULL, products));
+    if (desc->output_present[2])
+        TRY(cuda_matmul_run(from == 0 ? &block->dweight_first : &block->dweight, lane, x, gradients,
+                            call->outputs[2], NULL, products));
+    if (!desc->output_present[3]) return STATUS_OKAY;
+    struct cuda_launch launch = cuda_launch_of(lane);
+    int error = cuda_column_sum(&launch, dtype, gradients, block->rows, head->classes,
+                                call->outputs[3], from > 0 || desc->accumulate[3], products);
+    return cuda_status((cudaError_t)error, "the gradient of the head's bias");
+}
+
+static status_t run_block(struct head *head, struct head_block *block, struct cuda_lane *lane,
+                          const struct kernel_call *call, int64_t from)
+{
+    const struct op_desc *desc = &head->base.op.desc;
+    struct cuda_launch launch = cuda_launch_of(lane);
+    char *workspace = call->workspace;
+    enum dtype dtype = desc->inputs[0].dtype;
+    const char *x =
+        (const char *)call->inputs[0] + from * head->columns * (int64_t)dtype_size(dtype);
+    bool backward = is_backward(head), counts = !backward && desc->output_present[1];
+    float *logits = (float *)(void *)(workspace + head->logits);
+    TRY(cuda_matmul_run(&block->logits, lane, call->inputs[1], x, logits, NULL,
+                        workspace + head->products));
+    int error =
+        cuda_cross_entropy_block(&launch, logits, block->rows, head->classes,
+                                 desc->input_present[2] ? call->inputs[2] : NULL, dtype,
+                                 (const int32_t *)call->inputs[3] + from,
+                                 (float *)(void *)(workspace + head->scale), dtype,
+                                 backward ? workspace + head->gradients : NULL,
+                                 (float *)(void *)(workspace + head->losses) + from,
+                                 counts ? (float *)(void *)(workspace + head->correct) + from
+                                        : NULL);
+    TRY(cuda_status((cudaError_t)error, "the cross-entropy of a block of logits"));
+    return backward ? hand_back(head, block, lane, call, from) : STATUS_OKAY;
+}
+
+static status_t run(struct cuda_prepared *prepared, struct cuda_lane *lane,
+                    const struct kernel_call *call)
+{
+    struct head *head = (struct head *)prepared;
+    const struct op_desc *desc = &prepared->op.desc;
+    struct cuda_launch launch = cuda_launch_of(lane);
+    char *workspace = call->workspace;
+    float *scale = (float *)(void *)(workspace + head->scale);
+    float *losses = (float *)(void *)(workspace + head->losses);
+    TRY(cuda_status((cudaError_t)cuda_loss_scale(&launch, call->inputs[3], head->rows,
+                                                 desc->attrs.loss.reduction, scale),
+                    "the scale of a loss"));
+    for (int64_t from = 0; from < head->rows;) {
+        struct head_block *block = &head->blocks[0];
+        if (head->rows - from < block->rows) block = &head->blocks[1];
+        TRY(run_block(head, block, lane, call, from));
+        from += block->rows;
+    }
+    int error = cuda_sum(&launch, losses, head->rows, scale, call->outputs[0], desc->accumulate[0]);
+    if (error == 0 && !is_backward(head) && desc->output_present[1])
+        error = cuda_sum(&launch, (float *)(void *)(workspace + head->correct), head->rows, NULL,
+                         call->outputs[1], desc->accumulate[1]);
+    return cuda_status((cudaError_t)error, "the sum of a loss");
+}
+
+static void release(struct cuda_prepared *prepared)
+{
+    struct head *head = (struct head *)prepared;
+    for (int i = 0; i < SIZES; i++) {
+        cuda_matmul_deinit(&head->blocks[i].logits);
+        cuda_matmul_deinit(&head->blocks[i].dx);
+        cuda_matmul_deinit(&head->blocks[i].dweight);
+        cuda_matmul_deinit(&head->blocks[i].dweight_first);
+    }
+}
+
+status_t cuda_head_prepare(struct cuda_device *device, const struct op_desc *desc,
+                           struct cuda_prepared **prepared)
+{
+    struct head *head = mem_alloc(sizeof *head);
+    head->base.op.desc = *desc;
+    head->base.run = run;
+    head->base.release = release;
+    status_t status = prepare(head, device);
+    if (status != STATUS_OKAY) {
+        release(&head->base);
+        free(head);
+        return status;
+    }
+    *prepared = &head->base;
+    return STATUS_OKAY;
+}

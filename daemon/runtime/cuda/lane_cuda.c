@@ -1,0 +1,289 @@
+/*
+ * Lanes as streams: events, copies, waiting. Copies from host memory go through pinned memory of
+ * the lane, so that the caller's may change at once; copies to host memory arrive in pinned memory,
+ * and are handed out when the lane is waited for.
+ */
+#include <inttypes.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "runtime/cuda/device_cuda.h"
+
+static const char *const lane_names[LANE_COUNT] = {"compute", "comm", "copy"};
+
+struct cuda_launch cuda_launch_of(const struct cuda_lane *lane)
+{
+    return (struct cuda_launch){.stream = lane->stream,
+                                .processors = cuda_device(lane->base.device)->processors};
+}
+
+static status_t named(const struct cuda_lane *lane, status_t status)
+{
+    if (lane->base.label == NULL) return status;
+    return status_wrap(status, "%s", lane->base.label);
+}
+
+status_t cuda_enqueue(struct cuda_lane *lane)
+{
+    TRY(cuda_use(cuda_device(lane->base.device)));
+    if (lane->busy) return STATUS_OKAY;
+    TRY_CUDA(cudaEventRecord(lane->began, lane->stream));
+    lane->busy = true;
+    return STATUS_OKAY;
+}
+
+status_t cuda_enqueued(struct cuda_lane *lane, int error, const char *what)
+{
+    TRY(named(lane, cuda_status((cudaError_t)error, what)));
+    if (!cuda_device(lane->base.device)->wait_after_each) return STATUS_OKAY;
+    return named(lane, cuda_status(cudaStreamSynchronize(lane->stream), what));
+}
+
+/* ---- opening and closing ---- */
+
+void cuda_lane_close(struct lane_queue *base)
+{
+    struct cuda_lane *lane = cuda_lane(base);
+    status_free(cuda_use(cuda_device(base->device)));
+    if (lane->stream != NULL) cudaStreamSynchronize(lane->stream);
+    for (int i = 0; i < STAGING_PARTS; i++)
+        if (lane->staging_free[i] != NULL) cudaEventDestroy(lane->staging_free[i]);
+    if (lane->began != NULL) cudaEventDestroy(lane->began);
+    if (lane->ended != NULL) cudaEventDestroy(lane->ended);
+    if (lane->staging != NULL) cudaFreeHost(lane->staging);
+    if (lane->norm_parts != NULL) cudaFree(lane->norm_parts);
+    if (lane->stream != NULL) cudaStreamDestroy(lane->stream);
+    free(lane);
+}
+
+static status_t set_up(struct cuda_lane *lane)
+{
+    int least = 0, greatest = 0;
+    TRY(cuda_use(cuda_device(lane->base.device)));
+    TRY_CUDA(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    /* What others wait for goes first. */
+    int priority = lane->base.kind == LANE_COMPUTE ? least : greatest;
+    TRY_CUDA(cudaStreamCreateWithPriority(&lane->stream, cudaStreamNonBlocking, priority));
+    TRY_CUDA(cudaMallocHost((void **)&lane->staging, (STAGING_PARTS + 1) * (size_t)STAGING_BYTES));
+    for (int i = 0; i < STAGING_PARTS; i++)
+        TRY_CUDA(cudaEventCreateWithFlags(&lane->staging_free[i], cudaEventDisableTiming));
+    TRY_CUDA(cudaEventCreateWithFlags(&lane->began, cudaEventDefault));
+    TRY_CUDA(cudaEventCreateWithFlags(&lane->ended, cudaEventDefault));
+    TRY_CUDA(cudaMalloc((void **)&lane->norm_parts, CUDA_NORM_PARTS * sizeof(double)));
+    return STATUS_OKAY;
+}
+
+status_t cuda_lane_open(struct device *device, enum lane kind, struct lane_queue **result)
+{
+    struct cuda_lane *lane = mem_alloc(sizeof *lane);
+    lane->base.device = device;
+    lane->base.kind = kind;
+    status_t status = set_up(lane);
+    if (status != STATUS_OKAY) {
+        cuda_lane_close(&lane->base);
+        return status_wrap(status, "the %s lane", lane_names[kind]);
+    }
+    *result = &lane->base;
+    return STATUS_OKAY;
+}
+
+/* ---- events ---- */
+
+status_t cuda_event_new(struct device *device, struct event **result)
+{
+    struct cuda_event *event = mem_alloc(sizeof *event);
+    event->base.device = device;
+    status_t status = cuda_use(cuda_device(device));
+    if (status == STATUS_OKAY)
+        status = cuda_status(cudaEventCreateWithFlags(&event->event, cudaEventDisableTiming),
+                             "cudaEventCreateWithFlags");
+    if (status != STATUS_OKAY) {
+        free(event);
+        return status;
+    }
+    *result = &event->base;
+    return STATUS_OKAY;
+}
+
+void cuda_event_free(struct event *base)
+{
+    struct cuda_event *event = (struct cuda_event *)base;
+    status_free(cuda_use(cuda_device(base->device)));
+    cudaEventDestroy(event->event);
+    free(event);
+}
+
+/* These return nothing: an error here is one of the stream, which its next wait reports. */
+
+void cuda_lane_record(struct lane_queue *lane, struct event *event)
+{
+    status_free(cuda_use(cuda_device(lane->device)));
+    cudaEventRecord(((struct cuda_event *)event)->event, cuda_lane(lane)->stream);
+}
+
+void cuda_lane_wait_event(struct lane_queue *lane, struct event *event)
+{
+    status_free(cuda_use(cuda_device(lane->device)));
+    cudaStreamWaitEvent(cuda_lane(lane)->stream, ((struct cuda_event *)event)->event, 0);
+}
+
+/* ---- copies ---- */
+
+static bool is_of_device(struct device *device, const void *address)
+{
+    bool found = false;
+    pthread_mutex_lock(&device->lock);
+    for (int i = 0; i < device->allocation_count && !found; i++) {
+        const char *start = device->allocations[i].memory;
+        uint64_t offset = (uint64_t)((const char *)address - start);
+        found = (const char *)address >= start && offset < device->allocations[i].bytes;
+    }
+    pthread_mutex_unlock(&device->lock);
+    return found;
+}
+
+/* Waits only where both parts are on their way. */
+static status_t copy_in(struct cuda_lane *lane, char *to, const char *from, uint64_t bytes)
+{
+    for (uint64_t done = 0; done < bytes;) {
+        size_t count = bytes - done < STAGING_BYTES ? (size_t)(bytes - done) : STAGING_BYTES;
+        int part = lane->staging_next;
+        char *pinned = lane->staging + (size_t)part * STAGING_BYTES;
+        TRY_CUDA(cudaEventSynchronize(lane->staging_free[part]));
+        memcpy(pinned, from + done, count);
+        TRY_CUDA(cudaMemcpyAsync(to + done, pinned, count, cudaMemcpyHostToDevice, lane->stream));
+        TRY_CUDA(cudaEventRecord(lane->staging_free[part], lane->stream));
+        lane->staging_next = (part + 1) % STAGING_PARTS;
+        done += count;
+    }
+    return STATUS_OKAY;
+}
+
+static void hand_out(struct cuda_lane *lane)
+{
+    for (int i = 0; i < lane->arrival_count; i++)
+        memcpy(lane->arrivals[i].to, lane->arrivals[i].from, lane->arrivals[i].bytes);
+    lane->arrival_count = 0;
+    lane->arrival_bytes = 0;
+}
+
+/* Where a step reads little, nothing waits; a shard that is read goes through in parts. */
+static status_t copy_out(struct cuda_lane *lane, char *to, const char *from, uint64_t bytes)
+{
+    char *pinned = lane->staging + (size_t)STAGING_PARTS * STAGING_BYTES;
+    for (uint64_t done = 0; done < bytes;) {
+        size_t room = STAGING_BYTES - lane->arrival_bytes;
+        if (room == 0 || lane->arrival_count == ARRIVALS_MAX) {
+            TRY_CUDA(cudaStreamSynchronize(lane->stream));
+            hand_out(lane);
+            continue;
+        }
+        size_t count = bytes - done < room ? (size_t)(bytes - done) : room;
+        char *place = pinned + lane->arrival_bytes;
+        TRY_CUDA(cudaMemcpyAsync(place, from + done, count, cudaMemcpyDeviceToHost, lane->stream));
+        lane->arrivals[lane->arrival_count++] =
+            (struct cuda_arrival){.to = to + done, .from = place, .bytes = count};
+        lane->arrival_bytes += (count + 63) / 64 * 64;
+        if (lane->arrival_bytes > STAGING_BYTES) lane->arrival_bytes = STAGING_BYTES;
+        done += count;
+    }
+    return STATUS_OKAY;
+}
+
+static status_t copy(struct cuda_lane *lane, void *to, const void *from, uint64_t bytes)
+{
+    struct device *device = lane->base.device;
+    bool target = is_of_device(device, to), source = is_of_device(device, from);
+    if (target && !source) return copy_in(lane, to, from, bytes);
+    if (source && !target) return copy_out(lane, to, from, bytes);
+    if (!source) return status_new(STATUS_INTERNAL, "a copy from host memory to host memory");
+    TRY_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, lane->stream));
+    return STATUS_OKAY;
+}
+
+status_t cuda_lane_copy(struct lane_queue *base, void *to, const void *from, uint64_t bytes)
+{
+    struct cuda_lane *lane = cuda_lane(base);
+    if (bytes == 0) return STATUS_OKAY;
+    TRY(cuda_enqueue(lane));
+    TRY(named(lane, copy(lane, to, from, bytes)));
+    return cuda_enqueued(lane, cudaSuccess, "a copy");
+}
+
+status_t cuda_lane_zero(struct lane_queue *base, void *memory, uint64_t bytes)
+{
+    struct cuda_lane *lane = cuda_lane(base);
+    if (bytes == 0) return STATUS_OKAY;
+    TRY(cuda_enqueue(lane));
+    return cuda_enqueued(lane, cudaMemsetAsync(memory, 0, bytes, lane->stream), "cudaMemsetAsync");
+}
+
+/* ---- time ---- */
+
+static void CUDART_CB note_time(void *ns)
+{
+    *(int64_t *)ns = clock_monotonic_ns();
+}
+
+status_t cuda_lane_stamp(struct lane_queue *base, int64_t *ns)
+{
+    struct cuda_lane *lane = cuda_lane(base);
+    TRY(cuda_enqueue(lane));
+    TRY_CUDA(cudaLaunchHostFunc(lane->stream, note_time, ns));
+    return STATUS_OKAY;
+}
+
+int64_t cuda_lane_busy_ns(const struct lane_queue *lane)
+{
+    return cuda_lane(lane)->busy_ns;
+}
+
+/* ---- waiting ---- */
+
+/* A step is thousands of times longer than this; a spin of a few is for short ones. */
+enum { SPINS = 200, PAUSE_NS = 20000 };
+
+static status_t wait_until(struct cuda_lane *lane, int64_t deadline_ns, int64_t timeout_ms)
+{
+    for (int spins = 0;; spins++) {
+        cudaError_t error = cudaStreamQuery(lane->stream);
+        if (error == cudaSuccess) return STATUS_OKAY;
+        if (error != cudaErrorNotReady) {
+            status_t status = cuda_status(error, "cudaStreamQuery");
+            return status_wrap(status, "the %s lane, after it was given %s",
+                               lane_names[lane->base.kind],
+                               lane->base.label != NULL ? lane->base.label : "its work");
+        }
+        if (lane->poll != NULL) TRY(lane->poll(lane->poll_user));
+        if (clock_monotonic_ns() > deadline_ns)
+            return status_new(STATUS_DEADLINE_EXCEEDED,
+                              "the %s lane did not finish within %" PRId64 " ms",
+                              lane_names[lane->base.kind], timeout_ms);
+        if (spins < SPINS) sched_yield();
+        else nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    }
+}
+
+status_t cuda_lane_wait(struct lane_queue *base, int64_t timeout_ms)
+{
+    enum { MOST_MS = 1000 * 86400 };
+    struct cuda_lane *lane = cuda_lane(base);
+    int64_t wanted = timeout_ms < (int64_t)365 * MOST_MS ? timeout_ms : (int64_t)365 * MOST_MS;
+    if (!lane->busy) return STATUS_OKAY;
+    TRY(cuda_use(cuda_device(base->device)));
+    TRY_CUDA(cudaEventRecord(lane->ended, lane->stream));
+    status_t status = wait_until(lane, clock_monotonic_ns() + wanted * 1000000, timeout_ms);
+    if (status_code(status) == STATUS_DEADLINE_EXCEEDED) return status; /* it still runs */
+    float ms = 0;
+    if (status == STATUS_OKAY && cudaEventElapsedTime(&ms, lane->began, lane->ended) == cudaSuccess)
+        lane->busy_ns += (int64_t)((double)ms * 1e6);
+    if (status == STATUS_OKAY) hand_out(lane);
+    lane->arrival_count = 0;
+    lane->arrival_bytes = 0;
+    lane->busy = false;
+    return status;
+}

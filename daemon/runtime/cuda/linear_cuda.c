@@ -1,0 +1,139 @@
+/*
+ * Linear layers: products by cuBLASLt with the bias, or its gradient, in the epilogue. Where
+ * cuBLASLt has no such epilogue for a shape, our own kernel adds or sums. An activation is our own
+ * pass: the library's lets what is not a number become 0.
+ */
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "runtime/cuda/matmul.h"
+
+struct linear {
+    struct cuda_prepared base;
+    struct cuda_matmul matmul;
+    int64_t rows, in, out;
+    bool own_bias; /* added, or summed up, by our kernel */
+};
+
+static int64_t rows_of(const struct tensor_type *type)
+{
+    return tensor_element_count(type) / type->dims[type->dim_count - 1];
+}
+
+static status_t run_forward(struct cuda_prepared *prepared, struct cuda_lane *lane,
+                            const struct kernel_call *call)
+{
+    struct linear *linear = (struct linear *)prepared;
+    const struct op_desc *desc = &prepared->op.desc;
+    struct cuda_launch launch = cuda_launch_of(lane);
+    enum dtype dtype = desc->outputs[0].dtype;
+    TRY(cuda_matmul_run(&linear->matmul, lane, call->inputs[1], call->inputs[0], call->outputs[0],
+                        (void *)call->inputs[2], call->workspace));
+    int error = 0;
+    if (linear->own_bias)
+        error = cuda_add_bias(&launch, dtype, call->outputs[0], call->inputs[2], linear->rows,
+                              linear->out);
+    if (error == 0 && desc->attrs.linear.activation == ACTIVATION_RELU)
+        error = cuda_relu_in_place(&launch, dtype, call->outputs[0], linear->rows * linear->out);
+    return cuda_status((cudaError_t)error, "a kernel of linear");
+}
+
+static status_t run_data(struct cuda_prepared *prepared, struct cuda_lane *lane,
+                         const struct kernel_call *call)
+{
+    struct linear *linear = (struct linear *)prepared;
+    return cuda_matmul_run(&linear->matmul, lane, call->inputs[1], call->inputs[0],
+                           call->outputs[0], NULL, call->workspace);
+}
+
+static status_t run_weights(struct cuda_prepared *prepared, struct cuda_lane *lane,
+                            const struct kernel_call *call)
+{
+    struct linear *linear = (struct linear *)prepared;
+    const struct op_desc *desc = &prepared->op.desc;
+    bool transposed = desc->attrs.linear.transposed;
+    const void *x = call->inputs[0], *dy = call->inputs[1];
+    TRY(cuda_matmul_run(&linear->matmul, lane, transposed ? dy : x, transposed ? x : dy,
+                        call->outputs[0], call->outputs[1], call->workspace));
+    if (!linear->own_bias) return STATUS_OKAY;
+    struct cuda_launch launch = cuda_launch_of(lane);
+    return cuda_status((cudaError_t)cuda_column_sum(&launch, desc->inputs[1].dtype, dy,
+                                                    linear->rows, linear->out, call->outputs[1],
+                                                    desc->accumulate[1], call->workspace),
+                       "the gradient of a bias");
+}
+
+/* With the epilogue if there is one, else without. */
+static status_t prepare_product(struct linear *linear, struct cuda_device *device,
+                                struct matmul_shape *shape)
+{
+    status_t status = cuda_matmul_init(&linear->matmul, device, shape);
+    if (status_code(status) != STATUS_UNIMPLEMENTED || shape->epilogue == EPILOGUE_NONE)
+        return status;
+    status_free(status);
+    shape->epilogue = EPILOGUE_NONE;
+    linear->own_bias = true;
+    return cuda_matmul_init(&linear->matmul, device, shape);
+}
+
+static status_t prepare(struct linear *linear, struct cuda_device *device)
+{
+    const struct op_desc *desc = &linear->base.op.desc;
+    bool transposed = desc->attrs.linear.transposed, forward = desc->kind == OP_LINEAR;
+    bool weights = desc->kind == OP_LINEAR_BACKWARD_WEIGHTS;
+    const struct tensor_type *w = weights ? &desc->outputs[0] : &desc->inputs[1];
+    linear->in = w->dims[transposed ? 0 : 1], linear->out = w->dims[transposed ? 1 : 0];
+    linear->rows = rows_of(&desc->inputs[0]);
+    struct matmul_shape shape = {.in = desc->inputs[0].dtype,
+                                 .out = desc->outputs[0].dtype,
+                                 .accumulate = desc->accumulate[0]};
+    if (forward && desc->accumulate[0] && desc->attrs.linear.activation != ACTIVATION_NONE)
+        return status_new(STATUS_UNIMPLEMENTED,
+                          "cuda: op linear has no kernel that adds what it activates");
+    if (forward) {
+        shape.m = linear->out, shape.n = linear->rows, shape.k = linear->in;
+        shape.a_transposed = !transposed;
+        if (desc->input_present[2]) shape.epilogue = EPILOGUE_BIAS;
+        linear->base.run = run_forward;
+    } else if (!weights) {
+        shape.m = linear->in, shape.n = linear->rows, shape.k = linear->out;
+        shape.a_transposed = transposed;
+        linear->base.run = run_data;
+    } else {
+        shape.m = transposed ? linear->out : linear->in;
+        shape.n = transposed ? linear->in : linear->out;
+        shape.k = linear->rows;
+        shape.b_transposed = true;
+        if (desc->output_present[1] && desc->accumulate[1]) linear->own_bias = true;
+        else if (desc->output_present[1])
+            shape.epilogue = transposed ? EPILOGUE_BIAS_OF_A : EPILOGUE_BIAS_OF_B;
+        linear->base.run = run_weights;
+    }
+    TRY(prepare_product(linear, device, &shape));
+    linear->base.workspace_bytes = linear->matmul.workspace_bytes;
+    if (weights && linear->own_bias) {
+        uint64_t bytes = cuda_column_sum_bytes(linear->rows, linear->out);
+        if (bytes > linear->base.workspace_bytes) linear->base.workspace_bytes = bytes;
+    }
+    return STATUS_OKAY;
+}
+
+static void release(struct cuda_prepared *prepared)
+{
+    cuda_matmul_deinit(&((struct linear *)prepared)->matmul);
+}
+
+status_t cuda_linear_prepare(struct cuda_device *device, const struct op_desc *desc,
+                             struct cuda_prepared **prepared)
+{
+    struct linear *linear = mem_alloc(sizeof *linear);
+    linear->base.op.desc = *desc;
+    linear->base.release = release;
+    status_t status = prepare(linear, device);
+    if (status != STATUS_OKAY) {
+        free(linear);
+        return status;
+    }
+    *prepared = &linear->base;
+    return STATUS_OKAY;
+}

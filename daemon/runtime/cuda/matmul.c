@@ -1,0 +1,191 @@
+/* See matmul.h. */
+#include "runtime/cuda/matmul.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+/* Scratch memory that an algorithm may ask for; what NVIDIA recommends for Hopper. */
+#define MOST_WORKSPACE ((size_t)32 << 20)
+
+/* What was chosen for a shape; compared byte by byte, so it must be made of zeros first. */
+struct cuda_matmul_choice {
+    struct matmul_shape shape;
+    cublasLtMatmulAlgo_t algorithm;
+    size_t workspace_bytes;
+    struct cuda_matmul_choice *next;
+};
+
+static status_t blas_status(cublasStatus_t status, const char *call)
+{
+    if (status == CUBLAS_STATUS_SUCCESS) return STATUS_OKAY;
+    enum status_code code = status == CUBLAS_STATUS_NOT_SUPPORTED  ? STATUS_UNIMPLEMENTED
+                            : status == CUBLAS_STATUS_ALLOC_FAILED ? STATUS_RESOURCE_EXHAUSTED
+                                                                   : STATUS_INTERNAL;
+    return status_new(code, "%s: %s", call, cublasLtGetStatusString(status));
+}
+
+/* The name of the call, without its arguments. */
+#define TRY_BLAS(function, ...) TRY(blas_status(function(__VA_ARGS__), #function))
+
+static cudaDataType_t data_type(enum dtype dtype)
+{
+    return dtype == DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+static cublasComputeType_t compute_type(const struct cuda_matmul *matmul)
+{
+    bool rounds = matmul->device->tf32 && matmul->shape.in == DTYPE_F32;
+    return rounds ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+}
+
+static status_t set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t attribute,
+                    const void *value, size_t size)
+{
+    TRY_BLAS(cublasLtMatmulDescSetAttribute, operation, attribute, value, size);
+    return STATUS_OKAY;
+}
+
+static status_t set_epilogue(cublasLtMatmulDesc_t operation, const struct matmul_shape *shape)
+{
+    static const cublasLtEpilogue_t epilogues[] = {
+        [EPILOGUE_NONE] = CUBLASLT_EPILOGUE_DEFAULT,
+        [EPILOGUE_BIAS] = CUBLASLT_EPILOGUE_BIAS,
+        [EPILOGUE_BIAS_OF_A] = CUBLASLT_EPILOGUE_BGRADA,
+        [EPILOGUE_BIAS_OF_B] = CUBLASLT_EPILOGUE_BGRADB,
+    };
+    cublasLtEpilogue_t epilogue = epilogues[shape->epilogue];
+    TRY(set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
+    if (shape->epilogue == EPILOGUE_NONE) return STATUS_OKAY;
+    int32_t type = data_type(shape->epilogue == EPILOGUE_BIAS ? shape->in : DTYPE_F32);
+    return set(operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type);
+}
+
+static status_t make_layout(cublasLtMatrixLayout_t *layout, enum dtype dtype, int64_t rows,
+                            int64_t columns, bool transposed)
+{
+    int64_t high = transposed ? columns : rows, wide = transposed ? rows : columns;
+    TRY_BLAS(cublasLtMatrixLayoutCreate, layout, data_type(dtype), (uint64_t)high, (uint64_t)wide,
+             high);
+    return STATUS_OKAY;
+}
+
+static status_t describe(struct cuda_matmul *matmul)
+{
+    const struct matmul_shape *s = &matmul->shape;
+    TRY_BLAS(cublasLtMatmulDescCreate, &matmul->operation, compute_type(matmul), CUDA_R_32F);
+    cublasOperation_t a = s->a_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    cublasOperation_t b = s->b_transposed ? CUBLAS_OP_T : CUBLAS_OP_N;
+    TRY(set(matmul->operation, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a));
+    TRY(set(matmul->operation, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b));
+    TRY(set_epilogue(matmul->operation, s));
+    TRY(make_layout(&matmul->a, s->in, s->m, s->k, s->a_transposed));
+    TRY(make_layout(&matmul->b, s->in, s->k, s->n, s->b_transposed));
+    return make_layout(&matmul->d, s->out, s->m, s->n, false);
+}
+
+/* Sums that are split are added by their own pass: in one order, never by atomic additions. */
+static status_t set_preference(cublasLtMatmulPreference_t preference)
+{
+    size_t bytes = MOST_WORKSPACE;
+    uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    TRY_BLAS(cublasLtMatmulPreferenceSetAttribute, preference,
+             CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes);
+    TRY_BLAS(cublasLtMatmulPreferenceSetAttribute, preference,
+             CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions, sizeof reductions);
+    return STATUS_OKAY;
+}
+
+static status_t ask(struct cuda_matmul *matmul, cublasLtMatmulPreference_t preference)
+{
+    cublasLtMatmulHeuristicResult_t result;
+    int count = 0;
+    memset(&result, 0, sizeof result);
+    TRY(set_preference(preference));
+    cublasStatus_t status =
+        cublasLtMatmulAlgoGetHeuristic(matmul->device->blas, matmul->operation, matmul->a,
+                                       matmul->b, matmul->d, matmul->d, preference, 1, &result,
+                                       &count);
+    if (status == CUBLAS_STATUS_SUCCESS && (count < 1 || result.state != CUBLAS_STATUS_SUCCESS))
+        status = CUBLAS_STATUS_NOT_SUPPORTED;
+    TRY(blas_status(status, "cublasLtMatmulAlgoGetHeuristic"));
+    matmul->algorithm = result.algo;
+    matmul->workspace_bytes = result.workspaceSize;
+    return STATUS_OKAY;
+}
+
+static status_t choose(struct cuda_matmul *matmul)
+{
+    struct cuda_matmul_choice *choice = matmul->device->choices;
+    while (choice != NULL && memcmp(&choice->shape, &matmul->shape, sizeof matmul->shape) != 0)
+        choice = choice->next;
+    if (choice != NULL) {
+        matmul->algorithm = choice->algorithm;
+        matmul->workspace_bytes = choice->workspace_bytes;
+        return STATUS_OKAY;
+    }
+    cublasLtMatmulPreference_t preference;
+    TRY_BLAS(cublasLtMatmulPreferenceCreate, &preference);
+    status_t status = ask(matmul, preference);
+    cublasLtMatmulPreferenceDestroy(preference);
+    TRY(status);
+    choice = mem_alloc(sizeof *choice);
+    choice->shape = matmul->shape;
+    choice->algorithm = matmul->algorithm;
+    choice->workspace_bytes = matmul->workspace_bytes;
+    choice->next = matmul->device->choices;
+    matmul->device->choices = choice;
+    return STATUS_OKAY;
+}
+
+status_t cuda_matmul_init(struct cuda_matmul *matmul, struct cuda_device *device,
+                          const struct matmul_shape *shape)
+{
+    memset(matmul, 0, sizeof *matmul);
+    matmul->device = device;
+    matmul->shape.m = shape->m, matmul->shape.n = shape->n, matmul->shape.k = shape->k;
+    matmul->shape.a_transposed = shape->a_transposed;
+    matmul->shape.b_transposed = shape->b_transposed;
+    matmul->shape.in = shape->in, matmul->shape.out = shape->out;
+    matmul->shape.epilogue = shape->epilogue;
+    matmul->shape.accumulate = shape->accumulate;
+    status_t status = describe(matmul);
+    if (status == STATUS_OKAY) status = choose(matmul);
+    if (status == STATUS_OKAY) return STATUS_OKAY;
+    cuda_matmul_deinit(matmul);
+    return status_wrap(status, "cuda: a product (%lld, %lld) (%lld, %lld) of %s to %s",
+                       (long long)shape->m, (long long)shape->k, (long long)shape->k,
+                       (long long)shape->n, dtype_name(shape->in), dtype_name(shape->out));
+}
+
+void cuda_matmul_deinit(struct cuda_matmul *matmul)
+{
+    if (matmul->a != NULL) cublasLtMatrixLayoutDestroy(matmul->a);
+    if (matmul->b != NULL) cublasLtMatrixLayoutDestroy(matmul->b);
+    if (matmul->d != NULL) cublasLtMatrixLayoutDestroy(matmul->d);
+    if (matmul->operation != NULL) cublasLtMatmulDescDestroy(matmul->operation);
+    memset(matmul, 0, sizeof *matmul);
+}
+
+status_t cuda_matmul_run(struct cuda_matmul *matmul, struct cuda_lane *lane, const void *a,
+                         const void *b, void *d, void *bias, void *workspace)
+{
+    static const float one = 1, zero = 0;
+    if (matmul->shape.epilogue != EPILOGUE_NONE)
+        TRY(set(matmul->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
+    TRY_BLAS(cublasLtMatmul, matmul->device->blas, matmul->operation, &one, a, matmul->a, b,
+             matmul->b, matmul->shape.accumulate ? &one : &zero, d, matmul->d, d, matmul->d,
+             &matmul->algorithm, workspace, matmul->workspace_bytes, lane->stream);
+    return STATUS_OKAY;
+}
+
+void cuda_matmul_forget(struct cuda_device *device)
+{
+    for (struct cuda_matmul_choice *choice = device->choices, *next; choice != NULL;
+         choice = next) {
+        next = choice->next;
+        free(choice);
+    }
+    device->choices = NULL;
+}

@@ -1,0 +1,48 @@
+/*
+ * Products of matrices by cuBLASLt, prepared for fixed sizes: D = A B (+ D), all matrices dense and
+ * in column order, as cuBLAS has them: a tensor (rows, columns) of ours is its (columns, rows).
+ * The algorithm is asked for once per size and device.
+ */
+#ifndef FSDPD_RUNTIME_CUDA_MATMUL_H
+#define FSDPD_RUNTIME_CUDA_MATMUL_H
+
+#include "runtime/cuda/device_cuda.h"
+
+enum matmul_epilogue {
+    EPILOGUE_NONE,
+    EPILOGUE_BIAS,      /* + bias (m), in the type of A */
+    EPILOGUE_BIAS_OF_A, /* also writes the sums of A over k, (m), f32 */
+    EPILOGUE_BIAS_OF_B, /* of B over k, (n), f32 */
+};
+
+struct matmul_shape {
+    int64_t m, n, k;   /* D (m, n), A (m, k), B (k, n), after the transpositions */
+    bool a_transposed; /* A lies as (k, m) */
+    bool b_transposed;
+    enum dtype in, out; /* f32 or bf16 */
+    enum matmul_epilogue epilogue;
+    bool accumulate; /* D is added to */
+};
+
+struct cuda_matmul {
+    struct matmul_shape shape;
+    struct cuda_device *device;
+    cublasLtMatmulDesc_t operation;
+    cublasLtMatrixLayout_t a, b, d;
+    cublasLtMatmulAlgo_t algorithm;
+    uint64_t workspace_bytes;
+};
+
+/* UNIMPLEMENTED if cuBLASLt has nothing for the shape. */
+status_t cuda_matmul_init(struct cuda_matmul *matmul, struct cuda_device *device,
+                          const struct matmul_shape *shape) FSDPD_MUST_USE;
+void cuda_matmul_deinit(struct cuda_matmul *matmul); /* of zeros: nothing */
+
+/* `bias` is the epilogue's operand. */
+status_t cuda_matmul_run(struct cuda_matmul *matmul, struct cuda_lane *lane, const void *a,
+                         const void *b, void *d, void *bias, void *workspace) FSDPD_MUST_USE;
+
+/* Forgets the algorithms of a device. */
+void cuda_matmul_forget(struct cuda_device *device);
+
+#endif

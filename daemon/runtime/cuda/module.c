@@ -1,0 +1,133 @@
+/* The door of the CUDA backend's module (runtime/backend.h): its table, and what this host has. */
+#include <stdio.h>
+#include <string.h>
+
+#include "config.h"
+#include "runtime/backend.h"
+#include "runtime/cuda/device_cuda.h"
+
+#ifdef FSDPD_HAVE_CUDNN
+#include <cudnn.h>
+#endif
+#ifdef FSDPD_HAVE_NCCL
+#include <nccl.h>
+#endif
+
+const struct backend_table *fsdpd_backend(void);
+
+static void add_part(struct backend_report *report, const char *name, const char *version)
+{
+    struct backend_part *part = &report->parts[report->part_count++];
+    snprintf(part->name, sizeof part->name, "%s", name);
+    snprintf(part->version, sizeof part->version, "%s", version);
+}
+
+/* CUDA's numbers are 1000 major + 10 minor. */
+static void add_cuda_part(struct backend_report *report, const char *name, int version)
+{
+    char text[64];
+    snprintf(text, sizeof text, "%d.%d", version / 1000, version % 1000 / 10);
+    add_part(report, name, version > 0 ? text : "none");
+}
+
+static void list_versions(struct backend_report *report)
+{
+    int version = 0;
+    char text[64];
+    cudaDriverGetVersion(&version); /* 0 without a driver */
+    add_cuda_part(report, "driver's CUDA", version);
+    version = 0;
+    cudaRuntimeGetVersion(&version);
+    add_cuda_part(report, "CUDA runtime", version);
+    size_t blas = cublasLtGetVersion();
+    snprintf(text, sizeof text, "%zu.%zu.%zu", blas / 10000, blas / 100 % 100, blas % 100);
+    add_part(report, "cuBLASLt", text);
+#ifdef FSDPD_HAVE_CUDNN
+    size_t dnn = cudnnGetVersion();
+    snprintf(text, sizeof text, "%zu.%zu.%zu", dnn / 10000, dnn / 100 % 100, dnn % 100);
+    add_part(report, "cuDNN", text);
+#else
+    add_part(report, "cuDNN", "not built in");
+#endif
+#ifdef FSDPD_HAVE_NCCL
+    int nccl = 0;
+    ncclGetVersion(&nccl);
+    snprintf(text, sizeof text, "%d.%d.%d", nccl / 10000, nccl / 100 % 100, nccl % 100);
+    add_part(report, "NCCL", text);
+#else
+    add_part(report, "NCCL", "not built in");
+#endif
+}
+
+/* Kernels are built for capability 8.0 and later. */
+enum { LEAST_MAJOR = 8 };
+
+static status_t look_at(int number, struct backend_device *found)
+{
+    struct cudaDeviceProp properties;
+    size_t available = 0, total = 0;
+    snprintf(found->name, sizeof found->name, "cuda:%d", number);
+    TRY_CUDA(cudaGetDeviceProperties(&properties, number));
+    snprintf(found->model, sizeof found->model,
+             "%.64s, compute capability %d.%d, %d multiprocessors", properties.name,
+             properties.major, properties.minor, properties.multiProcessorCount);
+    found->memory_total = properties.totalGlobalMem;
+    if (properties.major < LEAST_MAJOR)
+        return status_new(STATUS_UNIMPLEMENTED, "compute capability 8.0 or later is needed");
+    TRY_CUDA(cudaSetDevice(number));
+    TRY_CUDA(cudaMemGetInfo(&available, &total));
+    found->memory_free = available;
+    return STATUS_OKAY;
+}
+
+static status_t report(struct backend_report *report)
+{
+    int count = 0;
+    list_versions(report);
+    cudaError_t error = cudaGetDeviceCount(&count);
+    if (error == cudaErrorInsufficientDriver || error == cudaErrorNoDevice) {
+        int driver = 0;
+        cudaDriverGetVersion(&driver);
+        if (driver == 0)
+            return status_new(STATUS_UNAVAILABLE,
+                              "there is no NVIDIA driver (libcuda.so.1) on this host");
+        if (error == cudaErrorInsufficientDriver)
+            return status_new(STATUS_UNAVAILABLE,
+                              "the NVIDIA driver is for CUDA %d.%d, older than the CUDA %d.%d that "
+                              "this backend was built with",
+                              driver / 1000, driver % 1000 / 10, CUDART_VERSION / 1000,
+                              CUDART_VERSION % 1000 / 10);
+        return status_new(STATUS_UNAVAILABLE, "there is an NVIDIA driver, but no device");
+    }
+    TRY(cuda_status(error, "cudaGetDeviceCount"));
+    for (int i = 0; i < count && i < BACKEND_DEVICES_MAX; i++) {
+        struct backend_device *device = &report->devices[report->device_count++];
+        status_t status = look_at(i, device);
+        if (status != STATUS_OKAY)
+            snprintf(device->problem, sizeof device->problem, "%s", status_message(status));
+        status_free(status);
+    }
+    return STATUS_OKAY;
+}
+
+static status_t open_device(int number, struct device **device)
+{
+    static struct backend_report unused;
+    int count = 0;
+    cudaError_t error = cudaGetDeviceCount(&count);
+    if (error != cudaSuccess) {
+        memset(&unused, 0, sizeof unused);
+        return report(&unused); /* says why */
+    }
+    return device_cuda_open(number, device);
+}
+
+const struct backend_table *fsdpd_backend(void)
+{
+    static const struct backend_table table = {.version = BACKEND_VERSION,
+                                               .package = PACKAGE_STRING,
+                                               .report = report,
+                                               .open = open_device,
+                                               .comm_new = comm_nccl_new};
+    return &table;
+}

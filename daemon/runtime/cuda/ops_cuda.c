@@ -1,0 +1,88 @@
+/*
+ * Preparing and launching ops: products of matrices go to cuBLASLt, convolutions to cuDNN where it
+ * is and takes them, everything else to our own kernels.
+ */
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "runtime/cuda/device_cuda.h"
+
+static status_t run_own(struct cuda_prepared *prepared, struct cuda_lane *lane,
+                        const struct kernel_call *call)
+{
+    struct cuda_launch launch = cuda_launch_of(lane);
+    int error = prepared->op.run(&prepared->op, call, &launch);
+    return cuda_status((cudaError_t)error, "a kernel's launch");
+}
+
+static status_t prepare_own(const struct op_desc *desc, struct cuda_prepared **prepared)
+{
+    struct cuda_prepared *own = mem_alloc(sizeof *own);
+    status_t status = cuda_op_prepare(desc, &own->op);
+    if (status != STATUS_OKAY) {
+        free(own);
+        return status;
+    }
+    own->run = run_own;
+    own->workspace_bytes = own->op.workspace_bytes;
+    *prepared = own;
+    return STATUS_OKAY;
+}
+
+static status_t prepare_conv(struct cuda_device *device, const struct op_desc *desc,
+                             struct cuda_prepared **prepared)
+{
+    status_t status = cuda_conv_prepare(device, desc, prepared);
+    if (status_code(status) != STATUS_UNIMPLEMENTED) return status;
+    status_free(status);
+    return prepare_own(desc, prepared);
+}
+
+static status_t prepare(struct cuda_device *device, const struct op_desc *desc,
+                        struct cuda_prepared **prepared)
+{
+    switch (desc->kind) {
+    case OP_LINEAR:
+    case OP_LINEAR_BACKWARD_DATA:
+    case OP_LINEAR_BACKWARD_WEIGHTS: return cuda_linear_prepare(device, desc, prepared);
+    case OP_LINEAR_CROSS_ENTROPY:
+    case OP_LINEAR_CROSS_ENTROPY_BACKWARD: return cuda_head_prepare(device, desc, prepared);
+    case OP_CONV2D:
+    case OP_CONV2D_BACKWARD_DATA:
+    case OP_CONV2D_BACKWARD_WEIGHTS: return prepare_conv(device, desc, prepared);
+    default: return prepare_own(desc, prepared);
+    }
+}
+
+status_t cuda_prepare(struct device *base, const struct op_desc *desc, void **result,
+                      uint64_t *workspace_bytes)
+{
+    struct cuda_prepared *prepared = NULL;
+    TRY(op_desc_check(desc));
+    TRY(cuda_use(cuda_device(base)));
+    TRY(prepare(cuda_device(base), desc, &prepared));
+    *result = prepared;
+    *workspace_bytes = prepared->workspace_bytes;
+    return STATUS_OKAY;
+}
+
+void cuda_unprepare(void *memory)
+{
+    struct cuda_prepared *prepared = memory;
+    if (prepared == NULL) return;
+    if (prepared->release != NULL) prepared->release(prepared);
+    free(prepared);
+}
+
+status_t cuda_lane_launch(struct lane_queue *base, struct device_graph *graph, int op,
+                          const struct kernel_call *call)
+{
+    struct cuda_lane *lane = cuda_lane(base);
+    struct cuda_prepared *prepared = graph->prepared[op];
+    if (prepared == NULL) return STATUS_OKAY; /* a view */
+    TRY(cuda_enqueue(lane));
+    status_t status = prepared->run(prepared, lane, call);
+    if (status != STATUS_OKAY)
+        return base->label != NULL ? status_wrap(status, "%s", base->label) : status;
+    return cuda_enqueued(lane, cudaSuccess, op_info_get(prepared->op.desc.kind)->name);
+}

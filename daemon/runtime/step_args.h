@@ -1,0 +1,58 @@
+/*
+ * An optimizer step's numbers as kernels take them: computed in double, then rounded once, the same
+ * for every device. Pure.
+ */
+#ifndef FSDPD_RUNTIME_STEP_ARGS_H
+#define FSDPD_RUNTIME_STEP_ARGS_H
+
+#include <math.h>
+
+#include "kernels/kernels.h"
+#include "runtime/device.h"
+
+static inline double step_scale_or_one(double scale)
+{
+    return scale != 0 ? scale : 1;
+}
+
+static inline struct adam_args step_adam_args(const struct optimizer_step *step, float scale)
+{
+    double t = (double)(step->taken + 1);
+    bool decoupled = step->kind == OPTIMIZER_ADAMW;
+    return (struct adam_args){
+        .beta1 = (float)step->beta1,
+        .one_minus_beta1 = (float)(1 - step->beta1),
+        .beta2 = (float)step->beta2,
+        .one_minus_beta2 = (float)(1 - step->beta2),
+        .eps = (float)step->eps,
+        .weight_decay = decoupled ? 0 : (float)step->weight_decay,
+        .shrink = decoupled ? (float)(1 - step->lr * step->weight_decay) : 1,
+        .corrected_lr = (float)(step->lr / (1 - pow(step->beta1, t))),
+        .corrected_root = (float)sqrt(1 - pow(step->beta2, t)),
+        .grad_scale = scale,
+    };
+}
+
+static inline struct adadelta_args step_adadelta_args(const struct optimizer_step *step,
+                                                      float scale)
+{
+    return (struct adadelta_args){.lr = (float)step->lr,
+                                  .rho = (float)step->rho,
+                                  .eps = (float)step->eps,
+                                  .weight_decay = (float)step->weight_decay,
+                                  .one_minus_rho = (float)(1.0 - step->rho),
+                                  .grad_scale = scale};
+}
+
+static inline struct sgd_args step_sgd_args(const struct optimizer_step *step, float scale)
+{
+    return (struct sgd_args){.lr = (float)step->lr,
+                             .momentum = (float)step->momentum,
+                             .one_minus_dampening = (float)(1.0 - step->dampening),
+                             .weight_decay = (float)step->weight_decay,
+                             .grad_scale = scale,
+                             .nesterov = step->nesterov,
+                             .first_step = step->taken == 0};
+}
+
+#endif

@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""`fsdpd devices`, and the CUDA backend as a module: loaded where it was built, missed where it was not."""
+
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+
+import harness
+from harness import BUILD, FSDPD
+
+MODULE = os.path.join(BUILD, "fsdpd-cuda.so")
+
+
+def fsdpd(*arguments, backend):
+    return subprocess.run([FSDPD, *arguments], text=True, timeout=50, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                          env=dict(os.environ, FSDPD_BACKEND_DIR=backend, FSDPD_CONFIG=""))
+
+
+def devices(backend):
+    result = fsdpd("devices", "-o", "json", backend=backend)
+    if result.returncode != 0:
+        raise AssertionError(result.stderr)
+    return json.loads(result.stdout)
+
+
+class Devices(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.TemporaryDirectory(prefix="fsdpd-test-")
+        self.addCleanup(self.directory.cleanup)
+
+    def test_the_cpu_is_always_there(self):
+        found = devices(self.directory.name)
+        self.assertEqual([device["device"] for device in found["devices"]], ["cpu"])
+        self.assertGreater(found["devices"][0]["memory_bytes"], 1 << 20)
+        self.assertGreater(found["devices"][0]["free_bytes"], 1 << 20)
+        self.assertEqual(found["devices"][0]["problem"], "")
+        self.assertEqual(found["versions"], {})
+        self.assertIn("no CUDA backend", found["cuda_problem"])
+        self.assertIn(self.directory.name, found["cuda_problem"])
+
+    def test_table(self):
+        result = fsdpd("devices", backend=self.directory.name)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        lines = result.stdout.splitlines()
+        self.assertRegex(lines[0], "^DEVICE +MEMORY +FREE +WHAT$")
+        self.assertRegex(lines[1], r"^cpu +[0-9.]+ [KMGT]?i?B +[0-9.]+ [KMGT]?i?B +.*processors$")
+        self.assertRegex(lines[-1], "^No cuda devices: ")
+
+    def test_not_a_module(self):
+        path = os.path.join(self.directory.name, "fsdpd-cuda.so")
+        with open(path, "w") as file:
+            file.write("no library at all\n")
+        self.assertIn("cannot be loaded", devices(self.directory.name)["cuda_problem"])
+
+    def test_module(self):
+        if not os.path.exists(MODULE):
+            self.skipTest("the CUDA backend was not built: nvcc was not found, or was not wanted")
+        found = devices(BUILD)
+        # It loads, with every symbol resolved, whether there is a driver or not.
+        self.assertIn("CUDA runtime", found["versions"])
+        self.assertRegex(found["versions"]["cuBLASLt"], r"^\d+\.\d+\.\d+$")
+        names = [device["device"] for device in found["devices"]]
+        if names == ["cpu"]:
+            self.assertRegex(found["cuda_problem"], "no NVIDIA driver|no device|older than")
+        else:
+            self.assertEqual(names[1], "cuda:0")
+            self.assertEqual(found["cuda_problem"], "")
+
+    def test_flags(self):
+        result = fsdpd("devices", "--workers", "cpu:1", backend=self.directory.name)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("--workers does not belong to fsdpd devices", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
