@@ -9,6 +9,7 @@ libbase_a_SOURCES = \
   %D%/mem.c %D%/mem.h \
   %D%/status.c %D%/status.h \
   %D%/text.c %D%/text.h \
+  %D%/tree.c %D%/tree.h \
   %D%/utf8.c %D%/utf8.h
 
 if HAVE_CHECK

@@ -1,9 +1,14 @@
 # daemon/checkpoint
 noinst_LIBRARIES += libcheckpoint.a
 libcheckpoint_a_SOURCES = \
+  %D%/capture.c %D%/capture.h %D%/capture_internal.h \
+  %D%/folder.c %D%/folder.h \
+  %D%/manifest.c %D%/manifest.h \
+  %D%/save.c \
+  %D%/saved.c %D%/saved.h \
   %D%/state_dict.c %D%/state_dict.h \
   %D%/weights.c %D%/weights.h
-libcheckpoint_a_CPPFLAGS = $(AM_CPPFLAGS)
+libcheckpoint_a_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS) $(ZLIB_CFLAGS)
 
 
 if HAVE_CHECK

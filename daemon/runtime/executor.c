@@ -646,21 +646,36 @@ struct parameter_part executor_parameter_part(const struct executor *executor, i
     return part;
 }
 
-status_t executor_set_parameter_part(struct executor *executor, int parameter,
-                                     struct parameter_part part, const float *values)
+status_t executor_set_state_part(struct executor *executor, int parameter, int slot,
+                                 struct parameter_part part, const float *values)
 {
     struct parameter_part mine;
+    const struct plan *plan = executor->plan;
     float *memory = find_part(executor, parameter, &mine);
     if (part.count == 0) return STATUS_OKAY;
     if (memory == NULL || part.offset < mine.offset ||
         part.offset + part.count > mine.offset + mine.count)
         return status_new(STATUS_INTERNAL, "this rank does not hold this part of parameter %d",
                           parameter);
+    if (slot >= 0) { /* laid out as the shard is */
+        int unit = plan->units->unit_of_parameter[parameter];
+        float *state = executor_unit_state(executor, unit, slot);
+        if (state == NULL)
+            return status_new(STATUS_INTERNAL, "parameter %d has no optimizer slot %d", parameter,
+                              slot);
+        memory = state + (memory - executor_unit_state(executor, unit, -1));
+    }
     struct lane_queue *lane = executor->lanes[LANE_COPY];
     lane_label(lane, NULL);
     TRY(lane_copy(lane, memory + (part.offset - mine.offset), values,
                   (size_t)part.count * sizeof(float)));
     return lane_wait(lane, executor->timeout_ms);
+}
+
+status_t executor_set_parameter_part(struct executor *executor, int parameter,
+                                     struct parameter_part part, const float *values)
+{
+    return executor_set_state_part(executor, parameter, -1, part, values);
 }
 
 status_t executor_set_parameter(struct executor *executor, int parameter, const float *values)
@@ -673,15 +688,20 @@ status_t executor_set_parameter(struct executor *executor, int parameter, const 
     return executor_set_parameter_part(executor, parameter, part, values + part.offset);
 }
 
+status_t executor_read_slot(struct executor *executor, int unit, int slot, float *values)
+{
+    const float *state = executor_unit_state(executor, unit, slot);
+    size_t count = executor_shard_elements(executor, unit);
+    struct lane_queue *lane = executor->lanes[LANE_COPY];
+    if (state == NULL || count == 0) return STATUS_OKAY;
+    lane_label(lane, NULL);
+    TRY(lane_copy(lane, values, state, count * sizeof(float)));
+    return lane_wait(lane, executor->timeout_ms);
+}
+
 status_t executor_read_shard(struct executor *executor, int unit, float *values)
 {
-    int64_t start, count;
-    const char *shard = shard_memory(executor, unit, &start, &count);
-    struct lane_queue *lane = executor->lanes[LANE_COPY];
-    if (shard == NULL) return STATUS_OKAY;
-    lane_label(lane, NULL);
-    TRY(lane_copy(lane, values, shard, (size_t)count * sizeof(float)));
-    return lane_wait(lane, executor->timeout_ms);
+    return executor_read_slot(executor, unit, -1, values);
 }
 
 float *executor_unit_state(const struct executor *executor, int unit, int slot)

@@ -36,6 +36,11 @@ status_t executor_set_parameter_part(struct executor *executor, int parameter,
                                      struct parameter_part part,
                                      const float *values) FSDPD_MUST_USE;
 
+/* The same of what the optimizer keeps for the parameter (slot -1: its values). */
+status_t executor_set_state_part(struct executor *executor, int parameter, int slot,
+                                 struct parameter_part part,
+                                 const float *values) FSDPD_MUST_USE;
+
 struct step_input {
     const void *input;               /* (batch, ...) f32, the plan's batch size */
     const int32_t *target;           /* (batch); negative: a row that does not count */
@@ -67,7 +72,10 @@ status_t executor_evaluate_step(struct executor *executor, const struct step_inp
 /* Copies this rank's parameter shard of `unit` (flat.shard elements) to
  * host memory, between steps. */
 status_t executor_read_shard(struct executor *executor, int unit, float *values) FSDPD_MUST_USE;
-/* Elements that executor_read_shard gives. */
+/* The same of an optimizer slot's; nothing is written if the unit has none (executor_unit_state). */
+status_t executor_read_slot(struct executor *executor, int unit, int slot,
+                            float *values) FSDPD_MUST_USE;
+/* Elements that they give. */
 size_t executor_shard_elements(const struct executor *executor, int unit);
 
 /* Where this rank's shard of one of the unit's lasting arrays lies in device memory: the parameters

@@ -44,14 +44,15 @@ void feed_close(struct feed *feed)
     sampler_deinit(&feed->sampler);
 }
 
-void feed_start_epoch(struct feed *feed, uint32_t epoch)
+void feed_start_epoch(struct feed *feed, uint32_t epoch, int64_t first)
 {
     if (feed->order != NULL) sampler_fill(&feed->sampler, epoch, feed->order);
-    loader_start(feed->loader, 0, feed->count);
+    loader_start(feed->loader, first, feed->count - first);
 }
 
-void feed_start_steps(struct feed *feed, const struct train_session *session, uint64_t step)
+void feed_start_steps(struct feed *feed, const struct train_session *session, uint64_t first,
+                      uint64_t steps)
 {
     uint64_t rows = (uint64_t)session->job->batch_size * session->micro_steps;
-    loader_start(feed->loader, (int64_t)(step * rows), (int64_t)((session->steps - step) * rows));
+    loader_start(feed->loader, (int64_t)first, (int64_t)(steps * rows));
 }

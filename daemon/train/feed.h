@@ -22,9 +22,11 @@ status_t feed_open(struct feed *feed, const struct train_session *session,
                    bool evaluation) FSDPD_MUST_USE;
 void feed_close(struct feed *feed); /* accepts a zeroed one */
 
-/* Begins an epoch of images (from 1), or an evaluation, which always is the first. */
-void feed_start_epoch(struct feed *feed, uint32_t epoch);
-/* Tokens: all batches from a training step on to the run's end. */
-void feed_start_steps(struct feed *feed, const struct train_session *session, uint64_t step);
+/* Begins an epoch of images (from 1) at row `first` of this rank's, or an evaluation, which always is
+ * the first, from row 0. */
+void feed_start_epoch(struct feed *feed, uint32_t epoch, int64_t first);
+/* Tokens: the batches of `steps` training steps from row `first` of this rank's on. */
+void feed_start_steps(struct feed *feed, const struct train_session *session, uint64_t first,
+                      uint64_t steps);
 
 #endif

@@ -14,6 +14,17 @@ enum data_format { DATA_IDX, DATA_TOKENS };
 
 enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_STEP, SCHEDULE_LINEAR, SCHEDULE_COSINE };
 
+/* Where checkpoints are, and when they are taken. */
+struct checkpoint_settings {
+    const char *folder; /* of this job's, absolute; NULL: there are none */
+    const char *run;    /* the name of the job's run: others' checkpoints are not resumed */
+    uint32_t attempt;
+    uint64_t every_steps; /* 0: not by steps */
+    uint32_t every_epochs; /* 0: not by epochs */
+    bool resume;           /* go on from the last one, if there is one */
+    bool must_resume;      /* there is one: what cannot be read is an error, not a new beginning */
+};
+
 struct train_job {
     const char *id;
     const char *model_text; /* the model file */
@@ -72,6 +83,7 @@ struct train_job {
     enum dtype param_dtype, reduce_dtype; /* DTYPE_F32 or DTYPE_BF16 */
     bool cpu_offload;
     int world;
+    struct checkpoint_settings checkpoints;
 };
 
 /* Whether there is data, rather than a plan alone. */

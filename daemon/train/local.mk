@@ -1,6 +1,7 @@
 # daemon/train, and the program that draws digits to train on
 noinst_LIBRARIES += libtrain.a
 libtrain_a_SOURCES = \
+  %D%/compare.c \
   %D%/dataset.h \
   %D%/feed.c %D%/feed.h \
   %D%/generator.c %D%/generator.h \
@@ -11,8 +12,9 @@ libtrain_a_SOURCES = \
   %D%/loader.c %D%/loader.h \
   %D%/masking.c %D%/masking.h \
   %D%/rewrap.c %D%/rewrap.h \
+  %D%/resume.c %D%/resume.h \
   %D%/rows.h \
-  %D%/run.c %D%/run.h \
+  %D%/run.c %D%/run.h %D%/run_state.h \
   %D%/sampler.c %D%/sampler.h \
   %D%/schedule.c %D%/schedule.h \
   %D%/session.c %D%/session.h \
@@ -54,9 +56,9 @@ EXTRA_DIST += tests/parity/test_init.py
 
 if HAVE_CHECK
 check_PROGRAMS += tests/engine/test_session tests/engine/test_step tests/engine/test_pull tests/engine/test_rewrap \
-  tests/engine/test_tokens
+  tests/engine/test_checkpoint tests/engine/test_tokens
 TESTS += tests/engine/test_session tests/engine/test_step tests/engine/test_pull tests/engine/test_rewrap \
-  tests/engine/test_tokens
+  tests/engine/test_checkpoint tests/engine/test_tokens
 TRAIN_TEST_LIBS = libtrain.a libcheckpoint.a libhf.a $(RUNTIME_LIBS) $(JANSSON_LIBS) $(ZLIB_LIBS) \
   $(CHECK_LIBS)
 
@@ -82,6 +84,12 @@ tests_engine_test_tokens_SOURCES = tests/engine/test_tokens.c tests/engine/sessi
   tests/engine/session_group.h
 tests_engine_test_tokens_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_engine_test_tokens_LDADD = $(TRAIN_TEST_LIBS)
+
+tests_engine_test_checkpoint_SOURCES = tests/engine/test_checkpoint.c \
+  tests/engine/session_group.c tests/engine/session_group.h
+tests_engine_test_checkpoint_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_engine_test_checkpoint_LDADD = $(TRAIN_TEST_LIBS)
+EXTRA_tests_engine_test_checkpoint_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 
 tests_engine_test_rewrap_SOURCES = tests/engine/test_rewrap.c tests/engine/session_group.c \
   tests/engine/session_group.h

@@ -3,7 +3,7 @@
  * and loops over epochs and steps. All of it happens on the thread of train_session_run; only
  * train_session_abort (session.c) reaches in from others. See session.h.
  */
-#include "train/run.h"
+#include "train/run_state.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -13,171 +13,12 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "train/feed.h"
 #include "train/init.h"
+#include "train/resume.h"
 #include "train/rewrap.h"
 #include "train/schedule.h"
 
 enum { LOAD_PIECE = 1 << 20 }; /* elements of a parameter that are read at a time */
-
-struct tally {
-    double loss, correct, samples; /* sums over all ranks; samples: targets that count */
-    double tokens;                 /* of all ranks' windows */
-    uint64_t steps;
-    int64_t ns; /* wall time of the steps */
-    int64_t compute_ns, comm_ns, exposed_ns;
-};
-
-struct run {
-    struct train_session *session;
-    const struct train_job *job;
-    const struct train_hooks *hooks;
-    struct comm *comm;       /* NULL with one rank, as is the lane */
-    struct lane_queue *lane; /* for the collectives outside of steps, while no step runs */
-    int64_t timeout_ms;
-    struct executor *executor;
-    uint64_t baseline;    /* bytes that the device had handed out before the executor */
-    uint64_t memory_peak; /* of executors that are gone, and of the changes between them */
-    struct feed train, test;
-    struct optimizer_step optimizer; /* of the current step */
-    float gradient_norm;             /* of the last step */
-    uint64_t skipped_steps;
-    double epoch_rate;    /* the current epoch's, before the step's factor */
-    uint32_t epochs;      /* that are over */
-    uint64_t step;        /* training steps done */
-    uint64_t orders_done; /* sequence number */
-    /* The failure in progress is known to every rank: nobody waits for this one. */
-    bool agreed;
-
-    int64_t began_ns;
-    struct tally interval, whole; /* since the last metrics; since the start */
-    int64_t evaluation_ns;        /* of the last one; 0 before */
-    bool validated;               /* the rest is of the last one, of tokens */
-    double validation_loss;
-    uint64_t validation_step;
-};
-
-/* Before the first step: all ranks must be about to do the same. */
-
-static uint64_t mix(uint64_t hash, const void *bytes, size_t size)
-{
-    const unsigned char *at = bytes;
-    for (size_t i = 0; i < size; i++) hash = (hash ^ at[i]) * UINT64_C(0x100000001b3); /* FNV-1a */
-    return hash;
-}
-
-/* What the plan does not know but the ranks must agree on: the data's size and the job's settings.
- */
-static uint64_t hash_settings(const struct train_session *session)
-{
-    const struct train_job *job = session->job;
-    const struct optimizer_step *optimizer = &job->optimizer;
-    const uint64_t counts[] = {
-        (uint64_t)session->train_set.count,
-        (uint64_t)session->test_set.count,
-        (uint64_t)session->tokens.train.count,
-        (uint64_t)session->tokens.validation.count,
-        (uint64_t)session->tokens.validation_rows,
-        (uint64_t)job->context,
-        job->data_format,
-        job->masked,
-        (uint64_t)job->mask_token,
-        job->evaluate_interval,
-        session->steps,
-        job->seed,
-        job->epochs,
-        job->schedule,
-        job->schedule_step_size,
-        job->schedule_warmup_steps,
-        job->schedule_total_steps,
-        job->shuffle,
-        job->dropout,
-        job->evaluate,
-        job->accumulation_steps,
-        job->skip_non_finite,
-        optimizer->kind,
-        optimizer->nesterov,
-        session->weights != NULL ? weights_hash(session->weights) : 0,
-    };
-    const double numbers[] = {
-        job->normalize_mean,      job->normalize_std,
-        job->schedule_gamma,      optimizer->lr,
-        optimizer->rho,           optimizer->eps,
-        optimizer->weight_decay,  optimizer->momentum,
-        optimizer->dampening,     optimizer->beta1,
-        optimizer->beta2,         job->schedule_warmup_start_factor,
-        job->schedule_end_factor, job->max_norm,
-        job->mask_probability,
-    };
-    uint64_t hash = mix(UINT64_C(0xcbf29ce484222325), counts, sizeof counts);
-    for (int g = 0; g < optimizer->group_count; g++) {
-        hash = mix(hash, &optimizer->groups[g].weight_decay, sizeof(double));
-        hash = mix(hash, &optimizer->groups[g].lr_scale, sizeof(double));
-    }
-    return mix(hash, numbers, sizeof numbers);
-}
-
-/* A communicator moves floats: 16 bits in each survive any of them. */
-enum { HASH_FLOATS = 4 };
-
-static void pack_hash(uint64_t hash, float packed[HASH_FLOATS])
-{
-    for (int i = 0; i < HASH_FLOATS; i++) packed[i] = (float)(hash >> 16 * i & 0xffff);
-}
-
-static uint64_t unpack_hash(const float packed[HASH_FLOATS])
-{
-    uint64_t hash = 0;
-    for (int i = 0; i < HASH_FLOATS; i++) hash |= (uint64_t)packed[i] << 16 * i;
-    return hash;
-}
-
-/* The communicator has its own deadline, whose error says more: this one is for a lane that hangs.
- */
-static status_t wait_lane(struct run *run)
-{
-    return lane_wait(run->lane, 2 * run->timeout_ms + 1000);
-}
-
-static status_t check_hashes(struct run *run, const float *all)
-{
-    for (int rank = 1; rank < run->job->world; rank++) {
-        const float *theirs = all + (size_t)rank * 2 * HASH_FLOATS;
-        bool plans = memcmp(theirs, all, HASH_FLOATS * sizeof *all) == 0;
-        bool settings =
-            memcmp(theirs + HASH_FLOATS, all + HASH_FLOATS, HASH_FLOATS * sizeof *all) == 0;
-        if (plans && settings) continue;
-        run->agreed = true;
-        if (plans)
-            return status_new(STATUS_FAILED_PRECONDITION,
-                              "rank %d has other data or settings than rank 0", rank);
-        return status_new(STATUS_FAILED_PRECONDITION,
-                          "rank %d made another plan than rank 0: %016" PRIx64 ", not %016" PRIx64,
-                          rank, unpack_hash(theirs), unpack_hash(all));
-    }
-    return NULL;
-}
-
-static status_t compare_ranks(struct run *run)
-{
-    if (run->comm == NULL) return NULL;
-    enum { EACH = 2 * HASH_FLOATS };
-    float *mine = mem_alloc_array(EACH, sizeof *mine);
-    float *all = mem_alloc_array((size_t)run->job->world * EACH, sizeof *all);
-    pack_hash(run->session->plan->hash, mine);
-    pack_hash(hash_settings(run->session), mine + HASH_FLOATS);
-    status_t status = comm_all_gather(run->comm, run->lane, mine, all, EACH);
-    if (status == NULL) status = wait_lane(run);
-    if (status == NULL) status = check_hashes(run, all);
-    /* After an error the lane might still use the memory: it is closed first, then forgotten. */
-    if (status != NULL) {
-        lane_close(run->lane);
-        run->lane = NULL;
-    }
-    free(mine);
-    free(all);
-    return status;
-}
 
 /* Orders. */
 
@@ -213,7 +54,7 @@ static status_t run_last_orders(struct run *run)
     status_t status = NULL;
     if (run->comm != NULL) {
         status = comm_broadcast(run->comm, run->lane, signal, sizeof *signal, 0);
-        if (status == NULL) status = wait_lane(run);
+        if (status == NULL) status = run_wait_lane(run);
         if (status != NULL) {
             lane_close(run->lane);
             run->lane = NULL;
@@ -288,7 +129,7 @@ static double summed_loss(const struct run *run, const float *stats)
 
 static status_t evaluate(struct run *run, struct tally *tally)
 {
-    feed_start_epoch(&run->test, 1);
+    feed_start_epoch(&run->test, 1, 0);
     for (;;) {
         int64_t began = clock_monotonic_ns();
         struct batch batch;
@@ -317,13 +158,19 @@ static status_t evaluate(struct run *run, struct tally *tally)
     return NULL;
 }
 
+/* As this group counts them, whoever did the steps. */
+static double epochs_done(const struct run *run)
+{
+    return ((double)run->step + run->shift) / run->session->epoch_steps;
+}
+
 static double evaluations_left(const struct run *run)
 {
     const struct train_session *session = run->session;
     uint64_t interval = run->job->evaluate_interval;
     if (run->job->data_format == DATA_IDX)
         return ceil((double)session->steps / session->epoch_steps) -
-               floor((double)run->step / session->epoch_steps);
+               floor(epochs_done(run));
     if (interval == 0) return 1;
     return (double)((session->steps + interval - 1) / interval - run->step / interval);
 }
@@ -350,7 +197,7 @@ static void tell_metrics(struct run *run)
     if (run->hooks->metrics != NULL) {
         const struct train_metrics metrics = {
             .step = run->step,
-            .epoch = (double)run->step / run->session->epoch_steps,
+            .epoch = epochs_done(run),
             .loss = per(interval->loss, interval->samples),
             .learning_rate = run->optimizer.lr,
             .samples_per_second = tokens ? tokens_per_second / (double)run->job->context
@@ -433,9 +280,24 @@ static status_t micro_steps(struct run *run, const struct batch *batch, uint32_t
     return NULL;
 }
 
+static status_t checkpoint(struct run *run, bool due)
+{
+    if (!due || run->captured_step == run->step || run->hooks->checkpoint == NULL) return NULL;
+    return run->hooks->checkpoint(run->hooks->user);
+}
+
+/* The step's rows are taken. An epoch's last batch may be short. */
+static void count_rows(struct run *run, uint32_t batches)
+{
+    const struct train_job *job = run->job;
+    run->rows += (uint64_t)batches * job->batch_size * (uint64_t)job->world;
+    uint64_t all = (uint64_t)run->train.count * (uint64_t)job->world;
+    if (job->data_format == DATA_IDX && run->rows > all) run->rows = all;
+}
+
 /* One training step of `count` batches, and its boundary. */
 static status_t train_step(struct run *run, const struct batch *batch, uint32_t count,
-                           int64_t began, struct tally *epoch)
+                           int64_t began)
 {
     run->optimizer.lr = run->epoch_rate * schedule_factor(run->job, run->step, run->session->steps);
     struct step_result result;
@@ -446,19 +308,22 @@ static status_t train_step(struct run *run, const struct batch *batch, uint32_t 
     bool skipped = run->job->norm != NORM_NONE && result.stats[PLAN_STAT_SKIPPED] != 0;
     run->step++;
     atomic_store(&run->session->step, run->step);
+    count_rows(run, count);
     run->gradient_norm = result.stats[PLAN_STAT_NORM];
     if (skipped && !run->job->skip_non_finite)
         return not_finite(run, "norm of the gradient", result.stats[PLAN_STAT_NORM]);
     if (skipped) run->skipped_steps++;
     else run->optimizer.taken++;
     step.ns = clock_monotonic_ns() - began;
-    add_to_tally(epoch, &step);
+    add_to_tally(&run->epoch, &step);
     add_to_tally(&run->interval, &step);
     add_to_tally(&run->whole, &step);
     if (run->hooks->progress != NULL) run->hooks->progress(run->hooks->user, run->step);
     if (run->step % run->job->log_interval == 0 || run->step == run->session->steps)
         tell_metrics(run);
-    return run_orders(run, result.stats[PLAN_STAT_SIGNAL]);
+    TRY(run_orders(run, result.stats[PLAN_STAT_SIGNAL]));
+    uint64_t every = run->job->checkpoints.every_steps;
+    return checkpoint(run, every > 0 && run->step % every == 0);
 }
 
 static void end_epoch(struct run *run)
@@ -467,13 +332,21 @@ static void end_epoch(struct run *run)
     run->epoch_rate = schedule_next_rate(run->job, run->epochs, run->epoch_rate);
 }
 
-/* Trains an epoch of images, or what is left of the run, and evaluates. */
+static bool epoch_wants_checkpoint(const struct run *run)
+{
+    uint32_t every = run->job->checkpoints.every_epochs;
+    return every > 0 && run->epochs % every == 0;
+}
+
+/* Trains an epoch of images, or what is left of it or of the run, and evaluates. */
 static status_t run_epoch(struct run *run)
 {
-    int64_t began = clock_monotonic_ns(), step_began = began;
-    struct tally train = {0}, test = {0};
-    uint64_t left = run->session->epoch_batches;
-    feed_start_epoch(&run->train, run->epochs + 1);
+    const struct train_job *job = run->job;
+    int64_t began = clock_monotonic_ns() - run->epoch.ns, step_began = clock_monotonic_ns();
+    int64_t first = (int64_t)(run->rows / (uint64_t)job->world);
+    uint64_t left = (uint64_t)(run->train.count - first + job->batch_size - 1) / job->batch_size;
+    struct tally test = {0};
+    feed_start_epoch(&run->train, run->epochs + 1, first);
     while (run->step < run->session->steps) {
         struct batch batch;
         bool more;
@@ -481,29 +354,32 @@ static status_t run_epoch(struct run *run)
         if (!more) break;
         uint64_t count = run->session->micro_steps;
         if (count > left) count = left;
-        TRY(train_step(run, &batch, (uint32_t)count, step_began, &train));
+        TRY(train_step(run, &batch, (uint32_t)count, step_began));
         left -= count;
         step_began = clock_monotonic_ns();
     }
-    if (run->job->evaluate) TRY(evaluate(run, &test));
+    if (job->evaluate) TRY(evaluate(run, &test));
     const struct train_epoch epoch = {
         .epoch = run->epochs + 1,
-        .train_loss = per(train.loss, train.samples),
+        .train_loss = per(run->epoch.loss, run->epoch.samples),
         .test_loss = per(test.loss, test.samples),
         .accuracy = per(test.correct, test.samples),
         .correct = (uint64_t)test.correct,
         .test_samples = (uint64_t)test.samples,
         .seconds = (double)(clock_monotonic_ns() - began) * 1e-9,
-        .evaluated = run->job->evaluate,
+        .evaluated = job->evaluate,
     };
     if (run->hooks->epoch != NULL) run->hooks->epoch(run->hooks->user, &epoch);
     end_epoch(run);
-    return NULL;
+    run->epoch = (struct tally){0};
+    run->rows = 0;
+    return checkpoint(run, epoch_wants_checkpoint(run));
 }
 
+/* A run that was resumed may have an epoch to evaluate, without a step to do. */
 static status_t run_epochs(struct run *run)
 {
-    while (run->step < run->session->steps) TRY(run_epoch(run));
+    while (run->step < run->session->steps || run->rows > 0) TRY(run_epoch(run));
     return NULL;
 }
 
@@ -518,7 +394,7 @@ static status_t validate(struct run *run)
     run->validation_step = run->step;
     const struct train_validation validation = {
         .step = run->step,
-        .epoch = (double)run->step / run->session->epoch_steps,
+        .epoch = epochs_done(run),
         .loss = run->validation_loss,
         .tokens = (uint64_t)tally.samples,
         .seconds = (double)(clock_monotonic_ns() - began) * 1e-9,
@@ -527,24 +403,37 @@ static status_t validate(struct run *run)
     return NULL;
 }
 
+/* What follows a step of tokens: the ends of epochs, and a validation if it is time for one. */
+static status_t follow_step(struct run *run)
+{
+    const struct train_session *session = run->session;
+    uint64_t interval = run->job->evaluate_interval;
+    bool ended = false, last = run->step == session->steps;
+    while ((double)run->step + run->shift >= session->epoch_steps * (run->epochs + 1)) {
+        end_epoch(run);
+        ended = ended || epoch_wants_checkpoint(run);
+    }
+    bool due = last || (interval > 0 && run->step % interval == 0);
+    if (run->job->evaluate && due && !(run->validated && run->validation_step == run->step))
+        TRY(validate(run));
+    return checkpoint(run, ended);
+}
+
 /* Tokens: one stream of batches, in which epochs follow each other without a seam. */
 static status_t run_steps(struct run *run)
 {
     const struct train_session *session = run->session;
-    uint64_t interval = run->job->evaluate_interval;
-    struct tally all = {0};
-    feed_start_steps(&run->train, session, run->step);
+    feed_start_steps(&run->train, session, run->rows / (uint64_t)run->job->world,
+                     session->steps - run->step);
+    if (run->resumed && run->step > 0) TRY(follow_step(run));
     while (run->step < session->steps) {
         int64_t began = clock_monotonic_ns();
         struct batch batch;
         bool more;
         TRY(loader_next(run->train.loader, &batch, &more));
         if (!more) return status_new(STATUS_INTERNAL, "there are fewer batches than were counted");
-        TRY(train_step(run, &batch, session->micro_steps, began, &all));
-        while ((double)run->step >= session->epoch_steps * (run->epochs + 1)) end_epoch(run);
-        bool last = run->step == session->steps;
-        bool due = last || (interval > 0 && run->step % interval == 0);
-        if (run->job->evaluate && due) TRY(validate(run));
+        TRY(train_step(run, &batch, session->micro_steps, began));
+        TRY(follow_step(run));
     }
     return NULL;
 }
@@ -602,6 +491,8 @@ static status_t open_executor(struct run *run)
                      session->evaluate_lowered, run->job->seed, run->timeout_ms, &run->executor));
     atomic_store(&session->memory_peak, executor_memory_peak(run->executor));
     TRY(publish(run));
+    if (run->job->checkpoints.resume) TRY(run_resume(run));
+    if (run->resumed) return NULL;
     if (session->weights != NULL) return load_parameters(run);
     return init_draw(session->model, run->job->seed, set_parameter, run);
 }
@@ -614,7 +505,7 @@ static status_t carry_out(struct run *run, status_t (*finish)(void *, struct exe
     TRY(feed_open(&run->train, session, false));
     if (job->evaluate) TRY(feed_open(&run->test, session, true));
     if (run->comm != NULL) TRY(lane_open(session->device, LANE_COMM, &run->lane));
-    TRY(compare_ranks(run));
+    TRY(run_compare_ranks(run));
     TRY(open_executor(run));
     if (run->hooks->started != NULL)
         run->hooks->started(run->hooks->user, session->plan->hash, session->steps);
@@ -661,6 +552,7 @@ status_t train_session_run(struct train_session *session, struct comm *comm, int
                       .hooks = hooks,
                       .comm = session->job->world > 1 ? comm : NULL,
                       .timeout_ms = timeout_ms,
+                      .captured_step = UINT64_MAX,
                       .optimizer = session->job->optimizer,
                       .epoch_rate = session->job->optimizer.lr};
     atomic_store(&session->step, 0);

@@ -5,6 +5,7 @@
 #ifndef FSDPD_TRAIN_SESSION_H
 #define FSDPD_TRAIN_SESSION_H
 
+#include "checkpoint/capture.h"
 #include "runtime/executor.h"
 #include "train/job.h"
 
@@ -82,6 +83,13 @@ struct train_hooks {
     status_t (*run_orders)(void *user, uint64_t sequence, struct executor *executor, uint64_t step);
     void (*validation)(void *user, const struct train_validation *validation); /* tokens only */
     void *user;
+    /* Every rank, at a boundary at which the job's settings want a checkpoint: takes one with
+     * train_session_capture. An error ends the run. */
+    status_t (*checkpoint)(void *user);
+    /* Before `started`: the run goes on behind `step`, from the checkpoint `name`. `note` says what
+     * was wrong with newer ones; NULL: nothing. Without a checkpoint that could be read, which the
+     * settings may allow, `name` is NULL. */
+    void (*resumed)(void *user, uint64_t step, const char *name, const char *note);
 };
 
 /*
@@ -109,6 +117,12 @@ struct train_wrap_change {
  */
 status_t train_session_set_wrap(struct train_session *session, const struct wrap_policy *policy,
                                 struct train_wrap_change *change) FSDPD_MUST_USE;
+
+/*
+ * Only from run_orders and checkpoint, on every rank at the same boundary: everything that it takes
+ * to go on from here, for capture_save. The caller's.
+ */
+struct capture *train_session_capture(struct train_session *session);
 
 /* The run's, on its thread; NULL outside of a run. */
 struct executor *train_session_executor(const struct train_session *session);

@@ -188,6 +188,22 @@ static status_t run_orders(void *user, uint64_t sequence, struct executor *execu
     return snapshot_take(train_session_executor(member->session), step, pulled);
 }
 
+static status_t checkpoint(void *user)
+{
+    struct member *member = user;
+    ck_assert_int_lt(member->captured_count, GROUP_MAX_ORDERS);
+    member->captured[member->captured_count++] = train_session_capture(member->session);
+    return NULL;
+}
+
+static void resumed(void *user, uint64_t step, const char *name, const char *note)
+{
+    struct member *member = user;
+    member->resumed_step = step;
+    snprintf(member->resumed_name, sizeof member->resumed_name, "%s", name != NULL ? name : "");
+    snprintf(member->note, sizeof member->note, "%s", note != NULL ? note : "");
+}
+
 static status_t finish(void *user, struct executor *executor, uint64_t step)
 {
     struct member *member = user;
@@ -204,7 +220,8 @@ static status_t train(struct member *member)
     TRY(train_session_new(&member->job, member->device, member->rank, false, &member->session));
     member->memory_planned = train_session_plan(member->session)->peak_bytes;
     const struct train_hooks hooks = {on_started,   on_metrics, on_epoch,      on_progress,
-                                      latest_order, run_orders, on_validation, member};
+                                      latest_order, run_orders, on_validation, member,
+                                      checkpoint,   resumed};
     TRY(train_session_run(member->session, member->comm, member->group->timeout_ms, &hooks,
                           finish));
     return NULL;
@@ -250,6 +267,7 @@ void group_reset(struct group *group)
             status_free(member->changes[i].refused);
         }
         snapshot_free(member->final);
+        for (int i = 0; i < member->captured_count; i++) capture_free(member->captured[i]);
         *member = (struct member){0};
     }
 }
@@ -344,4 +362,61 @@ struct buf group_pull_file(struct group *group, int order)
     for (int rank = 0; rank < group->job.world; rank++)
         ck_assert_msg(statuses[rank] == NULL, "rank %d: %s", rank, status_message(statuses[rank]));
     return file;
+}
+
+struct save_thread {
+    struct group *group;
+    struct group_saving *saving;
+    struct comm *comm;
+    int rank;
+    pthread_t thread;
+};
+
+static void *save_thread(void *argument)
+{
+    struct save_thread *own = argument;
+    struct group_saving *saving = own->saving;
+    struct device *device = NULL;
+    struct lane_queue *lane = NULL;
+    status_t status = device_open("cpu", 1, &device);
+    if (status == NULL) status = lane_open(device, LANE_COMM, &lane);
+    if (saving->before != NULL) saving->before(own->rank);
+    const struct capture_target target = {
+        .folder = saving->folder, .number = (uint64_t)saving->index, .keep = saving->keep};
+    if (status == NULL)
+        status = capture_save(own->group->members[own->rank].captured[saving->index], &target,
+                              own->comm, &lane, own->group->timeout_ms,
+                              &saving->results[own->rank]);
+    saving->statuses[own->rank] = status;
+    lane_close(lane);
+    comm_free(own->comm);
+    device_close(device);
+    return NULL;
+}
+
+void group_save(struct group *group, struct group_saving *saving)
+{
+    struct comm *comms[GROUP_MAX_WORLD] = {NULL};
+    struct save_thread threads[GROUP_MAX_WORLD];
+    if (group->job.world > 1)
+        ck_assert_ptr_null(comm_local_new(group->job.world, group->timeout_ms, comms));
+    for (int rank = 0; rank < group->job.world; rank++) {
+        ck_assert_int_lt(saving->index, group->members[rank].captured_count);
+        threads[rank] = (struct save_thread){group, saving, comms[rank], rank, 0};
+        ck_assert_int_eq(
+            pthread_create(&threads[rank].thread, NULL, save_thread, &threads[rank]), 0);
+    }
+    for (int rank = 0; rank < group->job.world; rank++) pthread_join(threads[rank].thread, NULL);
+}
+
+void group_save_well(struct group *group, int index, const char *folder, uint32_t keep)
+{
+    struct group_saving saving = {.folder = folder, .index = index, .keep = keep};
+    group_save(group, &saving);
+    for (int rank = 0; rank < group->job.world; rank++) {
+        ck_assert_msg(saving.statuses[rank] == NULL, "rank %d: %s", rank,
+                      status_message(saving.statuses[rank]));
+        free(saving.results[rank].path);
+        free(saving.results[rank].removed);
+    }
 }

@@ -40,6 +40,10 @@ struct member {
     int started, metric_count, epoch_count, order_count, finished;
     struct snapshot *pulled[GROUP_MAX_ORDERS]; /* taken when order i was carried out */
     struct snapshot *final;
+    struct capture *captured[GROUP_MAX_ORDERS]; /* by the job's settings for checkpoints */
+    int captured_count;
+    uint64_t resumed_step;
+    char resumed_name[48], note[512]; /* "" if the run did not resume, or had nothing to note */
 };
 
 struct group {
@@ -99,6 +103,20 @@ void group_expect_success(const struct group *group);
  */
 void group_pull(struct group *group, int order, int fail_at, struct buf *file,
                 status_t statuses[GROUP_MAX_WORLD]);
+
+/* What a saving of captured checkpoint `index` was like, by rank; see capture_save. The folder's. */
+struct group_saving {
+    const char *folder;
+    int index;
+    uint32_t keep;
+    void (*before)(int rank); /* before a rank begins; or NULL */
+    status_t statuses[GROUP_MAX_WORLD];    /* the caller's to free */
+    struct capture_result results[GROUP_MAX_WORLD];
+};
+void group_save(struct group *group, struct group_saving *saving);
+
+/* The same without failures; other results are freed. */
+void group_save_well(struct group *group, int index, const char *folder, uint32_t keep);
 
 /* The same without failures: the file. Caller frees. */
 struct buf group_pull_file(struct group *group, int order);

@@ -1,0 +1,70 @@
+/* Directories with what is in them; see tree.h. */
+#include "base/tree.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { DEPTH_MAX = 64 };
+
+/* Takes `fd`, a directory. */
+static status_t empty(int fd, const char *path, int depth)
+{
+    DIR *directory = fdopendir(fd);
+    if (directory == NULL) {
+        status_t status = status_from_errno(errno, "cannot list %s", path);
+        close(fd);
+        return status;
+    }
+    status_t status = NULL;
+    for (struct dirent *item; (item = readdir(directory)) != NULL;) {
+        const char *name = item->d_name;
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) continue;
+        if (unlinkat(dirfd(directory), name, 0) == 0 || errno == ENOENT) continue;
+        if (errno != EISDIR && errno != EPERM) {
+            status = status_first(status,
+                                  status_from_errno(errno, "cannot remove %s/%s", path, name));
+            continue;
+        }
+        int below = openat(dirfd(directory), name,
+                           O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (below < 0 || depth == 0) {
+            status = status_first(status,
+                                  status_from_errno(below < 0 ? errno : ELOOP,
+                                                    "cannot remove %s/%s", path, name));
+            if (below >= 0) close(below);
+            continue;
+        }
+        status = status_first(status, empty(below, path, depth - 1));
+        if (unlinkat(dirfd(directory), name, AT_REMOVEDIR) != 0 && errno != ENOENT)
+            status = status_first(status,
+                                  status_from_errno(errno, "cannot remove %s/%s", path, name));
+    }
+    closedir(directory);
+    return status;
+}
+
+status_t tree_remove(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno == ENOENT) return NULL;
+    if (fd < 0 && (errno == ENOTDIR || errno == ELOOP))
+        return unlink(path) == 0 ? NULL : status_from_errno(errno, "cannot remove %s", path);
+    if (fd < 0) return status_from_errno(errno, "cannot open %s", path);
+    status_t status = empty(fd, path, DEPTH_MAX);
+    if (rmdir(path) != 0 && errno != ENOENT)
+        status = status_first(status, status_from_errno(errno, "cannot remove %s", path));
+    return status;
+}
+
+status_t tree_sync_directory(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return status_from_errno(errno, "cannot open %s", path);
+    status_t status = fsync(fd) == 0 ? NULL : status_from_errno(errno, "cannot sync %s", path);
+    close(fd);
+    return status;
+}

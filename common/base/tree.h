@@ -1,0 +1,14 @@
+/* Directories with what is in them. */
+#ifndef FSDPD_BASE_TREE_H
+#define FSDPD_BASE_TREE_H
+
+#include "base/status.h"
+
+/* rm -r, not following links and not leaving the file system's tree: what is gone already is no
+ * error. Goes on after one, and returns the first. */
+status_t tree_remove(const char *path) FSDPD_MUST_USE;
+
+/* What was made, renamed or removed in it is on the disk when this returns. */
+status_t tree_sync_directory(const char *path) FSDPD_MUST_USE;
+
+#endif

@@ -1,0 +1,194 @@
+/* What a rank saves, and its file; see capture.h. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "checkpoint/capture_internal.h"
+#include "hf/safetensors.h"
+
+enum { PIECE_BYTES = 1 << 20 };
+
+void capture_free(struct capture *capture)
+{
+    if (capture == NULL) return;
+    for (int i = 0; i < capture->array_count; i++) free(capture->arrays[i].values);
+    free(capture->arrays);
+    manifest_deinit(&capture->manifest);
+    status_free(capture->failed);
+    free(capture);
+}
+
+uint64_t capture_step(const struct capture *capture)
+{
+    return capture->manifest.progress.step;
+}
+
+/* The groups that hold copies of a unit take turns, unit by unit. */
+static void describe_unit(const struct executor *executor, int u, struct saved_unit *saved)
+{
+    const struct plan *plan = executor_plan(executor);
+    const struct unit *unit = &plan->units->units[u];
+    const struct flat_parameter *flat = &unit->flat;
+    int copies = plan->options.world / unit->shard_world;
+    *saved = (struct saved_unit){.name = mem_strdup(unit->name),
+                                 .shard = (int64_t)executor_shard_elements(executor, u),
+                                 .shard_world = unit->shard_world,
+                                 .first_rank = u % copies * unit->shard_world};
+    while (saved->slots < plan->options.optimizer_slots &&
+           executor_unit_state(executor, u, saved->slots) != NULL)
+        saved->slots++;
+    saved->parameters =
+        mem_alloc_array((size_t)flat->parameter_count + 1, sizeof *saved->parameters);
+    for (int i = 0; i < flat->parameter_count && saved->shard > 0; i++) {
+        const struct parameter *parameter = &plan->model->parameters[flat->parameters[i]];
+        saved->parameters[saved->parameter_count++] =
+            (struct saved_parameter){.name = mem_strdup(parameter->name),
+                                     .elements = tensor_element_count(&parameter->type),
+                                     .offset = flat->offsets[i]};
+    }
+}
+
+static void describe(const struct executor *executor, const struct capture_job *job,
+                     const struct saved_progress *progress, struct manifest *manifest)
+{
+    const struct plan *plan = executor_plan(executor);
+    *manifest =
+        (struct manifest){.run = mem_strdup(job->run),
+                          .job = mem_strdup(job->job),
+                          .optimizer = mem_strdup(plan_optimizer_name(plan->options.optimizer)),
+                          .attempt = job->attempt,
+                          .time_ms = clock_wall_ms(),
+                          .plan_hash = plan->hash,
+                          .progress = *progress,
+                          .world = plan->options.world};
+    manifest->files = mem_alloc_array((size_t)manifest->world, sizeof *manifest->files);
+    manifest->units = mem_alloc_array((size_t)plan->units->unit_count, sizeof *manifest->units);
+    manifest->unit_count = plan->units->unit_count;
+    for (int u = 0; u < manifest->unit_count; u++) describe_unit(executor, u, &manifest->units[u]);
+}
+
+static status_t copy_array(struct executor *executor, struct captured *array)
+{
+    if (array->elements == 0) return NULL;
+    array->values = malloc(array->elements * sizeof *array->values);
+    if (array->values == NULL)
+        return status_new(STATUS_RESOURCE_EXHAUSTED,
+                          "no memory to copy the %zu numbers that this rank keeps of unit %d for a "
+                          "checkpoint",
+                          array->elements, array->unit);
+    return executor_read_slot(executor, array->unit, array->slot, array->values);
+}
+
+static status_t copy_arrays(struct executor *executor, struct capture *capture)
+{
+    const struct manifest *manifest = &capture->manifest;
+    capture->arrays = mem_alloc_array((size_t)manifest->unit_count * (MANIFEST_SLOTS_MAX + 1),
+                                      sizeof *capture->arrays);
+    for (int u = 0; u < manifest->unit_count; u++) {
+        const struct saved_unit *unit = &manifest->units[u];
+        int place = capture->rank - unit->first_rank;
+        if (place < 0 || place >= unit->shard_world) continue;
+        for (int slot = -1; slot < unit->slots; slot++) {
+            struct captured *array = &capture->arrays[capture->array_count++];
+            *array = (struct captured){.unit = u, .slot = slot, .elements = (size_t)unit->shard};
+            TRY(copy_array(executor, array));
+        }
+    }
+    return NULL;
+}
+
+struct capture *capture_take(struct executor *executor, const struct capture_job *job,
+                             const struct saved_progress *progress)
+{
+    struct capture *capture = mem_alloc(sizeof *capture);
+    capture->rank = executor_plan(executor)->options.rank;
+    describe(executor, job, progress, &capture->manifest);
+    capture->failed = copy_arrays(executor, capture);
+    return capture;
+}
+
+/* The file. */
+
+struct writer {
+    int fd;
+    const char *path;
+    struct saved_file *file; /* counts on */
+};
+
+static status_t write_bytes(struct writer *writer, const void *bytes, size_t size)
+{
+    const char *at = bytes;
+    while (size > 0) {
+        size_t piece = size < PIECE_BYTES ? size : PIECE_BYTES;
+        ssize_t count = write(writer->fd, at, piece);
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) return status_from_errno(errno, "cannot write %s", writer->path);
+        writer->file->crc32 =
+            (uint32_t)crc32(writer->file->crc32, (const unsigned char *)at, (uInt)count);
+        writer->file->bytes += (uint64_t)count;
+        at += count;
+        size -= (size_t)count;
+    }
+    return NULL;
+}
+
+static void add_header(const struct capture *capture, struct buf *header)
+{
+    struct safetensors_entry *entries =
+        mem_alloc_array((size_t)capture->array_count + 1, sizeof *entries);
+    static char dtype[] = "F32";
+    for (int i = 0; i < capture->array_count; i++) {
+        const struct captured *array = &capture->arrays[i];
+        char name[48];
+        entries[i] = (struct safetensors_entry){
+            .name = mem_strdup(manifest_tensor_name(array->unit, array->slot, name)),
+            .dtype = dtype,
+            .dim_count = 1,
+            .dims = {(int64_t)array->elements}};
+    }
+    const struct safetensors_metadata metadata[] = {{"format", "fsdpd-checkpoint"},
+                                                    {"job", capture->manifest.job}};
+    safetensors_write_header(header, entries, capture->array_count, metadata, 2);
+    for (int i = 0; i < capture->array_count; i++) free(entries[i].name);
+    free(entries);
+}
+
+static status_t write_all(struct capture *capture, struct writer *writer)
+{
+    struct buf header = {0};
+    add_header(capture, &header);
+    status_t status = write_bytes(writer, header.data, header.length);
+    buf_deinit(&header);
+    for (int i = 0; i < capture->array_count && status == NULL; i++) {
+        struct captured *array = &capture->arrays[i];
+        status = write_bytes(writer, array->values, array->elements * sizeof *array->values);
+        free(array->values); /* memory shrinks as the file grows */
+        array->values = NULL;
+    }
+    if (status == NULL && fsync(writer->fd) != 0)
+        status = status_from_errno(errno, "cannot sync %s", writer->path);
+    return status;
+}
+
+status_t capture_write(struct capture *capture, const char *directory, struct saved_file *file)
+{
+    char name[32];
+    char *path = file_path_join(directory, manifest_file_name(capture->rank, name));
+    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640);
+    *file = (struct saved_file){.crc32 = (uint32_t)crc32(0, NULL, 0)};
+    struct writer writer = {.fd = fd, .path = path, .file = file};
+    status_t status = fd < 0 ? status_from_errno(errno, "cannot make %s", path)
+                             : write_all(capture, &writer);
+    if (fd >= 0 && close(fd) != 0 && status == NULL)
+        status = status_from_errno(errno, "cannot close %s", path);
+    if (status != NULL && fd >= 0) unlink(path); /* its bytes may be what is missing elsewhere */
+    free(path);
+    return status;
+}

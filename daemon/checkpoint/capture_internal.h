@@ -1,0 +1,25 @@
+/* Inside checkpoint/: what capture.c copies and writes, and save.c completes. */
+#ifndef FSDPD_CHECKPOINT_CAPTURE_INTERNAL_H
+#define FSDPD_CHECKPOINT_CAPTURE_INTERNAL_H
+
+#include "checkpoint/capture.h"
+
+struct captured { /* of one unit, the parameters (slot -1) or an optimizer slot */
+    int unit, slot;
+    size_t elements;
+    float *values; /* (elements): this rank's part; NULL once written */
+};
+
+struct capture {
+    int rank;
+    struct manifest manifest; /* files are filled in when they are written */
+    struct captured *arrays;  /* what this rank saves, in the order of its file */
+    int array_count;
+    status_t failed; /* copying; NULL: it did not */
+};
+
+/* Writes and syncs this rank's file in `directory`; on failure there is none. */
+status_t capture_write(struct capture *capture, const char *directory,
+                       struct saved_file *file) FSDPD_MUST_USE;
+
+#endif

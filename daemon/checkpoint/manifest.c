@@ -1,0 +1,397 @@
+/* The manifest as JSON; see manifest.h. */
+#include "checkpoint/manifest.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+#define FORMAT "fsdpd-checkpoint"
+enum { VERSION = 1, NAME_MAX_BYTES = 4096 };
+
+char *manifest_file_name(int rank, char name[static 32])
+{
+    snprintf(name, 32, "rank-%05d.safetensors", rank);
+    return name;
+}
+
+char *manifest_tensor_name(int unit, int slot, char name[static 48])
+{
+    if (slot < 0) snprintf(name, 48, "unit.%d.parameters", unit);
+    else snprintf(name, 48, "unit.%d.slot.%d", unit, slot);
+    return name;
+}
+
+uint64_t manifest_bytes(const struct manifest *manifest)
+{
+    uint64_t bytes = 0;
+    for (int i = 0; i < manifest->world; i++) bytes += manifest->files[i].bytes;
+    return bytes;
+}
+
+void manifest_deinit(struct manifest *manifest)
+{
+    for (int u = 0; u < manifest->unit_count; u++) {
+        struct saved_unit *unit = &manifest->units[u];
+        for (int p = 0; p < unit->parameter_count; p++) free(unit->parameters[p].name);
+        free(unit->parameters);
+        free(unit->name);
+    }
+    free(manifest->units);
+    free(manifest->files);
+    free(manifest->run);
+    free(manifest->job);
+    free(manifest->optimizer);
+    *manifest = (struct manifest){0};
+}
+
+/* Writing. Numbers of 64 bits that count are far below 2^63; hashes are texts. */
+
+static void put(json_t *object, const char *key, json_t *value)
+{
+    if (json_object_set_new(object, key, value) != 0) abort(); /* memory is gone */
+}
+
+static void put_count(json_t *object, const char *key, uint64_t value)
+{
+    put(object, key, json_integer((json_int_t)value));
+}
+
+static void put_number(json_t *object, const char *key, double value)
+{
+    put(object, key, json_real(isfinite(value) ? value : 0));
+}
+
+static void put_hex(json_t *object, const char *key, uint64_t value, int digits)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%0*" PRIx64, digits, value);
+    put(object, key, json_string(text));
+}
+
+static json_t *write_tally(const struct saved_tally *tally)
+{
+    json_t *object = json_object();
+    put_number(object, "loss", tally->loss);
+    put_number(object, "correct", tally->correct);
+    put_number(object, "samples", tally->samples);
+    put_number(object, "tokens", tally->tokens);
+    put_count(object, "steps", tally->steps);
+    put_count(object, "ns", (uint64_t)tally->ns);
+    put_count(object, "compute_ns", (uint64_t)tally->compute_ns);
+    put_count(object, "comm_ns", (uint64_t)tally->comm_ns);
+    put_count(object, "exposed_ns", (uint64_t)tally->exposed_ns);
+    return object;
+}
+
+static json_t *write_progress(const struct saved_progress *progress)
+{
+    json_t *object = json_object();
+    put_count(object, "step", progress->step);
+    put_count(object, "rows", progress->rows);
+    put_count(object, "epochs", progress->epochs);
+    put_count(object, "updates", progress->updates);
+    put_count(object, "skipped_steps", progress->skipped_steps);
+    put_count(object, "seed", progress->seed);
+    put_number(object, "epoch_rate", progress->epoch_rate);
+    put_number(object, "gradient_norm", progress->gradient_norm);
+    put(object, "interval", write_tally(&progress->interval));
+    put(object, "epoch", write_tally(&progress->epoch));
+    put_count(object, "evaluation_ns", (uint64_t)progress->evaluation_ns);
+    if (progress->validated) {
+        put_number(object, "validation_loss", progress->validation_loss);
+        put_count(object, "validation_step", progress->validation_step);
+    }
+    return object;
+}
+
+static json_t *write_unit(const struct saved_unit *unit)
+{
+    json_t *object = json_object(), *list = json_array();
+    put(object, "name", json_string(unit->name));
+    put_count(object, "shard", (uint64_t)unit->shard);
+    put_count(object, "shard_world", (uint64_t)unit->shard_world);
+    put_count(object, "first_rank", (uint64_t)unit->first_rank);
+    put_count(object, "slots", (uint64_t)unit->slots);
+    for (int p = 0; p < unit->parameter_count; p++) {
+        const struct saved_parameter *parameter = &unit->parameters[p];
+        json_t *entry = json_object();
+        put(entry, "name", json_string(parameter->name));
+        put_count(entry, "elements", (uint64_t)parameter->elements);
+        put_count(entry, "offset", (uint64_t)parameter->offset);
+        json_array_append_new(list, entry);
+    }
+    put(object, "parameters", list);
+    return object;
+}
+
+static int add_text(const char *text, size_t size, void *user)
+{
+    buf_add(user, text, size);
+    return 0;
+}
+
+void manifest_write(const struct manifest *manifest, struct buf *out)
+{
+    json_t *root = json_object(), *units = json_array(), *files = json_array();
+    put(root, "format", json_string(FORMAT));
+    put_count(root, "version", VERSION);
+    put(root, "run", json_string(manifest->run));
+    put(root, "job", json_string(manifest->job));
+    put_count(root, "attempt", manifest->attempt);
+    put_count(root, "time_ms", (uint64_t)manifest->time_ms);
+    put_hex(root, "plan_hash", manifest->plan_hash, 16);
+    put(root, "optimizer", json_string(manifest->optimizer));
+    put_count(root, "world", (uint64_t)manifest->world);
+    put(root, "progress", write_progress(&manifest->progress));
+    for (int u = 0; u < manifest->unit_count; u++)
+        json_array_append_new(units, write_unit(&manifest->units[u]));
+    put(root, "units", units);
+    for (int r = 0; r < manifest->world; r++) {
+        json_t *file = json_object();
+        char name[32];
+        put(file, "name", json_string(manifest_file_name(r, name)));
+        put_count(file, "bytes", manifest->files[r].bytes);
+        put_hex(file, "crc32", manifest->files[r].crc32, 8);
+        json_array_append_new(files, file);
+    }
+    put(root, "files", files);
+    json_dump_callback(root, add_text, out, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
+    buf_add_char(out, '\n');
+    json_decref(root);
+}
+
+/* Reading. */
+
+static status_t refuse(const char *key, const char *what)
+{
+    return status_new(STATUS_INVALID_ARGUMENT, "%s: %s", key, what);
+}
+
+static status_t get_integer(const json_t *object, const char *key, int64_t least, int64_t most,
+                            int64_t *value)
+{
+    const json_t *found = json_object_get(object, key);
+    if (!json_is_integer(found)) return refuse(key, "expected an integer");
+    json_int_t integer = json_integer_value(found);
+    if (integer < least || integer > most)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "%s: expected %" PRId64 " to %" PRId64 ", found %" JSON_INTEGER_FORMAT, key,
+                          least, most, integer);
+    *value = integer;
+    return NULL;
+}
+
+static status_t get_int(const json_t *object, const char *key, int least, int most, int *value)
+{
+    int64_t integer = 0;
+    TRY(get_integer(object, key, least, most, &integer));
+    *value = (int)integer;
+    return NULL;
+}
+
+static status_t get_count(const json_t *object, const char *key, uint64_t *value)
+{
+    int64_t integer = 0;
+    TRY(get_integer(object, key, 0, INT64_MAX, &integer));
+    *value = (uint64_t)integer;
+    return NULL;
+}
+
+static status_t get_ns(const json_t *object, const char *key, int64_t *value)
+{
+    return get_integer(object, key, 0, INT64_MAX / 4, value);
+}
+
+static status_t get_number(const json_t *object, const char *key, double *value)
+{
+    const json_t *found = json_object_get(object, key);
+    if (!json_is_number(found)) return refuse(key, "expected a number");
+    *value = json_number_value(found);
+    return isfinite(*value) ? NULL : refuse(key, "expected a finite number");
+}
+
+static status_t get_text(const json_t *object, const char *key, const char **value)
+{
+    const json_t *found = json_object_get(object, key);
+    if (!json_is_string(found)) return refuse(key, "expected a text");
+    size_t length = json_string_length(found);
+    *value = json_string_value(found);
+    if (length == 0 || length > NAME_MAX_BYTES || strlen(*value) != length)
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: expected 1 to %d characters", key,
+                          NAME_MAX_BYTES);
+    return NULL;
+}
+
+static status_t keep_text(const json_t *object, const char *key, char **value)
+{
+    const char *text = NULL;
+    TRY(get_text(object, key, &text));
+    *value = mem_strdup(text);
+    return NULL;
+}
+
+static status_t get_hex(const json_t *object, const char *key, size_t digits, uint64_t *value)
+{
+    const char *text = NULL;
+    TRY(get_text(object, key, &text));
+    if (strlen(text) != digits || strspn(text, "0123456789abcdef") != digits)
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: expected %zu hexadecimal digits", key,
+                          digits);
+    *value = strtoull(text, NULL, 16);
+    return NULL;
+}
+
+static status_t read_tally(const json_t *progress, const char *key, struct saved_tally *tally)
+{
+    const json_t *object = json_object_get(progress, key);
+    TRY(get_number(object, "loss", &tally->loss));
+    TRY(get_number(object, "correct", &tally->correct));
+    TRY(get_number(object, "samples", &tally->samples));
+    TRY(get_number(object, "tokens", &tally->tokens));
+    TRY(get_count(object, "steps", &tally->steps));
+    TRY(get_ns(object, "ns", &tally->ns));
+    TRY(get_ns(object, "compute_ns", &tally->compute_ns));
+    TRY(get_ns(object, "comm_ns", &tally->comm_ns));
+    return get_ns(object, "exposed_ns", &tally->exposed_ns);
+}
+
+static status_t read_progress(const json_t *object, struct saved_progress *progress)
+{
+    TRY(get_count(object, "step", &progress->step));
+    TRY(get_count(object, "rows", &progress->rows));
+    TRY(get_count(object, "epochs", &progress->epochs));
+    TRY(get_count(object, "updates", &progress->updates));
+    TRY(get_count(object, "skipped_steps", &progress->skipped_steps));
+    TRY(get_count(object, "seed", &progress->seed));
+    TRY(get_number(object, "epoch_rate", &progress->epoch_rate));
+    TRY(get_number(object, "gradient_norm", &progress->gradient_norm));
+    TRY(status_wrap(read_tally(object, "interval", &progress->interval), "interval"));
+    TRY(status_wrap(read_tally(object, "epoch", &progress->epoch), "epoch"));
+    TRY(get_ns(object, "evaluation_ns", &progress->evaluation_ns));
+    progress->validated = json_object_get(object, "validation_step") != NULL;
+    if (!progress->validated) return NULL;
+    TRY(get_number(object, "validation_loss", &progress->validation_loss));
+    return get_count(object, "validation_step", &progress->validation_step);
+}
+
+/* Parameters lie one behind the other. */
+static status_t read_parameter(const json_t *object, struct saved_unit *unit)
+{
+    int64_t end = 0, whole = unit->shard * unit->shard_world;
+    if (unit->parameter_count > 0) {
+        const struct saved_parameter *last = &unit->parameters[unit->parameter_count - 1];
+        end = last->offset + last->elements;
+    }
+    struct saved_parameter *parameter = &unit->parameters[unit->parameter_count];
+    TRY(get_integer(object, "elements", 0, whole, &parameter->elements));
+    TRY(get_integer(object, "offset", end, whole - parameter->elements, &parameter->offset));
+    TRY(keep_text(object, "name", &parameter->name));
+    unit->parameter_count++;
+    return NULL;
+}
+
+static status_t read_unit(const json_t *object, int world, struct saved_unit *unit)
+{
+    TRY(keep_text(object, "name", &unit->name));
+    TRY(get_int(object, "shard_world", 1, world, &unit->shard_world));
+    TRY(get_int(object, "first_rank", 0, world - unit->shard_world, &unit->first_rank));
+    TRY(get_integer(object, "shard", 0, MANIFEST_ELEMENTS_MAX, &unit->shard));
+    TRY(get_int(object, "slots", 0, MANIFEST_SLOTS_MAX, &unit->slots));
+    const json_t *list = json_object_get(object, "parameters");
+    if (!json_is_array(list)) return refuse("parameters", "expected a list");
+    size_t count = json_array_size(list);
+    unit->parameters = mem_alloc_array(count + 1, sizeof *unit->parameters);
+    for (size_t p = 0; p < count; p++)
+        TRY(status_wrap(read_parameter(json_array_get(list, p), unit), "parameter %zu", p));
+    return NULL;
+}
+
+static status_t read_units(const json_t *root, struct manifest *manifest)
+{
+    const json_t *list = json_object_get(root, "units");
+    size_t count = json_array_size(list); /* 0 of what is no list */
+    if (!json_is_array(list) || count > MANIFEST_UNITS_MAX)
+        return refuse("units", "expected a list of units");
+    manifest->units = mem_alloc_array(count + 1, sizeof *manifest->units);
+    for (size_t u = 0; u < count; u++) {
+        struct saved_unit *unit = &manifest->units[manifest->unit_count++];
+        TRY(status_wrap(read_unit(json_array_get(list, u), manifest->world, unit), "unit %zu", u));
+    }
+    return NULL;
+}
+
+static status_t read_file(const json_t *object, int rank, struct saved_file *file)
+{
+    const char *name = NULL;
+    char expected[32];
+    uint64_t crc = 0;
+    TRY(get_text(object, "name", &name));
+    if (strcmp(name, manifest_file_name(rank, expected)) != 0)
+        return status_new(STATUS_INVALID_ARGUMENT, "name: expected %s", expected);
+    TRY(get_count(object, "bytes", &file->bytes));
+    TRY(get_hex(object, "crc32", 8, &crc));
+    file->crc32 = (uint32_t)crc;
+    return file->bytes <= UINT64_C(1) << 60 ? NULL : refuse("bytes", "too many");
+}
+
+static status_t read_files(const json_t *root, struct manifest *manifest)
+{
+    const json_t *list = json_object_get(root, "files");
+    if (!json_is_array(list) || json_array_size(list) != (size_t)manifest->world)
+        return refuse("files", "expected a list of one file per rank");
+    manifest->files = mem_alloc_array((size_t)manifest->world, sizeof *manifest->files);
+    for (int r = 0; r < manifest->world; r++)
+        TRY(status_wrap(read_file(json_array_get(list, (size_t)r), r, &manifest->files[r]),
+                        "file %d", r));
+    return NULL;
+}
+
+static status_t read_root(const json_t *root, struct manifest *manifest)
+{
+    const char *format = NULL;
+    int version = 0;
+    int64_t attempt = 0;
+    TRY(get_text(root, "format", &format));
+    if (strcmp(format, FORMAT) != 0) return refuse("format", "expected " FORMAT);
+    TRY(get_int(root, "version", 1, INT32_MAX, &version));
+    if (version > VERSION)
+        return status_new(STATUS_FAILED_PRECONDITION,
+                          "version: a newer fsdpd wrote this (%d, this one knows %d)", version,
+                          VERSION);
+    TRY(keep_text(root, "run", &manifest->run));
+    TRY(keep_text(root, "job", &manifest->job));
+    TRY(keep_text(root, "optimizer", &manifest->optimizer));
+    TRY(get_integer(root, "attempt", 0, UINT32_MAX, &attempt));
+    manifest->attempt = (uint32_t)attempt;
+    TRY(get_integer(root, "time_ms", 0, INT64_MAX, &manifest->time_ms));
+    TRY(get_hex(root, "plan_hash", 16, &manifest->plan_hash));
+    TRY(get_int(root, "world", 1, MANIFEST_WORLD_MAX, &manifest->world));
+    status_t status = read_files(root, manifest);
+    if (status != NULL && manifest->files == NULL) manifest->world = 0;
+    TRY(status);
+    TRY(status_wrap(read_progress(json_object_get(root, "progress"), &manifest->progress),
+                    "progress"));
+    return read_units(root, manifest);
+}
+
+status_t manifest_read(const char *text, size_t length, const char *file, struct manifest *out)
+{
+    json_error_t error;
+    json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+    if (root == NULL)
+        return status_new(STATUS_INVALID_ARGUMENT, "%s:%d: %s", file, error.line, error.text);
+    struct manifest manifest = {0};
+    status_t status = read_root(root, &manifest);
+    json_decref(root);
+    if (status != NULL) {
+        manifest_deinit(&manifest);
+        return status_wrap(status, "%s", file);
+    }
+    *out = manifest;
+    return NULL;
+}

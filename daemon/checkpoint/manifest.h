@@ -1,0 +1,99 @@
+/*
+ * The manifest of a checkpoint: what was saved, and where in the files of the ranks every element of
+ * every parameter and optimizer slot lies. A checkpoint is a directory with one safetensors file per
+ * rank ("rank-00000.safetensors") and "manifest.json". In a file there is one run of f32 per unit and
+ * array: "unit.3.parameters" and "unit.3.slot.0" are rank-th parts of the unit's flat parameter and
+ * of what the optimizer keeps for it. A unit that several groups of ranks hold copies of is saved by
+ * one of these groups, so that nothing is saved twice. Pure.
+ */
+#ifndef FSDPD_CHECKPOINT_MANIFEST_H
+#define FSDPD_CHECKPOINT_MANIFEST_H
+
+#include <stdint.h>
+
+#include "base/buf.h"
+#include "base/status.h"
+
+enum {
+    MANIFEST_MAX = 256 << 20, /* bytes of its text */
+    MANIFEST_WORLD_MAX = 4096,
+    MANIFEST_UNITS_MAX = 1 << 20,
+    MANIFEST_SLOTS_MAX = 8,
+};
+
+#define MANIFEST_FILE "manifest.json"
+#define MANIFEST_ELEMENTS_MAX (INT64_C(1) << 48)
+
+/* Sums since something began, over all ranks. */
+struct saved_tally {
+    double loss, correct, samples, tokens;
+    uint64_t steps;
+    int64_t ns, compute_ns, comm_ns, exposed_ns;
+};
+
+/* Where in its run a job was; what it needs besides parameters and slots to go on. */
+struct saved_progress {
+    uint64_t step; /* training steps done */
+    uint64_t rows; /* that all ranks together have taken: of the epoch, or, of tokens, in all */
+    uint64_t epochs; /* that are over */
+    uint64_t updates;       /* steps that changed parameters */
+    uint64_t skipped_steps; /* the others */
+    uint64_t seed;
+    double epoch_rate;    /* the learning rate before the step's factor */
+    double gradient_norm; /* of the last step */
+    struct saved_tally interval, epoch; /* since the last metrics; since the epoch began */
+    int64_t evaluation_ns;
+    bool validated; /* the rest is known */
+    double validation_loss;
+    uint64_t validation_step;
+};
+
+struct saved_parameter {
+    char *name;
+    int64_t elements, offset; /* in the unit's flat parameter */
+};
+
+struct saved_unit {
+    char *name;
+    int64_t shard;               /* elements of one rank's part */
+    int shard_world, first_rank; /* who saved it: so many ranks from this one on */
+    int slots;
+    struct saved_parameter *parameters;
+    int parameter_count;
+};
+
+struct saved_file {
+    uint64_t bytes;
+    uint32_t crc32; /* zlib's */
+};
+
+struct manifest {
+    char *run; /* names the job's run: a checkpoint of another one is nobody's business */
+    char *job, *optimizer;
+    uint32_t attempt;
+    int64_t time_ms; /* wall clock */
+    uint64_t plan_hash;
+    struct saved_progress progress;
+    struct saved_unit *units;
+    int unit_count;
+    struct saved_file *files; /* (world) */
+    int world;
+};
+
+void manifest_write(const struct manifest *manifest, struct buf *out);
+
+/* Hostile input: what is read is consistent in itself, or INVALID_ARGUMENT says where it is not.
+ * `file` is for messages. */
+status_t manifest_read(const char *text, size_t length, const char *file,
+                       struct manifest *manifest) FSDPD_MUST_USE;
+void manifest_deinit(struct manifest *manifest);
+
+/* Bytes of all files. */
+uint64_t manifest_bytes(const struct manifest *manifest);
+
+/* "rank-00003.safetensors"; `name` holds at least 32 bytes. Returns it. */
+char *manifest_file_name(int rank, char name[static 32]);
+/* "unit.3.parameters" for slot -1, "unit.3.slot.0"; `name` holds at least 48 bytes. Returns it. */
+char *manifest_tensor_name(int unit, int slot, char name[static 48]);
+
+#endif

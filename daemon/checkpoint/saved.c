@@ -1,0 +1,325 @@
+/* Reading checkpoints; see saved.h. One file is open at a time, with its header read and checked. */
+#include "checkpoint/saved.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "hf/safetensors.h"
+
+enum { PIECE_BYTES = 1 << 20, HEADER_GUESS = 1 << 16 };
+
+struct place { /* of a parameter; unit -1: nowhere */
+    int unit;
+    int64_t offset; /* in the unit's flat parameter */
+};
+
+struct saved {
+    char *directory;
+    struct manifest manifest;
+    struct place *places; /* by the model's parameter */
+    int open_rank, fd;    /* the file that is open; fd -1: none */
+    uint64_t *starts;     /* in it: (units, slots + 1), UINT64_MAX: not there */
+};
+
+static void close_file(struct saved *saved)
+{
+    if (saved->fd >= 0) close(saved->fd);
+    saved->fd = -1;
+    free(saved->starts);
+    saved->starts = NULL;
+}
+
+void saved_free(struct saved *saved)
+{
+    if (saved == NULL) return;
+    close_file(saved);
+    manifest_deinit(&saved->manifest);
+    free(saved->places);
+    free(saved->directory);
+    free(saved);
+}
+
+const struct manifest *saved_manifest(const struct saved *saved)
+{
+    return &saved->manifest;
+}
+
+/* What is wrong with bytes that we wrote ourselves is damage. */
+static status_t as_damage(status_t status)
+{
+    enum status_code code = status_code(status);
+    if (code != STATUS_INVALID_ARGUMENT && code != STATUS_NOT_FOUND && code != STATUS_OUT_OF_RANGE)
+        return status;
+    status_t damage = status_new(STATUS_DATA_LOSS, "%s", status_message(status));
+    status_free(status);
+    return damage;
+}
+
+status_t saved_open(const char *directory, struct saved **result)
+{
+    struct saved *saved = mem_alloc(sizeof *saved);
+    saved->directory = mem_strdup(directory);
+    saved->fd = -1;
+    char *path = file_path_join(directory, MANIFEST_FILE);
+    struct buf text = {0};
+    status_t status = file_read(path, MANIFEST_MAX, &text);
+    if (status == NULL)
+        status = manifest_read(buf_text(&text), text.length, path, &saved->manifest);
+    buf_deinit(&text);
+    free(path);
+    if (status != NULL) {
+        saved_free(saved);
+        return as_damage(status);
+    }
+    *result = saved;
+    return NULL;
+}
+
+static status_t read_at(int fd, void *bytes, size_t size, uint64_t offset, const char *path)
+{
+    for (char *at = bytes; size > 0;) {
+        ssize_t count = pread(fd, at, size, (off_t)offset);
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) return status_from_errno(errno, "cannot read %s", path);
+        if (count == 0) return status_new(STATUS_DATA_LOSS, "%s is cut off", path);
+        at += count;
+        offset += (uint64_t)count;
+        size -= (size_t)count;
+    }
+    return NULL;
+}
+
+static status_t open_path(const struct saved *saved, int rank, const char *path, int *fd)
+{
+    struct stat info;
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    if (*fd < 0) return as_damage(status_from_errno(errno, "cannot open %s", path));
+    status_t status = NULL;
+    if (fstat(*fd, &info) != 0) status = status_from_errno(errno, "cannot stat %s", path);
+    else if (!S_ISREG(info.st_mode) || (uint64_t)info.st_size != saved->manifest.files[rank].bytes)
+        status = status_new(STATUS_DATA_LOSS, "%s has %lld bytes, not the %" PRIu64 " of %s", path,
+                            (long long)info.st_size, saved->manifest.files[rank].bytes,
+                            MANIFEST_FILE);
+    if (status != NULL) close(*fd);
+    return status;
+}
+
+static char *path_of(const struct saved *saved, int rank)
+{
+    char name[32];
+    return file_path_join(saved->directory, manifest_file_name(rank, name));
+}
+
+static status_t verify(const struct saved_file *file, int fd, const char *path)
+{
+    unsigned char *piece = mem_alloc(PIECE_BYTES);
+    uint32_t sum = (uint32_t)crc32(0, NULL, 0);
+    status_t status = NULL;
+    for (uint64_t at = 0; at < file->bytes && status == NULL;) {
+        size_t size = file->bytes - at < PIECE_BYTES ? (size_t)(file->bytes - at) : PIECE_BYTES;
+        status = read_at(fd, piece, size, at, path);
+        if (status == NULL) sum = (uint32_t)crc32(sum, piece, (uInt)size);
+        at += size;
+    }
+    free(piece);
+    if (status == NULL && sum != file->crc32)
+        status = status_new(STATUS_DATA_LOSS, "%s is damaged: its sum is %08x, not %08x", path, sum,
+                            file->crc32);
+    return status;
+}
+
+status_t saved_verify(struct saved *saved, int rank)
+{
+    char *path = path_of(saved, rank);
+    int fd;
+    status_t status = open_path(saved, rank, path, &fd);
+    if (status == NULL) {
+        status = verify(&saved->manifest.files[rank], fd, path);
+        close(fd);
+    }
+    free(path);
+    return status;
+}
+
+static status_t read_header(int fd, uint64_t size, const char *path,
+                            struct safetensors_header *header)
+{
+    uint64_t needed = size < HEADER_GUESS ? size : HEADER_GUESS, have;
+    status_t status = NULL;
+    do {
+        status_free(status);
+        have = needed;
+        needed = 0;
+        void *bytes = malloc((size_t)have + 1); /* bounded by the file's size, and by the format */
+        if (bytes == NULL)
+            return status_new(STATUS_RESOURCE_EXHAUSTED,
+                              "no memory for a header of %" PRIu64 " bytes", have);
+        status = read_at(fd, bytes, (size_t)have, 0, path);
+        if (status == NULL)
+            status = safetensors_read_header(bytes, (size_t)have, size, header, &needed);
+        free(bytes);
+    } while (status_code(status) == STATUS_OUT_OF_RANGE && needed > have);
+    return as_damage(status);
+}
+
+static int compare_entries(const void *a, const void *b)
+{
+    const struct safetensors_entry *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
+
+/* Where each array that the manifest promises of this rank starts. */
+static status_t find_arrays(struct saved *saved, int rank, struct safetensors_header *header,
+                            const char *path)
+{
+    const struct manifest *manifest = &saved->manifest;
+    if (header->count > 0) /* no order is needed any more */
+        qsort(header->entries, (size_t)header->count, sizeof *header->entries, compare_entries);
+    size_t width = MANIFEST_SLOTS_MAX + 1;
+    saved->starts = mem_alloc_array((size_t)manifest->unit_count * width + 1, sizeof(uint64_t));
+    for (int u = 0; u < manifest->unit_count; u++) {
+        const struct saved_unit *unit = &manifest->units[u];
+        bool here = rank >= unit->first_rank && rank < unit->first_rank + unit->shard_world;
+        for (int slot = -1; slot < unit->slots && here && unit->shard > 0; slot++) {
+            char name[48];
+            const struct safetensors_entry wanted = {.name =
+                                                         manifest_tensor_name(u, slot, name)};
+            const struct safetensors_entry *found =
+                header->count == 0 ? NULL
+                                   : bsearch(&wanted, header->entries, (size_t)header->count,
+                                             sizeof *header->entries, compare_entries);
+            if (found == NULL || strcmp(found->dtype, "F32") != 0 ||
+                found->end - found->begin != (uint64_t)unit->shard * sizeof(float))
+                return status_new(STATUS_DATA_LOSS, "%s has no %s of %" PRId64 " numbers", path,
+                                  name, unit->shard);
+            saved->starts[(size_t)u * width + (size_t)(slot + 1)] =
+                header->data_offset + found->begin;
+        }
+    }
+    return NULL;
+}
+
+static status_t need_file(struct saved *saved, int rank)
+{
+    if (saved->fd >= 0 && saved->open_rank == rank) return NULL;
+    close_file(saved);
+    char *path = path_of(saved, rank);
+    struct safetensors_header header = {0};
+    int fd = -1;
+    status_t status = open_path(saved, rank, path, &fd);
+    if (status == NULL) {
+        saved->fd = fd;
+        saved->open_rank = rank;
+        status = read_header(fd, saved->manifest.files[rank].bytes, path, &header);
+        if (status == NULL) {
+            status = find_arrays(saved, rank, &header, path);
+            safetensors_header_deinit(&header);
+        }
+    }
+    free(path);
+    if (status != NULL) close_file(saved);
+    return status;
+}
+
+/* Parameters by name. */
+struct named {
+    const char *name;
+    int unit, parameter;
+};
+
+static int compare_names(const void *a, const void *b)
+{
+    const struct named *x = a, *y = b;
+    return strcmp(x->name, y->name);
+}
+
+static struct named *sort_names(const struct manifest *manifest, size_t *count)
+{
+    size_t total = 0;
+    for (int u = 0; u < manifest->unit_count; u++)
+        total += (size_t)manifest->units[u].parameter_count;
+    struct named *names = mem_alloc_array(total + 1, sizeof *names);
+    *count = 0;
+    for (int u = 0; u < manifest->unit_count; u++)
+        for (int p = 0; p < manifest->units[u].parameter_count; p++)
+            names[(*count)++] = (struct named){manifest->units[u].parameters[p].name, u, p};
+    if (total > 1) qsort(names, total, sizeof *names, compare_names);
+    return names;
+}
+
+static status_t match_one(struct saved *saved, const struct named *names, size_t count,
+                          const struct parameter *parameter, struct place *place)
+{
+    const struct named wanted = {.name = parameter->name};
+    const struct named *found =
+        count == 0 ? NULL : bsearch(&wanted, names, count, sizeof *names, compare_names);
+    if (found == NULL)
+        return status_new(STATUS_FAILED_PRECONDITION, "%s has no parameter %s", saved->directory,
+                          parameter->name);
+    const struct saved_parameter *there =
+        &saved->manifest.units[found->unit].parameters[found->parameter];
+    int64_t elements = tensor_element_count(&parameter->type);
+    if (there->elements != elements)
+        return status_new(STATUS_FAILED_PRECONDITION,
+                          "%s has %" PRId64 " numbers of %s, the model has %" PRId64,
+                          saved->directory, there->elements, parameter->name, elements);
+    *place = (struct place){.unit = found->unit, .offset = there->offset};
+    return NULL;
+}
+
+status_t saved_match(struct saved *saved, const struct model *model)
+{
+    size_t count;
+    struct named *names = sort_names(&saved->manifest, &count);
+    free(saved->places);
+    saved->places = mem_alloc_array((size_t)model->parameter_count + 1, sizeof *saved->places);
+    status_t status = NULL;
+    for (int p = 0; p < model->parameter_count && status == NULL; p++) {
+        saved->places[p].unit = -1;
+        if (model->parameters[p].tied_to < 0)
+            status = match_one(saved, names, count, &model->parameters[p], &saved->places[p]);
+    }
+    free(names);
+    return status;
+}
+
+int saved_slots(const struct saved *saved, int parameter)
+{
+    int unit = saved->places[parameter].unit;
+    return unit >= 0 ? saved->manifest.units[unit].slots : 0;
+}
+
+status_t saved_read(struct saved *saved, int parameter, int slot, int64_t offset, int64_t count,
+                    float *values)
+{
+    const struct place *place = &saved->places[parameter];
+    if (place->unit < 0 || slot >= saved_slots(saved, parameter))
+        return status_new(STATUS_INTERNAL, "parameter %d, slot %d, is not in %s", parameter, slot,
+                          saved->directory);
+    const struct saved_unit *unit = &saved->manifest.units[place->unit];
+    int64_t at = place->offset + offset;
+    while (count > 0) {
+        int64_t part = at / unit->shard, within = at % unit->shard;
+        int64_t now = unit->shard - within < count ? unit->shard - within : count;
+        int rank = unit->first_rank + (int)part;
+        TRY(need_file(saved, rank));
+        char name[32];
+        uint64_t start = saved->starts[(size_t)place->unit * (MANIFEST_SLOTS_MAX + 1) +
+                                       (size_t)(slot + 1)];
+        TRY(read_at(saved->fd, values, (size_t)now * sizeof *values,
+                    start + (uint64_t)within * sizeof *values, manifest_file_name(rank, name)));
+        values += now;
+        at += now;
+        count -= now;
+    }
+    return NULL;
+}

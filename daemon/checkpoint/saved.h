@@ -1,0 +1,35 @@
+/*
+ * A checkpoint that is read: opened by its directory, checked, and read by parameter and range of
+ * elements, wherever these lie. How many ranks wrote it, with which units, is no matter. Files are
+ * read in pieces, never mapped.
+ */
+#ifndef FSDPD_CHECKPOINT_SAVED_H
+#define FSDPD_CHECKPOINT_SAVED_H
+
+#include "checkpoint/manifest.h"
+#include "model/model.h"
+
+struct saved;
+
+/* Reads the manifest. What is damaged is DATA_LOSS. */
+status_t saved_open(const char *directory, struct saved **saved) FSDPD_MUST_USE;
+void saved_free(struct saved *saved); /* accepts NULL */
+
+const struct manifest *saved_manifest(const struct saved *saved);
+
+/* Reads one rank's file whole and compares its size and its sum. DATA_LOSS if they differ. */
+status_t saved_verify(struct saved *saved, int rank) FSDPD_MUST_USE;
+
+/* Whether every parameter of the model that is not tied to another is in it, as large as the model
+ * has it; finds them. FAILED_PRECONDITION names one that is not. */
+status_t saved_match(struct saved *saved, const struct model *model) FSDPD_MUST_USE;
+
+/* Slots that are saved for a parameter, after saved_match. */
+int saved_slots(const struct saved *saved, int parameter);
+
+/* After saved_match: `count` elements of a parameter (slot -1) or of an optimizer slot, from element
+ * `offset` on. */
+status_t saved_read(struct saved *saved, int parameter, int slot, int64_t offset, int64_t count,
+                    float *values) FSDPD_MUST_USE;
+
+#endif

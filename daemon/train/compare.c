@@ -1,0 +1,125 @@
+/* Before the first step: whether all ranks are about to do the same; see run_state.h. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "train/run_state.h"
+
+static uint64_t mix(uint64_t hash, const void *bytes, size_t size)
+{
+    const unsigned char *at = bytes;
+    for (size_t i = 0; i < size; i++) hash = (hash ^ at[i]) * UINT64_C(0x100000001b3); /* FNV-1a */
+    return hash;
+}
+
+/* What the plan does not know but the ranks must agree on: the data's size and the job's settings.
+ */
+static uint64_t hash_settings(const struct train_session *session)
+{
+    const struct train_job *job = session->job;
+    const struct optimizer_step *optimizer = &job->optimizer;
+    const uint64_t counts[] = {
+        (uint64_t)session->train_set.count,
+        (uint64_t)session->test_set.count,
+        (uint64_t)session->tokens.train.count,
+        (uint64_t)session->tokens.validation.count,
+        (uint64_t)session->tokens.validation_rows,
+        (uint64_t)job->context,
+        job->data_format,
+        job->masked,
+        (uint64_t)job->mask_token,
+        job->evaluate_interval,
+        session->steps,
+        job->seed,
+        job->epochs,
+        job->schedule,
+        job->schedule_step_size,
+        job->schedule_warmup_steps,
+        job->schedule_total_steps,
+        job->shuffle,
+        job->dropout,
+        job->evaluate,
+        job->accumulation_steps,
+        job->skip_non_finite,
+        optimizer->kind,
+        optimizer->nesterov,
+        session->weights != NULL ? weights_hash(session->weights) : 0,
+    };
+    const double numbers[] = {
+        job->normalize_mean,      job->normalize_std,
+        job->schedule_gamma,      optimizer->lr,
+        optimizer->rho,           optimizer->eps,
+        optimizer->weight_decay,  optimizer->momentum,
+        optimizer->dampening,     optimizer->beta1,
+        optimizer->beta2,         job->schedule_warmup_start_factor,
+        job->schedule_end_factor, job->max_norm,
+        job->mask_probability,
+    };
+    uint64_t hash = mix(UINT64_C(0xcbf29ce484222325), counts, sizeof counts);
+    for (int g = 0; g < optimizer->group_count; g++) {
+        hash = mix(hash, &optimizer->groups[g].weight_decay, sizeof(double));
+        hash = mix(hash, &optimizer->groups[g].lr_scale, sizeof(double));
+    }
+    return mix(hash, numbers, sizeof numbers);
+}
+
+/* A communicator moves floats: 16 bits in each survive any of them. */
+enum { HASH_FLOATS = 4 };
+
+static void pack_hash(uint64_t hash, float packed[HASH_FLOATS])
+{
+    for (int i = 0; i < HASH_FLOATS; i++) packed[i] = (float)(hash >> 16 * i & 0xffff);
+}
+
+static uint64_t unpack_hash(const float packed[HASH_FLOATS])
+{
+    uint64_t hash = 0;
+    for (int i = 0; i < HASH_FLOATS; i++) hash |= (uint64_t)packed[i] << 16 * i;
+    return hash;
+}
+
+status_t run_wait_lane(struct run *run)
+{
+    return lane_wait(run->lane, 2 * run->timeout_ms + 1000);
+}
+
+static status_t check_hashes(struct run *run, const float *all)
+{
+    for (int rank = 1; rank < run->job->world; rank++) {
+        const float *theirs = all + (size_t)rank * 2 * HASH_FLOATS;
+        bool plans = memcmp(theirs, all, HASH_FLOATS * sizeof *all) == 0;
+        bool settings =
+            memcmp(theirs + HASH_FLOATS, all + HASH_FLOATS, HASH_FLOATS * sizeof *all) == 0;
+        if (plans && settings) continue;
+        run->agreed = true;
+        if (plans)
+            return status_new(STATUS_FAILED_PRECONDITION,
+                              "rank %d has other data or settings than rank 0", rank);
+        return status_new(STATUS_FAILED_PRECONDITION,
+                          "rank %d made another plan than rank 0: %016" PRIx64 ", not %016" PRIx64,
+                          rank, unpack_hash(theirs), unpack_hash(all));
+    }
+    return NULL;
+}
+
+status_t run_compare_ranks(struct run *run)
+{
+    if (run->comm == NULL) return NULL;
+    enum { EACH = 2 * HASH_FLOATS };
+    float *mine = mem_alloc_array(EACH, sizeof *mine);
+    float *all = mem_alloc_array((size_t)run->job->world * EACH, sizeof *all);
+    pack_hash(run->session->plan->hash, mine);
+    pack_hash(hash_settings(run->session), mine + HASH_FLOATS);
+    status_t status = comm_all_gather(run->comm, run->lane, mine, all, EACH);
+    if (status == NULL) status = run_wait_lane(run);
+    if (status == NULL) status = check_hashes(run, all);
+    /* After an error the lane might still use the memory: it is closed first, then forgotten. */
+    if (status != NULL) {
+        lane_close(run->lane);
+        run->lane = NULL;
+    }
+    free(mine);
+    free(all);
+    return status;
+}

@@ -1,0 +1,363 @@
+/*
+ * A run's state out to a checkpoint and in from one; see resume.h. Nothing of the run is touched
+ * before all ranks know that the checkpoint is whole.
+ */
+#include "train/resume.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/saved.h"
+
+enum { PIECE = 1 << 18, TEXT_MAX = 1024 };
+
+/* ---- out ---- */
+
+static struct saved_tally save_tally(const struct tally *tally)
+{
+    return (struct saved_tally){.loss = tally->loss,
+                                .correct = tally->correct,
+                                .samples = tally->samples,
+                                .tokens = tally->tokens,
+                                .steps = tally->steps,
+                                .ns = tally->ns,
+                                .compute_ns = tally->compute_ns,
+                                .comm_ns = tally->comm_ns,
+                                .exposed_ns = tally->exposed_ns};
+}
+
+struct capture *train_session_capture(struct train_session *session)
+{
+    struct run *run = session->run;
+    const struct checkpoint_settings *settings = &run->job->checkpoints;
+    const struct saved_progress progress = {
+        .step = run->step,
+        .rows = run->rows,
+        .epochs = run->epochs,
+        .updates = run->optimizer.taken,
+        .skipped_steps = run->skipped_steps,
+        .seed = run->job->seed,
+        .epoch_rate = run->epoch_rate,
+        .gradient_norm = run->gradient_norm,
+        .interval = save_tally(&run->interval),
+        .epoch = save_tally(&run->epoch),
+        .evaluation_ns = run->evaluation_ns,
+        .validated = run->validated,
+        .validation_loss = run->validation_loss,
+        .validation_step = run->validation_step,
+    };
+    const struct capture_job job = {.run = settings->run != NULL ? settings->run : run->job->id,
+                                    .job = run->job->id,
+                                    .attempt = settings->attempt};
+    run->captured_step = run->step;
+    return capture_take(run->executor, &job, &progress);
+}
+
+/* ---- agreement ---- */
+
+/* After a failure the lane might still use the memory: it is closed before that is freed. */
+static status_t wait_own(struct run *run, status_t status)
+{
+    if (status == NULL) status = run_wait_lane(run);
+    if (status == NULL) return NULL;
+    lane_close(run->lane);
+    run->lane = NULL;
+    return status;
+}
+
+static status_t share(struct run *run, char *text, size_t size, int root)
+{
+    if (run->comm == NULL) return NULL;
+    char *bytes = mem_dup(text, size);
+    status_t status = wait_own(run, comm_broadcast(run->comm, run->lane, bytes, size, root));
+    if (status == NULL) memcpy(text, bytes, size);
+    free(bytes);
+    return status;
+}
+
+/* *mine becomes the failure of the first rank that has one, on all ranks. */
+static status_t agree(struct run *run, status_t *mine)
+{
+    if (run->comm == NULL) return NULL;
+    int world = run->job->world, culprit = -1;
+    float *code = mem_alloc(sizeof *code);
+    float *codes = mem_alloc_array((size_t)world, sizeof *codes);
+    *code = (float)status_code(*mine);
+    status_t status = wait_own(run, comm_all_gather(run->comm, run->lane, code, codes, 1));
+    for (int r = 0; r < world && status == NULL && culprit < 0; r++)
+        if (codes[r] != 0) culprit = r;
+    enum status_code found = culprit >= 0 ? (enum status_code)codes[culprit] : STATUS_OK;
+    free(code);
+    free(codes);
+    if (status != NULL || culprit < 0) return status;
+    char text[TEXT_MAX] = "";
+    if (culprit == run->session->rank)
+        strncpy(text, status_message(*mine), sizeof text - 1);
+    TRY(share(run, text, sizeof text, culprit));
+    text[sizeof text - 1] = '\0';
+    status_free(*mine);
+    *mine = status_new(found, "%s", text);
+    return NULL;
+}
+
+/* ---- which one ---- */
+
+struct search {
+    struct run *run;
+    struct folder_entry *entries; /* rank 0's */
+    int count, next;
+    struct buf note; /* what was wrong with newer ones */
+};
+
+static status_t open_entry(const struct run *run, const char *name, struct saved **saved)
+{
+    char *directory = file_path_join(run->job->checkpoints.folder, name);
+    status_t status = saved_open(directory, saved);
+    free(directory);
+    return status;
+}
+
+/* Another job's of the same name, in a directory that is shared. What cannot be read might be ours. */
+static bool is_foreign(const struct run *run, const char *name)
+{
+    struct saved *saved = NULL;
+    status_t status = open_entry(run, name, &saved);
+    bool foreign =
+        status == NULL && strcmp(saved_manifest(saved)->run, run->job->checkpoints.run) != 0;
+    status_free(status);
+    saved_free(saved);
+    return foreign;
+}
+
+/* The name of the next candidate, "" after the last; rank 0 says. */
+static status_t next_name(struct search *search, char name[FOLDER_NAME_MAX])
+{
+    memset(name, 0, FOLDER_NAME_MAX);
+    while (search->next < search->count && name[0] == '\0') {
+        const struct folder_entry *entry = &search->entries[search->next++];
+        if (!is_foreign(search->run, entry->name)) strcpy(name, entry->name);
+    }
+    TRY(share(search->run, name, FOLDER_NAME_MAX, 0));
+    name[FOLDER_NAME_MAX - 1] = '\0';
+    return NULL;
+}
+
+static status_t check_optimizer(const struct run *run, const struct saved *saved)
+{
+    const struct plan *plan = run->session->plan;
+    const char *found = saved_manifest(saved)->optimizer;
+    const char *expected = plan_optimizer_name(plan->options.optimizer);
+    if (strcmp(found, expected) != 0)
+        return status_new(STATUS_FAILED_PRECONDITION,
+                          "the checkpoint is of the optimizer %s, the job has %s", found, expected);
+    for (int p = 0; p < plan->model->parameter_count; p++) {
+        if (plan->model->parameters[p].tied_to >= 0) continue;
+        int unit = plan->units->unit_of_parameter[p], slots = saved_slots(saved, p), needed = 0;
+        while (needed < plan->options.optimizer_slots &&
+               executor_unit_state(run->executor, unit, needed) != NULL)
+            needed++;
+        if (slots != needed)
+            return status_new(STATUS_FAILED_PRECONDITION,
+                              "the checkpoint has %d optimizer slots of %s, the job has %d", slots,
+                              plan->model->parameters[p].name, needed);
+    }
+    return NULL;
+}
+
+/* Also whether this rank's share of the files is whole. */
+static status_t examine(const struct run *run, const char *name, struct saved **saved)
+{
+    TRY(open_entry(run, name, saved));
+    TRY(saved_match(*saved, run->session->model));
+    TRY(check_optimizer(run, *saved));
+    for (int f = run->session->rank; f < saved_manifest(*saved)->world; f += run->job->world) {
+        TRY(session_check_abort(run->session));
+        TRY(saved_verify(*saved, f));
+    }
+    return NULL;
+}
+
+/* What is damaged may have an older one that is not. */
+static bool is_damage(status_t status)
+{
+    enum status_code code = status_code(status);
+    return code == STATUS_DATA_LOSS || code == STATUS_INTERNAL || code == STATUS_UNKNOWN;
+}
+
+/* The newest that all ranks can read; *saved stays NULL if there is none. */
+static status_t find(struct search *search, char name[FOLDER_NAME_MAX], struct saved **saved)
+{
+    struct run *run = search->run;
+    for (;;) {
+        TRY(next_name(search, name));
+        if (name[0] == '\0') return NULL;
+        status_t mine = examine(run, name, saved);
+        status_t status = agree(run, &mine);
+        if (status == NULL && mine == NULL) return NULL;
+        saved_free(*saved);
+        *saved = NULL;
+        if (status != NULL || !is_damage(mine)) {
+            run->agreed = status == NULL;
+            return status_first(mine, status);
+        }
+        buf_printf(&search->note, "%s%s cannot be read (%s)", search->note.length > 0 ? "; " : "",
+                   name, status_message(mine));
+        status_free(mine);
+    }
+}
+
+/* ---- in ---- */
+
+static struct tally load_tally(const struct saved_tally *saved)
+{
+    return (struct tally){.loss = saved->loss,
+                          .correct = saved->correct,
+                          .samples = saved->samples,
+                          .tokens = saved->tokens,
+                          .steps = saved->steps,
+                          .ns = saved->ns,
+                          .compute_ns = saved->compute_ns,
+                          .comm_ns = saved->comm_ns,
+                          .exposed_ns = saved->exposed_ns};
+}
+
+static double round_up(double steps)
+{
+    return steps > 0 ? ceil(steps) : 0;
+}
+
+/*
+ * Where the run is in the data, as this group's steps count it: `place` steps since the beginning,
+ * of `all`. With another number of workers, or another batch size, the end moves.
+ */
+static void set_end(struct run *run, double place, double all)
+{
+    struct train_session *session = run->session;
+    uint64_t most = run->job->max_steps;
+    run->shift = place - (double)run->step;
+    if (run->shift == 0) return;
+    session->steps = run->step + (uint64_t)round_up(all - place);
+    if (most > 0 && session->steps > most) session->steps = most > run->step ? most : run->step;
+}
+
+static void find_place_in_images(struct run *run)
+{
+    const struct train_session *session = run->session;
+    uint64_t world = (uint64_t)run->job->world, batch = run->job->batch_size;
+    uint64_t count = (uint64_t)run->train.count, first = run->rows / world;
+    if (first > count) first = count;
+    if (first * world != run->rows) run->rows = first * world; /* some of the rows come again */
+    uint64_t done = session->epoch_batches - (count - first + batch - 1) / batch;
+    uint64_t steps = (done + session->micro_steps - 1) / session->micro_steps;
+    set_end(run, run->epochs * session->epoch_steps + (double)steps,
+            run->job->epochs * session->epoch_steps);
+}
+
+static void find_place_in_tokens(struct run *run)
+{
+    const struct train_session *session = run->session;
+    uint64_t batch = (uint64_t)run->job->batch_size * (uint64_t)run->job->world;
+    uint64_t step = batch * session->micro_steps;
+    if (run->rows == run->step * step) return;
+    run->rows = run->rows / batch * batch; /* some of the windows come again */
+    double all = run->job->epochs > 0 ? session->epoch_steps * run->job->epochs : INFINITY;
+    double place = (double)run->rows / (double)step;
+    if (all == INFINITY) all = place + (double)(session->steps - run->step); /* max_steps */
+    set_end(run, place, all);
+}
+
+static void load_progress(struct run *run, const struct saved_progress *saved)
+{
+    run->step = saved->step;
+    run->rows = saved->rows;
+    run->epochs = (uint32_t)saved->epochs;
+    run->optimizer.taken = saved->updates;
+    run->skipped_steps = saved->skipped_steps;
+    run->epoch_rate = saved->epoch_rate;
+    run->gradient_norm = (float)saved->gradient_norm;
+    run->interval = load_tally(&saved->interval);
+    run->epoch = load_tally(&saved->epoch);
+    run->evaluation_ns = saved->evaluation_ns;
+    run->validated = saved->validated;
+    run->validation_loss = saved->validation_loss;
+    run->validation_step = saved->validation_step;
+    if (run->step > run->session->steps) run->session->steps = run->step;
+    if (run->job->data_format == DATA_IDX) find_place_in_images(run);
+    else find_place_in_tokens(run);
+    atomic_store(&run->session->step, run->step);
+    run->resumed = true;
+}
+
+static status_t load_array(struct run *run, struct saved *saved, int parameter, int slot,
+                           float *piece)
+{
+    const struct parameter_part part = executor_parameter_part(run->executor, parameter);
+    for (int64_t at = 0; at < part.count; at += PIECE) {
+        struct parameter_part now = {.offset = part.offset + at, .count = part.count - at};
+        if (now.count > PIECE) now.count = PIECE;
+        TRY(session_check_abort(run->session));
+        TRY(saved_read(saved, parameter, slot, now.offset, now.count, piece));
+        TRY(executor_set_state_part(run->executor, parameter, slot, now, piece));
+    }
+    return NULL;
+}
+
+static status_t load_arrays(struct run *run, struct saved *saved)
+{
+    const struct model *model = run->session->model;
+    float *piece = mem_alloc_array(PIECE, sizeof *piece);
+    status_t status = NULL;
+    for (int p = 0; p < model->parameter_count && status == NULL; p++) {
+        if (model->parameters[p].tied_to >= 0) continue;
+        for (int slot = -1; slot < saved_slots(saved, p) && status == NULL; slot++)
+            status = load_array(run, saved, p, slot, piece);
+    }
+    free(piece);
+    return status;
+}
+
+static status_t resume(struct search *search)
+{
+    struct run *run = search->run;
+    char name[FOLDER_NAME_MAX];
+    struct saved *saved = NULL;
+    TRY(find(search, name, &saved));
+    const char *note = search->note.length > 0 ? buf_text(&search->note) : NULL;
+    if (saved == NULL && run->job->checkpoints.must_resume) {
+        run->agreed = true;
+        return status_new(STATUS_DATA_LOSS, "no checkpoint can be read in %s%s%s",
+                          run->job->checkpoints.folder, note != NULL ? ": " : "",
+                          note != NULL ? note : "");
+    }
+    status_t status = NULL;
+    if (saved != NULL) {
+        load_progress(run, &saved_manifest(saved)->progress);
+        status = status_wrap(load_arrays(run, saved), "reading the checkpoint %s", name);
+    }
+    if (status == NULL && run->hooks->resumed != NULL && (saved != NULL || note != NULL))
+        run->hooks->resumed(run->hooks->user, run->step, saved != NULL ? name : NULL, note);
+    saved_free(saved);
+    return status;
+}
+
+status_t run_resume(struct run *run)
+{
+    struct search search = {.run = run};
+    status_t mine = NULL;
+    if (run->session->rank == 0)
+        mine = folder_list(run->job->checkpoints.folder, &search.entries, &search.count);
+    status_t status = agree(run, &mine);
+    if (status == NULL) {
+        status = mine;
+        run->agreed = mine != NULL;
+    }
+    if (status == NULL) status = resume(&search);
+    buf_deinit(&search.note);
+    free(search.entries);
+    return status;
+}

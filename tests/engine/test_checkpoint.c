@@ -1,0 +1,502 @@
+/*
+ * Checkpoints with ranks as threads: a run that was resumed ends with the bits of one that was not
+ * disturbed, also in another layout; another number of ranks goes on from the same values; what is
+ * damaged is told, and an older one taken; what could not be written leaves what there was.
+ */
+#include <check.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/tree.h"
+#include "checkpoint/folder.h"
+#include "session_group.h"
+
+static char folder[96];
+
+static void make_folder(void)
+{
+    snprintf(folder, sizeof folder, "%s/checkpoints", group_data);
+}
+
+static void remove_folder(void)
+{
+    ck_assert_ptr_null(tree_remove(folder));
+}
+
+static void init(struct group *group, const char *model, int world)
+{
+    group_init(group, model, group_data, world);
+    group->job.epochs = 2;
+    group->job.log_interval = 3;
+    group->job.checkpoints = (struct checkpoint_settings){.folder = folder, .run = "digits-1@7"};
+}
+
+static void resume(struct group *group)
+{
+    group->job.checkpoints.every_steps = 0;
+    group->job.checkpoints.every_epochs = 0;
+    group->job.checkpoints.resume = group->job.checkpoints.must_resume = true;
+    group->job.checkpoints.attempt = 2;
+}
+
+/* What a run ended with. */
+struct ending {
+    struct buf file; /* the final state_dict */
+    struct train_metrics metrics[GROUP_MAX_RECORDS];
+    struct train_epoch epochs[GROUP_MAX_RECORDS];
+    int metric_count, epoch_count;
+};
+
+static struct ending end_of(struct group *group)
+{
+    struct ending ending = {.file = group_pull_file(group, -1),
+                            .metric_count = group->members[0].metric_count,
+                            .epoch_count = group->members[0].epoch_count};
+    memcpy(ending.metrics, group->members[0].metrics, sizeof ending.metrics);
+    memcpy(ending.epochs, group->members[0].epochs, sizeof ending.epochs);
+    return ending;
+}
+
+/* The resumed run's figures are the last ones of the other. */
+static void expect_same_end(const struct ending *whole, const struct ending *part)
+{
+    ck_assert_uint_eq(whole->file.length, part->file.length);
+    ck_assert_mem_eq(whole->file.data, part->file.data, whole->file.length);
+    ck_assert_int_gt(part->metric_count, 0);
+    for (int i = 1; i <= part->metric_count; i++) {
+        const struct train_metrics *a = &whole->metrics[whole->metric_count - i];
+        const struct train_metrics *b = &part->metrics[part->metric_count - i];
+        ck_assert_uint_eq(a->step, b->step);
+        ck_assert(a->loss == b->loss && a->learning_rate == b->learning_rate);
+        ck_assert(a->epoch == b->epoch);
+    }
+    for (int i = 1; i <= part->epoch_count; i++) {
+        const struct train_epoch *a = &whole->epochs[whole->epoch_count - i];
+        const struct train_epoch *b = &part->epochs[part->epoch_count - i];
+        ck_assert_uint_eq(a->epoch, b->epoch);
+        ck_assert(a->train_loss == b->train_loss && a->test_loss == b->test_loss);
+        ck_assert_uint_eq(a->correct, b->correct);
+    }
+}
+
+static const struct {
+    int world;
+    enum strategy strategy;
+    uint64_t every_steps;
+    uint32_t every_epochs, accumulate;
+    enum optimizer_kind optimizer;
+} undisturbed[] = {
+    {1, STRATEGY_FULL_SHARD, 10, 0, 1, OPTIMIZER_ADADELTA},
+    {2, STRATEGY_FULL_SHARD, 10, 0, 1, OPTIMIZER_ADAMW},
+    {3, STRATEGY_FULL_SHARD, 4, 0, 3, OPTIMIZER_ADADELTA},
+    {2, STRATEGY_FULL_SHARD, 0, 1, 1, OPTIMIZER_ADADELTA},
+    /* the last step of an epoch, before it is evaluated: 16 steps of 20 for 301 samples per rank */
+    {2, STRATEGY_FULL_SHARD, 16, 1, 1, OPTIMIZER_ADADELTA},
+    {2, STRATEGY_NO_SHARD, 7, 0, 1, OPTIMIZER_SGD},
+    {4, STRATEGY_HYBRID_SHARD, 5, 0, 1, OPTIMIZER_ADADELTA},
+    {8, STRATEGY_FULL_SHARD, 3, 0, 1, OPTIMIZER_ADADELTA},
+};
+
+START_TEST(test_resumed_is_undisturbed)
+{
+    struct group group;
+    init(&group, group_mean_model, undisturbed[_i].world);
+    group.job.strategy = undisturbed[_i].strategy;
+    group.job.accumulation_steps = undisturbed[_i].accumulate;
+    group.job.optimizer.kind = undisturbed[_i].optimizer;
+    if (undisturbed[_i].optimizer != OPTIMIZER_ADADELTA)
+        group.job.optimizer = (struct optimizer_step){.kind = undisturbed[_i].optimizer,
+                                                      .lr = 0.01,
+                                                      .momentum = 0.9,
+                                                      .beta1 = 0.9,
+                                                      .beta2 = 0.99,
+                                                      .eps = 1e-8};
+    group.job.checkpoints.every_steps = undisturbed[_i].every_steps;
+    group.job.checkpoints.every_epochs = undisturbed[_i].every_epochs;
+    group_run(&group);
+    group_expect_success(&group);
+    struct ending whole = end_of(&group);
+    ck_assert_int_gt(group.members[0].captured_count, 0);
+    int captured = group.members[0].captured_count;
+    for (int index = 0; index < captured; index++) {
+        remove_folder();
+        struct group again;
+        init(&again, group_mean_model, undisturbed[_i].world);
+        again.job = group.job;
+        uint64_t step = capture_step(group.members[0].captured[index]);
+        group_save_well(&group, index, folder, 0);
+        resume(&again);
+        group_run(&again);
+        group_expect_success(&again);
+        for (int rank = 0; rank < again.job.world; rank++) {
+            ck_assert_uint_eq(again.members[rank].resumed_step, step);
+            ck_assert_str_eq(again.members[rank].note, "");
+            ck_assert_uint_eq(again.members[rank].memory_peak, again.members[rank].memory_planned);
+        }
+        if (step < group.members[0].last_step) {
+            struct ending part = end_of(&again);
+            expect_same_end(&whole, &part);
+            buf_deinit(&part.file);
+        }
+        group_reset(&again);
+    }
+    buf_deinit(&whole.file);
+    group_reset(&group);
+}
+END_TEST
+
+/* Trained to a step by one group, to the end by another: what a third one has that did it all. */
+static const struct {
+    int world;
+    enum strategy strategy;
+    struct wrap_policy wrap;
+} layouts[] = {
+    {2, STRATEGY_FULL_SHARD, {.kind = WRAP_NONE}},
+    {2, STRATEGY_NO_SHARD, {.kind = WRAP_SIZE, .min_num_params = 1000}},
+    {2, STRATEGY_SHARD_GRAD_OP, {.kind = WRAP_SIZE, .min_num_params = 100}},
+};
+
+START_TEST(test_another_layout)
+{
+    struct group group, again;
+    init(&group, group_mean_model, 2);
+    group.job.checkpoints.every_steps = 9;
+    group_run(&group);
+    group_expect_success(&group);
+    struct ending whole = end_of(&group);
+    group_save_well(&group, 1, folder, 0);
+    init(&again, group_mean_model, 2);
+    again.job.strategy = layouts[_i].strategy;
+    again.job.wrap = layouts[_i].wrap;
+    resume(&again);
+    group_run(&again);
+    group_expect_success(&again);
+    ck_assert_uint_eq(again.members[1].resumed_step, 18);
+    struct ending part = end_of(&again);
+    /* Units come in another order in the file; loss and counts tell the same, bit by bit. */
+    ck_assert_int_eq(part.epoch_count, 1);
+    ck_assert(part.epochs[0].train_loss == whole.epochs[1].train_loss);
+    ck_assert(part.epochs[0].test_loss == whole.epochs[1].test_loss);
+    buf_deinit(&whole.file);
+    buf_deinit(&part.file);
+    group_reset(&again);
+    group_reset(&group);
+}
+END_TEST
+
+/* With a rate of 0 the values stay: another number of ranks must read them all, and go through the
+ * rest of the data. */
+START_TEST(test_another_world)
+{
+    static const int worlds[] = {1, 2, 3, 8};
+    struct group group, again;
+    init(&group, group_mean_model, 4);
+    group.job.optimizer.kind = OPTIMIZER_ADAMW;
+    group.job.optimizer = (struct optimizer_step){
+        .kind = OPTIMIZER_ADAMW, .lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
+    group.job.dropout = false;
+    group.job.batch_size = 12; /* 151 samples per rank: 13 steps */
+    group.job.max_steps = 17;
+    group.job.checkpoints.every_steps = 17;
+    group_run(&group);
+    group_expect_success(&group);
+    struct buf expected = group_pull_file(&group, -1);
+    group_save_well(&group, 0, folder, 0);
+    init(&again, group_mean_model, worlds[_i]);
+    again.job.optimizer = group.job.optimizer;
+    again.job.dropout = false;
+    again.job.batch_size = worlds[_i] == 3 ? 16 : (uint32_t)(48 / worlds[_i]);
+    again.job.max_steps = 17;
+    resume(&again);
+    group_run(&again);
+    group_expect_success(&again);
+    ck_assert_uint_eq(again.members[0].resumed_step, 17);
+    ck_assert_int_eq(again.members[0].epoch_count, 1); /* the second one: it is evaluated */
+    struct buf found = group_pull_file(&again, -1);
+    ck_assert_uint_eq(expected.length, found.length);
+    ck_assert_mem_eq(expected.data, found.data, expected.length);
+    buf_deinit(&found);
+    group_reset(&again);
+
+    /* To the end: 13 steps of 48 samples in each of two epochs, whoever does them. */
+    init(&again, group_mean_model, worlds[_i]);
+    again.job.optimizer = group.job.optimizer;
+    again.job.batch_size = worlds[_i] == 3 ? 16 : (uint32_t)(48 / worlds[_i]);
+    resume(&again);
+    group_run(&again);
+    group_expect_success(&again);
+    ck_assert_uint_eq(again.members[0].last_step, 26);
+    ck_assert_uint_eq(again.members[0].epochs[0].epoch, 2);
+    group_reset(&again);
+
+    /* Half the samples per step: 26 steps per epoch, of which 8 are done. */
+    init(&again, group_mean_model, worlds[_i]);
+    again.job.optimizer = group.job.optimizer;
+    again.job.batch_size = worlds[_i] == 3 ? 8 : (uint32_t)(24 / worlds[_i]);
+    resume(&again);
+    group_run(&again);
+    group_expect_success(&again);
+    ck_assert_uint_eq(again.members[0].last_step, 17 + 26 - 8);
+    ck_assert(again.members[0].metrics[again.members[0].metric_count - 1].epoch == 2);
+    group_reset(&again);
+    buf_deinit(&expected);
+    group_reset(&group);
+}
+END_TEST
+
+/* Damage. */
+
+static char *newest(void)
+{
+    struct folder_entry *entries;
+    int count;
+    ck_assert_ptr_null(folder_list(folder, &entries, &count));
+    ck_assert_int_gt(count, 0);
+    char *path = file_path_join(folder, entries[0].name);
+    free(entries);
+    return path;
+}
+
+static void spoil(const char *file, int how)
+{
+    char *directory = newest(), *path = file_path_join(directory, file);
+    struct stat info;
+    ck_assert_int_eq(stat(path, &info), 0);
+    int fd = open(path, O_RDWR);
+    ck_assert_int_ge(fd, 0);
+    if (how == 0) ck_assert_int_eq(ftruncate(fd, info.st_size - 3), 0);
+    if (how == 1) { /* the last byte, of a number */
+        char byte;
+        ck_assert_int_eq(pread(fd, &byte, 1, info.st_size - 1), 1);
+        byte = (char)(byte ^ 1);
+        ck_assert_int_eq(pwrite(fd, &byte, 1, info.st_size - 1), 1);
+    }
+    if (how == 2) ck_assert_int_eq(unlink(path), 0);
+    if (how == 3) ck_assert_int_eq(pwrite(fd, "{}", 2, 0), 2);
+    close(fd);
+    free(path);
+    free(directory);
+}
+
+static const struct {
+    const char *file;
+    int how;
+    const char *words;
+} damages[] = {
+    {"rank-00000.safetensors", 0, "bytes, not the"},
+    {"rank-00001.safetensors", 0, "bytes, not the"},
+    {"rank-00001.safetensors", 1, "damaged: its sum is"},
+    {"rank-00000.safetensors", 2, "cannot open"},
+    {"manifest.json", 2, "cannot open"},
+    {"manifest.json", 0, "manifest.json"},
+    {"manifest.json", 3, "manifest.json"},
+};
+
+START_TEST(test_damage)
+{
+    struct group group, again;
+    init(&group, group_mean_model, 2);
+    group.job.checkpoints.every_steps = 9;
+    group_run(&group);
+    group_expect_success(&group);
+    struct ending whole = end_of(&group);
+    for (int i = 0; i < 2; i++) group_save_well(&group, i, folder, 0);
+    spoil(damages[_i].file, damages[_i].how);
+    init(&again, group_mean_model, 2);
+    resume(&again);
+    group_run(&again);
+    group_expect_success(&again);
+    for (int rank = 0; rank < 2; rank++) {
+        ck_assert_uint_eq(again.members[rank].resumed_step, 9);
+        ck_assert_ptr_nonnull(strstr(again.members[rank].note, damages[_i].words));
+        ck_assert_ptr_nonnull(strstr(again.members[rank].note, "step-000000000018"));
+    }
+    struct ending part = end_of(&again);
+    expect_same_end(&whole, &part);
+    buf_deinit(&part.file);
+    group_reset(&again);
+
+    /* The older one, too: no new beginning, unless that is allowed. */
+    char *path = newest();
+    ck_assert_ptr_null(tree_remove(path));
+    free(path);
+    spoil(damages[_i].file, damages[_i].how);
+    init(&again, group_mean_model, 2);
+    resume(&again);
+    group_run(&again);
+    for (int rank = 0; rank < 2; rank++) {
+        ck_assert_int_eq(status_code(again.members[rank].status), STATUS_DATA_LOSS);
+        ck_assert_ptr_nonnull(strstr(status_message(again.members[rank].status),
+                                     damages[_i].words));
+    }
+    group_reset(&again);
+    init(&again, group_mean_model, 2);
+    resume(&again);
+    again.job.checkpoints.must_resume = false;
+    group_run(&again);
+    group_expect_success(&again);
+    ck_assert_str_eq(again.members[0].resumed_name, "");
+    ck_assert_ptr_nonnull(strstr(again.members[0].note, damages[_i].words));
+    part = end_of(&again);
+    ck_assert_mem_eq(part.file.data, whole.file.data, whole.file.length);
+    buf_deinit(&part.file);
+    group_reset(&again);
+    buf_deinit(&whole.file);
+    group_reset(&group);
+}
+END_TEST
+
+/* Somebody else's, in a directory that is shared, are neither resumed nor removed. */
+START_TEST(test_foreign)
+{
+    struct group group, again;
+    init(&group, group_mean_model, 2);
+    group.job.checkpoints.every_steps = 9;
+    group.job.checkpoints.run = "digits-1@6";
+    group_run(&group);
+    group_expect_success(&group);
+    for (int i = 0; i < 2; i++) group_save_well(&group, i, folder, 0);
+    group_reset(&group);
+
+    init(&again, group_mean_model, 2);
+    resume(&again);
+    again.job.checkpoints.must_resume = false;
+    again.job.checkpoints.every_steps = 9;
+    again.job.checkpoints.every_epochs = 1;
+    group_run(&again);
+    group_expect_success(&again);
+    ck_assert_str_eq(again.members[0].resumed_name, "");
+    ck_assert_int_eq(again.members[0].captured_count, 5); /* 9, 16, 18, 27, 32 */
+    for (int i = 0; i < 5; i++) group_save_well(&again, i, folder, 2);
+    struct folder_entry *entries;
+    int count;
+    ck_assert_ptr_null(folder_list(folder, &entries, &count));
+    static const char *const expected[] = {"step-000000000032", "step-000000000027",
+                                           "step-000000000018", "step-000000000009"};
+    ck_assert_int_eq(count, 4);
+    for (int i = 0; i < 4; i++) ck_assert_str_eq(entries[i].name, expected[i]);
+    free(entries);
+    group_reset(&again);
+}
+END_TEST
+
+START_TEST(test_same_step_again)
+{
+    struct group group;
+    init(&group, group_mean_model, 2);
+    group.job.checkpoints.every_steps = 9;
+    for (int i = 0; i < 3; i++) {
+        group_run(&group);
+        group_expect_success(&group);
+        group_save_well(&group, 0, folder, 3);
+        group_reset(&group);
+    }
+    struct folder_entry *entries;
+    int count;
+    ck_assert_ptr_null(folder_list(folder, &entries, &count));
+    ck_assert_int_eq(count, 1);
+    ck_assert_uint_eq(entries[0].step, 9);
+    free(entries);
+}
+END_TEST
+
+/* A rank whose writing fails: all learn of it, nothing is left, the earlier one stays. */
+START_TEST(test_write_fails)
+{
+    struct group group;
+    init(&group, group_mean_model, 3);
+    group.job.checkpoints.every_steps = 5;
+    group_run(&group);
+    group_expect_success(&group);
+    group_save_well(&group, 0, folder, 1);
+    /* Something stands where rank `_i` would write. */
+    char *temporary = NULL, name[32];
+    ck_assert_ptr_null(folder_begin(folder, 0, 1, &temporary));
+    char *path = file_path_join(temporary, manifest_file_name(_i, name));
+    ck_assert_int_eq(mkdir(path, 0755), 0);
+    struct group_saving saving = {.folder = folder, .index = 1, .keep = 1};
+    group_save(&group, &saving);
+    for (int rank = 0; rank < 3; rank++) {
+        char *words = mem_printf("rank %d: cannot make", _i);
+        ck_assert_ptr_nonnull(saving.statuses[rank]);
+        ck_assert_msg(strstr(status_message(saving.statuses[rank]), words) != NULL, "%s",
+                      status_message(saving.statuses[rank]));
+        ck_assert_ptr_null(saving.results[rank].path);
+        status_free(saving.statuses[rank]);
+        free(words);
+    }
+    ck_assert_int_ne(access(temporary, F_OK), 0);
+    struct folder_entry *entries;
+    int count;
+    ck_assert_ptr_null(folder_list(folder, &entries, &count));
+    ck_assert_int_eq(count, 1);
+    ck_assert_uint_eq(entries[0].step, 5);
+    free(entries);
+    free(path);
+    free(temporary);
+    /* The next one works. */
+    group_save_well(&group, 2, folder, 1);
+    ck_assert_ptr_null(folder_list(folder, &entries, &count));
+    ck_assert_int_eq(count, 1);
+    ck_assert_uint_eq(entries[0].step, 15);
+    free(entries);
+    group_reset(&group);
+}
+END_TEST
+
+START_TEST(test_sweep)
+{
+    char *temporary = NULL, *removing = NULL;
+    ck_assert_ptr_null(folder_sweep(folder)); /* there is none yet */
+    ck_assert_ptr_null(folder_begin(folder, 3, 1, &temporary));
+    char *below = file_path_join(temporary, "rank-00000.safetensors");
+    ck_assert_ptr_null(file_write_atomic(below, "x", 1, 0644));
+    removing = file_path_join(folder, ".removing-step-000000000001");
+    ck_assert_int_eq(mkdir(removing, 0755), 0);
+    char *other = file_path_join(folder, "notes");
+    ck_assert_int_eq(mkdir(other, 0755), 0);
+    ck_assert_ptr_null(folder_sweep(folder));
+    ck_assert_int_ne(access(temporary, F_OK), 0);
+    ck_assert_int_ne(access(removing, F_OK), 0);
+    ck_assert_int_eq(access(other, F_OK), 0);
+    free(other);
+    free(removing);
+    free(below);
+    free(temporary);
+}
+END_TEST
+
+static Suite *checkpoint_suite(void)
+{
+    Suite *suite = suite_create("checkpoint");
+    TCase *cases = tcase_create("checkpoint");
+    tcase_set_timeout(cases, 120);
+    tcase_add_unchecked_fixture(cases, group_draw_digits, group_remove_digits);
+    tcase_add_checked_fixture(cases, make_folder, remove_folder);
+    tcase_add_loop_test(cases, test_resumed_is_undisturbed, 0,
+                        sizeof undisturbed / sizeof undisturbed[0]);
+    tcase_add_loop_test(cases, test_another_layout, 0, sizeof layouts / sizeof layouts[0]);
+    tcase_add_loop_test(cases, test_another_world, 0, 4);
+    tcase_add_loop_test(cases, test_damage, 0, sizeof damages / sizeof damages[0]);
+    tcase_add_test(cases, test_foreign);
+    tcase_add_test(cases, test_same_step_again);
+    tcase_add_loop_test(cases, test_write_fails, 0, 3);
+    tcase_add_test(cases, test_sweep);
+    suite_add_tcase(suite, cases);
+    return suite;
+}
+
+int main(void)
+{
+    SRunner *runner = srunner_create(checkpoint_suite());
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
