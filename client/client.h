@@ -27,6 +27,8 @@ bool client_call(struct client *client, const struct rpc_method *method,
                  const ProtobufCMessage *request, ProtobufCMessage **response, int *exit_code);
 
 int verb_cancel(struct client *client);
+int verb_checkpoint(struct client *client);
+int verb_checkpoints(struct client *client);
 int verb_completion(struct client *client);
 int verb_drain(struct client *client);
 int verb_help(struct client *client);
@@ -36,9 +38,11 @@ int verb_list(struct client *client);
 int verb_logs(struct client *client);
 int verb_metrics(struct client *client);
 int verb_plan(struct client *client);
+int verb_pause(struct client *client);
 int verb_priority(struct client *client);
 int verb_pull(struct client *client);
 int verb_release(struct client *client);
+int verb_resume(struct client *client);
 int verb_show(struct client *client);
 int verb_status(struct client *client);
 int verb_submit(struct client *client);

@@ -91,6 +91,17 @@ static void take_metrics(struct follow *follow, const Fsdpd__V1__JobEvent *event
     print(follow, &line);
 }
 
+static void take_checkpoint(const Fsdpd__V1__CheckpointEvent *event, struct buf *text)
+{
+    if (event->code == 0 && event->checkpoint != NULL) {
+        report_checkpoint(event->checkpoint, text);
+        return;
+    }
+    buf_add_text(text, "no checkpoint: ");
+    output_clean(text, event->message, false);
+    buf_add_char(text, '\n');
+}
+
 static void take_text(struct follow *follow, const Fsdpd__V1__JobEvent *event)
 {
     struct buf text = {0};
@@ -118,6 +129,12 @@ static void take_text(struct follow *follow, const Fsdpd__V1__JobEvent *event)
     case FSDPD__V1__JOB_EVENT__EVENT_WRAP:
         if (follow->output != FOLLOW_TEXT) break;
         progress_wrap(event->wrap, &text);
+        print(follow, &text);
+        draw(follow, true);
+        break;
+    case FSDPD__V1__JOB_EVENT__EVENT_CHECKPOINT:
+        if (follow->output != FOLLOW_TEXT) break;
+        take_checkpoint(event->checkpoint, &text);
         print(follow, &text);
         draw(follow, true);
         break;

@@ -2,6 +2,7 @@
 noinst_LIBRARIES += libclient.a
 libclient_a_SOURCES = \
   %D%/cancel.c \
+  %D%/checkpoint.c \
   %D%/client.c %D%/client.h \
   %D%/completion.c \
   %D%/directory.c %D%/directory.h \
@@ -18,6 +19,7 @@ libclient_a_SOURCES = \
   %D%/metrics.c \
   %D%/options.c %D%/options.h \
   %D%/output.c %D%/output.h \
+  %D%/pause.c \
   %D%/plan.c \
   %D%/priority.c \
   %D%/progress.c %D%/progress.h \

@@ -26,5 +26,11 @@ METHOD(control_trace_job, "TraceJob", RPC_SERVER_STREAM, trace_job_request, trac
 METHOD(control_set_wrap_policy, "SetWrapPolicy", RPC_UNARY, set_wrap_policy_request, job);
 METHOD(control_get_logs, "GetLogs", RPC_SERVER_STREAM, get_logs_request, log_chunk);
 METHOD(control_get_metrics, "GetMetrics", RPC_SERVER_STREAM, get_metrics_request, metrics_chunk);
+METHOD(control_create_checkpoint, "CreateCheckpoint", RPC_UNARY, create_checkpoint_request,
+       checkpoint);
+METHOD(control_list_checkpoints, "ListCheckpoints", RPC_UNARY, list_checkpoints_request,
+       list_checkpoints_response);
+METHOD(control_pause_job, "PauseJob", RPC_UNARY, pause_job_request, job);
+METHOD(control_resume_job, "ResumeJob", RPC_UNARY, resume_job_request, job);
 METHOD(control_list_workers, "ListWorkers", RPC_UNARY, list_workers_request, list_workers_response);
 METHOD(control_get_version, "GetVersion", RPC_UNARY, get_version_request, version);

@@ -22,6 +22,10 @@ extern const struct rpc_method control_trace_job;
 extern const struct rpc_method control_set_wrap_policy;
 extern const struct rpc_method control_get_logs;
 extern const struct rpc_method control_get_metrics;
+extern const struct rpc_method control_create_checkpoint;
+extern const struct rpc_method control_list_checkpoints;
+extern const struct rpc_method control_pause_job;
+extern const struct rpc_method control_resume_job;
 extern const struct rpc_method control_list_workers;
 extern const struct rpc_method control_get_version;
 

@@ -276,3 +276,12 @@ void report_end(const char *id, Fsdpd__V1__JobState state, const Fsdpd__V1__Reas
     }
     buf_add_char(out, '\n');
 }
+
+void report_checkpoint(const Fsdpd__V1__Checkpoint *checkpoint, struct buf *out)
+{
+    char text[32];
+    buf_printf(out, "checkpoint of step %llu: %s in ", (unsigned long long)checkpoint->step,
+               text_format_bytes(checkpoint->bytes, text));
+    output_clean(out, checkpoint->path, false);
+    buf_add_char(out, '\n');
+}

@@ -20,6 +20,9 @@ void report_jobs(Fsdpd__V1__Job *const *jobs, size_t count, int64_t now_ms, int 
 void report_workers(Fsdpd__V1__Worker *const *workers, size_t count, int64_t now_ms, int width,
                     struct buf *out);
 
+/* "checkpoint of step 100: 1.2 MB in /srv/checkpoints/..." and a line's end. */
+void report_checkpoint(const Fsdpd__V1__Checkpoint *checkpoint, struct buf *out);
+
 /* "mnist-1 SUCCEEDED: all epochs done" */
 void report_end(const char *id, Fsdpd__V1__JobState state, const Fsdpd__V1__Reason *reason,
                 struct buf *out);

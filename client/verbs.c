@@ -49,6 +49,20 @@ const struct verb verbs[] = {
      "Of the jobs that wait, those of the highest priority are started first. Users may give as\n"
      "much as limits.user_priority says, operators anything.\n",
      NULL, verb_priority},
+    {"checkpoint", "JOB", 1, "Take a checkpoint of a running job now",
+     "At its next step boundary; the job trains on while it is written. Answers when everything is\n"
+     "on the disk, with the step and the directory. If it could not be written (a full disk: exit\n"
+     "10), the job goes on, and earlier checkpoints stay. --timeout is how long to wait for it.\n",
+     NULL, verb_checkpoint},
+    {"checkpoints", "JOB", 1, "List a job's checkpoints, oldest first", NULL, NULL,
+     verb_checkpoints},
+    {"pause", "JOB", 1, "Take a checkpoint of a running job, and free its workers",
+     "Answers when the job is PAUSED, which it stays until it is resumed or cancelled, also when\n"
+     "fsdpd restarts. If there can be no checkpoint, the job goes on. --timeout is how long to\n"
+     "wait for it.\n",
+     NULL, verb_pause},
+    {"resume", "JOB", 1, "Queue a paused job again: it goes on from where it was", NULL, NULL,
+     verb_resume},
     {"cancel", "JOB", 1, "End a job at its next step boundary", NULL, NULL, verb_cancel},
     {"pull", "JOB", 1, "Write a job's full state_dict to a file, or as transformers has it",
      "Also from a running job: the weights of one step, the same on all ranks. FILE is written\n"

@@ -10,6 +10,7 @@ SYSTEM_TESTS = \
   %D%/system/test_backup.py \
   %D%/system/test_bad_input.py \
   %D%/system/test_chaos.py \
+  %D%/system/test_checkpoint.py \
   %D%/system/test_config.py \
   %D%/system/test_devices.py \
   %D%/system/test_examples.py \
@@ -22,6 +23,7 @@ SYSTEM_TESTS = \
   %D%/system/test_manual.py \
   %D%/system/test_metrics.py \
   %D%/system/test_mnist.py \
+  %D%/system/test_pause.py \
   %D%/system/test_plan.py \
   %D%/system/test_precision.py \
   %D%/system/test_pull.py \
@@ -32,6 +34,7 @@ SYSTEM_TESTS = \
   %D%/system/test_tls.py \
   %D%/system/test_trace.py \
   %D%/system/test_units.py \
+  %D%/system/test_retry.py \
   %D%/system/test_restart.py \
   %D%/system/test_wrap.py
 dist_check_SCRIPTS += $(PARITY_TESTS) $(SYSTEM_TESTS)

@@ -166,7 +166,8 @@ static bool is_directory(const char *path)
 /* Whether it names a directory, or else a file, of the workers' hosts. */
 static bool is_data_path(const char *key, bool *directory)
 {
-    *directory = strcmp(key, "data.dir") == 0 || strcmp(key, "model.hf") == 0;
+    *directory = strcmp(key, "data.dir") == 0 || strcmp(key, "model.hf") == 0 ||
+                 strcmp(key, "checkpoint.directory") == 0;
     return *directory || strcmp(key, "data.path") == 0 || strcmp(key, "data.validation_path") == 0;
 }
 

@@ -131,6 +131,19 @@ const struct spec_key spec_keys[] = {
     {"precision.reduce_dtype", SPEC_CHOICE, DEFAULT("f32"), CHOICES("f32", "bf16"),
      .late = true},
 
+    {"checkpoint.directory", SPEC_TEXT, DEFAULT(""), .late = true},
+    {"checkpoint.every_steps", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1e12), UNIT("steps"),
+     .late = true},
+    {"checkpoint.every_epochs", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1e6), UNIT("epochs"),
+     .late = true},
+    {"checkpoint.keep", SPEC_INTEGER, DEFAULT("3"), RANGE(0, 1e6), UNIT("checkpoints"),
+     .late = true},
+
+    {"retry.failures", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1e6), UNIT("attempts"),
+     .late = true},
+    {"retry.machine_failures", SPEC_INTEGER, DEFAULT("3"), RANGE(0, 1e6), UNIT("attempts"),
+     .late = true},
+
     {"workers", SPEC_INTEGER, DEFAULT("1"), RANGE(1, SPEC_WORKERS_MAX), UNIT("workers")},
     {"device", SPEC_CHOICE, DEFAULT(""), CHOICES("cpu", "cuda")},
     {"save_model", SPEC_BOOLEAN, DEFAULT("true")},

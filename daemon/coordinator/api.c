@@ -15,6 +15,7 @@
 #include "coordinator/api_list.h"
 #include "coordinator/api_queue.h"
 #include "coordinator/attach.h"
+#include "coordinator/checkpoints.h"
 #include "coordinator/drains.h"
 #include "coordinator/history.h"
 #include "coordinator/jobs.h"
@@ -187,6 +188,33 @@ static void set_wrap_policy_closed(struct rpc_call *call, bool cancelled, void *
     rewrap_closed(call);
 }
 
+static void create_checkpoint(struct rpc_call *call, const ProtobufCMessage *request, void *service)
+{
+    checkpoints_create(call, ((const Fsdpd__V1__CreateCheckpointRequest *)request)->id, false,
+                       service);
+}
+
+static void pause_job(struct rpc_call *call, const ProtobufCMessage *request, void *service)
+{
+    checkpoints_create(call, ((const Fsdpd__V1__PauseJobRequest *)request)->id, true, service);
+}
+
+static void checkpoint_closed(struct rpc_call *call, bool cancelled, void *service)
+{
+    (void)cancelled;
+    checkpoints_closed(service, call);
+}
+
+static void list_checkpoints(struct rpc_call *call, const ProtobufCMessage *request, void *service)
+{
+    checkpoints_list(call, ((const Fsdpd__V1__ListCheckpointsRequest *)request)->id, service);
+}
+
+static void resume_job(struct rpc_call *call, const ProtobufCMessage *request, void *service)
+{
+    checkpoints_resume(call, ((const Fsdpd__V1__ResumeJobRequest *)request)->id, service);
+}
+
 /* ---- WorkerLink ---- */
 
 static void link_start(struct rpc_call *call, const ProtobufCMessage *request, void *service)
@@ -284,6 +312,12 @@ METHOD(wrap_method, "Control", "SetWrapPolicy", RPC_UNARY, set_wrap_policy_reque
 METHOD(logs_method, "Control", "GetLogs", RPC_SERVER_STREAM, get_logs_request, log_chunk);
 METHOD(metrics_method, "Control", "GetMetrics", RPC_SERVER_STREAM, get_metrics_request,
        metrics_chunk);
+METHOD(checkpoint_method, "Control", "CreateCheckpoint", RPC_UNARY, create_checkpoint_request,
+       checkpoint);
+METHOD(checkpoints_method, "Control", "ListCheckpoints", RPC_UNARY, list_checkpoints_request,
+       list_checkpoints_response);
+METHOD(pause_method, "Control", "PauseJob", RPC_UNARY, pause_job_request, job);
+METHOD(resume_method, "Control", "ResumeJob", RPC_UNARY, resume_job_request, job);
 METHOD(workers_method, "Control", "ListWorkers", RPC_UNARY, list_workers_request,
        list_workers_response);
 METHOD(drain_method, "Control", "DrainWorkers", RPC_UNARY, drain_workers_request,
@@ -326,6 +360,10 @@ static const struct rpc_handler control_handlers[] = {
      .on_start = history_start,
      .on_writable = history_writable,
      .on_closed = history_closed},
+    {.method = &checkpoint_method, .on_start = create_checkpoint, .on_closed = checkpoint_closed},
+    {.method = &checkpoints_method, .on_start = list_checkpoints},
+    {.method = &pause_method, .on_start = pause_job, .on_closed = checkpoint_closed},
+    {.method = &resume_method, .on_start = resume_job},
     {.method = &workers_method, .on_start = list_workers},
     {.method = &drain_method, .on_start = drains_drain, .roles = RPC_OPERATOR},
     {.method = &undrain_method, .on_start = drains_undrain, .roles = RPC_OPERATOR},

@@ -209,10 +209,17 @@ void api_cancel_job(struct rpc_call *call, const ProtobufCMessage *message, void
         return;
     }
     const char *user = access_user(call);
+    int state = job->message->state;
     c->actor = user;
-    if (job->message->state == FSDPD__V1__JOB_STATE__QUEUED) {
+    if (state == JOB_QUEUED || state == JOB_PAUSED) {
         job_message *after = NULL;
-        job_set_state(job, JOB_CANCELLED, "CANCELLED", "cancelled by %s before it started", user);
+        if (job->message->attempt == 0)
+            job_set_state(job, JOB_CANCELLED, "CANCELLED", "cancelled by %s before it started",
+                          user);
+        else
+            job_set_state(job, JOB_CANCELLED, "CANCELLED",
+                          "cancelled by %s while it was %s, at step %llu", user,
+                          job_state_name(state), (unsigned long long)job->message->step);
         c->actor = NULL;
         status = store_get_job(c->store, request->id, &after);
         if (status != NULL) rpc_call_finish(call, status);

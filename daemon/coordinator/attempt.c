@@ -10,9 +10,11 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "coordinator/checkpoints.h"
 #include "coordinator/logs.h"
 #include "coordinator/pulls.h"
 #include "coordinator/rendezvous.h"
+#include "coordinator/retry.h"
 #include "coordinator/rewrap.h"
 #include "coordinator/traces.h"
 #include "coordinator/uploads.h"
@@ -27,7 +29,8 @@ static bool rank_has_ended(const struct rank *rank)
     return rank->state == RANK_FINISHED || rank->state == RANK_LOST;
 }
 
-static void send_assignment(struct job *job, int rank, const char *store)
+static void send_assignment(struct job *job, int rank, const char *store,
+                            const struct checkpoint_place *place)
 {
     struct worker *worker = job->ranks[rank].worker;
     Fsdpd__V1__Assignment assignment = FSDPD__V1__ASSIGNMENT__INIT;
@@ -39,6 +42,10 @@ static void send_assignment(struct job *job, int rank, const char *store)
     assignment.store = (char *)store;
     assignment.timeout_ms = (uint32_t)job->c->options.limits.peer_timeout_ms;
     assignment.address = worker->address;
+    assignment.checkpoint_folder = place->folder;
+    assignment.run = place->run;
+    assignment.resume = place->resume;
+    assignment.must_resume = place->must_resume;
     Fsdpd__V1__CoordinatorMessage message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
     message.message_case = FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ASSIGNMENT;
     message.assignment = &assignment;
@@ -48,7 +55,19 @@ static void send_assignment(struct job *job, int rank, const char *store)
 void attempt_begin(struct job *job, struct worker **workers)
 {
     job_message *message = job->message;
+    status_t status =
+        checkpoints_check_workers(job, workers, (int)message->spec->workers);
+    if (status != NULL) {
+        job_set_state(job, JOB_FAILED, "CHECKPOINT_DIRECTORY", "%s", status_message(status));
+        status_free(status);
+        return;
+    }
     message->attempt++;
+    struct checkpoint_place place;
+    checkpoints_find_place(job, workers, (int)message->spec->workers, &place);
+    const Fsdpd__V1__CheckpointSpec *spec = message->spec->checkpoint;
+    job->has_checkpoint_folder =
+        place.folder[0] != '\0' || (spec != NULL && spec->directory[0] != '\0');
     for (size_t i = 0; i < message->n_workers; i++) free(message->workers[i]);
     free(message->workers);
     job->world = (int)message->spec->workers;
@@ -57,6 +76,7 @@ void attempt_begin(struct job *job, struct worker **workers)
     job->ranks = mem_alloc_array((size_t)job->world, sizeof *job->ranks);
     job->order_sequence = 0;
     job->failures = 0;
+    job->retry_at = 0;
     for (int r = 0; r < job->world; r++) {
         struct worker *worker = workers[r];
         message->workers[r] = mem_strdup(worker->id);
@@ -69,8 +89,10 @@ void attempt_begin(struct job *job, struct worker **workers)
     rendezvous_begin(job->c, store);
     job_set_state(job, JOB_STARTING, "STARTING", "%d worker%s set up the job", job->world,
                   job->world == 1 ? "" : "s");
-    for (int r = 0; r < job->world; r++) send_assignment(job, r, store);
+    for (int r = 0; r < job->world; r++) send_assignment(job, r, store, &place);
     free(store);
+    free(place.folder);
+    free(place.run);
     coordinator_hurry(job->c);
 }
 
@@ -84,6 +106,8 @@ void attempt_clear(struct job *job)
     free(job->ranks);
     job->ranks = NULL;
     job->world = 0;
+    job->ending = job->cancel_ordered = false;
+    job->escalate_at = 0;
 }
 
 static void send_order(struct job *job, struct rank *rank, Fsdpd__V1__Order *order)
@@ -171,7 +195,27 @@ static const struct rank *find_culprit(const struct job *job)
     return culprit;
 }
 
-/* Ends the job by what its ranks said. The job is freed. */
+/* Whether the ranks' end was a pause: one that says so knows that the checkpoint is on the disk. */
+static bool has_paused(const struct job *job)
+{
+    for (int r = 0; r < job->world; r++) {
+        const struct rank *rank = &job->ranks[r];
+        if (rank->state == RANK_FINISHED && rank->reason != NULL &&
+            strcmp(rank->reason, "PAUSED") == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Whether what it runs on is to blame, rather than the job. */
+static bool is_machine_failure(const struct rank *culprit)
+{
+    int telling = weight(culprit);
+    return telling == 4 || telling == 1 ||
+           (telling == 2 && culprit->code != STATUS_CANCELLED);
+}
+
+/* Ends the attempt, or the job, by what its ranks said. The job may be freed. */
 static void give_verdict(struct job *job)
 {
     const struct rank *culprit = find_culprit(job);
@@ -180,6 +224,9 @@ static void give_verdict(struct job *job)
     if (job->cancelled) {
         job_set_state(job, JOB_CANCELLED, "CANCELLED", "%s at step %llu",
                       job->stop_message != NULL ? job->stop_message : "cancelled", step);
+    } else if (has_paused(job)) {
+        job_set_state(job, JOB_PAUSED, "PAUSED", "paused at step %llu: fsdpctl resume %s", step,
+                      message->id);
     } else if (job->shut_down) {
         job_set_state(job, JOB_FAILED, "SHUTDOWN",
                       "fsdpd was stopped while the job ran (step %llu)", step);
@@ -187,14 +234,16 @@ static void give_verdict(struct job *job)
         job_set_state(job, JOB_FAILED, job->stop_code, "%s; it ended at step %llu",
                       job->stop_message, step);
     } else if (culprit == NULL) {
-        job_set_state(job, JOB_FAILED, "ABORTED", "the attempt ended without a result");
+        retry_attempt_failed(job, true, "ABORTED", "the attempt ended without a result");
     } else if (culprit->state == RANK_FINISHED && job->world == 1) {
-        job_set_state(job, JOB_FAILED, culprit->reason, "%s", culprit->message);
+        retry_attempt_failed(job, is_machine_failure(culprit), culprit->reason, "%s",
+                             culprit->message);
     } else {
         bool finished = culprit->state == RANK_FINISHED;
-        job_set_state(job, JOB_FAILED, finished ? culprit->reason : "WORKER_LOST",
-                      finished ? "rank %d (%s): %s" : "rank %d (%s) %s",
-                      (int)(culprit - job->ranks), culprit->worker_id, culprit->message);
+        retry_attempt_failed(job, is_machine_failure(culprit),
+                             finished ? culprit->reason : "WORKER_LOST",
+                             finished ? "rank %d (%s): %s" : "rank %d (%s) %s",
+                             (int)(culprit - job->ranks), culprit->worker_id, culprit->message);
     }
 }
 
@@ -222,11 +271,25 @@ void attempt_check(struct job *job)
                   (unsigned long long)message->step);
 }
 
+/* From where rank 0 goes on. Steps behind that are done again: the job is where it resumes. */
+static void note_start(struct job *job, const Fsdpd__V1__Started *started)
+{
+    struct buf text = {0};
+    buf_printf(&text, "training on %d worker%s", job->world, job->world == 1 ? "" : "s");
+    if (started->resumed_name[0] != '\0')
+        buf_printf(&text, ", on from step %llu", (unsigned long long)started->resumed_step);
+    if (started->resumed_note[0] != '\0') buf_printf(&text, "; %s", started->resumed_note);
+    job->message->step = started->resumed_step;
+    free(job->started_text);
+    job->started_text = buf_take(&text);
+}
+
 static void on_started(struct job *job, struct rank *rank, const Fsdpd__V1__Started *started)
 {
     if (rank->state != RANK_ASSIGNED) return;
     rank->state = RANK_STARTED;
     rank->plan_hash = started->plan_hash;
+    if (rank == job->ranks) note_start(job, started);
     if (started->steps > 0) job->message->steps = started->steps;
     for (int r = 0; r < job->world; r++)
         if (job->ranks[r].state != RANK_STARTED) return;
@@ -246,10 +309,10 @@ static void on_started(struct job *job, struct rank *rank, const Fsdpd__V1__Star
     if (job->message->state != FSDPD__V1__JOB_STATE__STARTING || job->ending) return;
     if (job->message->plan != NULL && job->message->plan->hash != job->ranks[0].plan_hash)
         log_event(LOG_WARNING, "plan_changed", "job=%s", job->message->id);
-    job_set_state(job, JOB_RUNNING, "RUNNING", "training on %d worker%s", job->world,
-                  job->world == 1 ? "" : "s");
+    job_set_state(job, JOB_RUNNING, "RUNNING", "%s", job->started_text);
     if (job->cancel_ordered) job_set_reason(job, "CANCELLING", "ends at its next step boundary");
     pulls_advance(job);
+    checkpoints_advance(job);
 }
 
 /* Keeps what the rank said. A mismatch of plans that was found before stays the reason. */
@@ -275,7 +338,8 @@ static void on_finished(struct job *job, struct rank *rank, const Fsdpd__V1__Fin
     }
     /* After an order to cancel, that a rank ends so is no failure: the others follow by themselves.
      */
-    bool obeyed = job->cancel_ordered && rank->code == STATUS_CANCELLED;
+    bool obeyed = (job->cancel_ordered || job->checkpoint_order != 0 || has_paused(job)) &&
+                  rank->code == STATUS_CANCELLED;
     if (rank->code != STATUS_OK && rank->failure == 0 && !obeyed) begin_ending(job, rank);
     attempt_check(job);
 }
@@ -312,6 +376,9 @@ void attempt_event(struct worker *worker, const Fsdpd__V1__AttemptEvent *event)
     case FSDPD__V1__ATTEMPT_EVENT__EVENT_TRACE: traces_report(job, number, event->trace); break;
     case FSDPD__V1__ATTEMPT_EVENT__EVENT_WRAP:
         if (number == 0) rewrap_report(job, event->wrap);
+        break;
+    case FSDPD__V1__ATTEMPT_EVENT__EVENT_CHECKPOINT:
+        if (number == 0) checkpoints_report(job, event->checkpoint);
         break;
     default: break; /* of a later version */
     }
@@ -407,6 +474,17 @@ void attempt_order_trace(struct job *job, uint64_t trace, uint32_t steps)
     Fsdpd__V1__Order order = FSDPD__V1__ORDER__INIT;
     order.order_case = FSDPD__V1__ORDER__ORDER_TRACE;
     order.trace = &body;
+    order_all(job, &order);
+}
+
+void attempt_order_checkpoint(struct job *job, uint64_t number, bool pause)
+{
+    Fsdpd__V1__CheckpointOrder body = FSDPD__V1__CHECKPOINT_ORDER__INIT;
+    body.number = number;
+    body.pause = pause;
+    Fsdpd__V1__Order order = FSDPD__V1__ORDER__INIT;
+    order.order_case = FSDPD__V1__ORDER__ORDER_CHECKPOINT;
+    order.checkpoint = &body;
     order_all(job, &order);
 }
 

@@ -53,6 +53,9 @@ void attempt_stop(struct job *job, const char *code, const char *why);
 void attempt_order_pull(struct job *job, uint64_t pull);
 void attempt_order_trace(struct job *job, uint64_t trace, uint32_t steps);
 
+/* `pause`: if it can be taken, all ranks end with the reason "PAUSED". */
+void attempt_order_checkpoint(struct job *job, uint64_t number, bool pause);
+
 /* Other units for all ranks; returns the number that rank 0's report will have. */
 uint64_t attempt_order_wrap(struct job *job, const Fsdpd__V1__WrapSpec *wrap);
 

@@ -22,6 +22,7 @@
 #include "coordinator/pulls.h"
 #include "coordinator/queue.h"
 #include "coordinator/rendezvous.h"
+#include "coordinator/retry.h"
 #include "coordinator/supervisor.h"
 #include "coordinator/traces.h"
 #include "coordinator/uploads.h"
@@ -43,6 +44,8 @@ struct coordinator_limits coordinator_limits_default(void)
         .cancel_ms = 10000,
         .kill_ms = 10000,
         .stop_ms = 5000,
+        .retry_ms = 1000,
+        .retry_max_ms = 60000,
         .pull_start_ms = 120000,
         .pull_idle_ms = 60000,
         .metrics_kept = 10000,
@@ -129,7 +132,8 @@ static bool is_waiting(const struct coordinator *c)
 {
     if (c->draining || c->plan_count > 0 || c->pull_count > 0) return true;
     for (int i = 0; i < c->job_count; i++)
-        if (c->jobs[i]->ending || c->jobs[i]->cancel_ordered) return true;
+        if (c->jobs[i]->ending || c->jobs[i]->cancel_ordered || retry_is_waiting(c->jobs[i]))
+            return true;
     for (int i = 0; i < c->worker_count; i++)
         if (c->workers[i]->stop_at != 0) return true;
     return c->store_count > 0; /* an attempt: its ranks may wait for each other */
@@ -158,6 +162,7 @@ static void on_tick(uv_timer_t *timer)
     pulls_tick(c);
     traces_tick(c);
     supervisor_tick(c);
+    retry_tick(c);
     deadlines_tick(c);
     queue_changed(c); /* whatever was missed is found now */
     queue_place(c);
@@ -360,6 +365,7 @@ static void free_all(struct coordinator *c)
     free(c->plans);
     free(c->pulls);
     free(c->traces);
+    free(c->checkpoints);
     free(c->uploads);
     free(c->watchers);
     free(c->log_readers);

@@ -27,6 +27,8 @@ struct coordinator_limits {
     int cancel_ms;       /* a cancel order that had no effect for so long is repeated "at once" */
     int kill_ms;         /* a rank that did not obey "at once" for so long is killed */
     int stop_ms;         /* a supervised worker that did not leave when drained is killed */
+    int retry_ms;      /* before the second attempt of a job; twice as long before the next one */
+    int retry_max_ms;  /* but never longer */
     int pull_start_ms;   /* for rank 0 to answer a pull order */
     int pull_idle_ms;    /* between two chunks that rank 0 could send */
     int metrics_kept;    /* metrics events per job; the oldest go first */

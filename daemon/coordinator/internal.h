@@ -39,6 +39,8 @@ struct coordinator {
     int store_count, store_capacity;
     struct pull **pulls;
     int pull_count, pull_capacity;
+    struct checkpoint_call **checkpoints; /* that clients wait for */
+    int checkpoint_count, checkpoint_capacity;
     struct trace_call **traces;
     int trace_count, trace_capacity;
     struct upload **uploads; /* of final state_dicts */
@@ -52,7 +54,7 @@ struct coordinator {
     struct supervisor *supervisor;
     struct http *http;         /* NULL: not asked for */
     uint64_t jobs_finished[3]; /* succeeded, failed, cancelled; since the start */
-    uint64_t last_plan_request, last_pull, last_trace;
+    uint64_t last_plan_request, last_pull, last_trace, last_checkpoint;
     struct drain **drains; /* what operators have drained */
     int drain_count, drain_capacity;
     bool queue_changed; /* queue_place has something to decide */

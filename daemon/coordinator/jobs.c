@@ -16,11 +16,13 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "coordinator/attempt.h"
+#include "coordinator/checkpoints.h"
 #include "coordinator/deadlines.h"
 #include "coordinator/dependencies.h"
 #include "coordinator/logs.h"
 #include "coordinator/pulls.h"
 #include "coordinator/queue.h"
+#include "coordinator/retry.h"
 #include "coordinator/rewrap.h"
 #include "coordinator/tensorboard.h"
 #include "coordinator/traces.h"
@@ -66,6 +68,7 @@ static void job_free(struct job *job)
     tensorboard_close(job);
     free(job->stop_message);
     message_free(job->message);
+    free(job->started_text);
     free(job);
 }
 
@@ -195,6 +198,7 @@ static void record(struct job *job, job_event *event, bool durable)
     event->sequence = ++job->sequence;
     event->time_ms = clock_wall_ms();
     event->steps = job->message->steps;
+    event->attempt = job->message->attempt;
     status_t status = save(job, event, durable);
     if (status != NULL) {
         job->unsaved = true;
@@ -206,23 +210,38 @@ static void record(struct job *job, job_event *event, bool durable)
     tensorboard_record(job, event);
 }
 
-/* QUEUED → STARTING → RUNNING, and from each of them to an end. */
+static bool is_in_attempt(int state)
+{
+    return state == JOB_STARTING || state == JOB_RUNNING;
+}
+
+/* QUEUED → STARTING → RUNNING, from these two back to QUEUED or to PAUSED, from there to QUEUED,
+ * and from each of them to an end. */
 static bool change_is_allowed(int from, int to)
 {
     if (job_state_is_over(from)) return false;
     if (job_state_is_over(to)) return true;
     return (from == JOB_QUEUED && to == JOB_STARTING) ||
-           (from == JOB_STARTING && to == JOB_RUNNING);
+           (from == JOB_STARTING && to == JOB_RUNNING) ||
+           (is_in_attempt(from) && (to == JOB_QUEUED || to == JOB_PAUSED)) ||
+           (from == JOB_PAUSED && to == JOB_QUEUED);
+}
+
+/* Nobody waits any more for what the attempt would have done. */
+static void leave_attempt(struct job *job)
+{
+    attempt_end(job);
+    pulls_job_over(job);
+    traces_job_over(job);
+    rewrap_job_over(job);
+    checkpoints_attempt_over(job);
 }
 
 static void over(struct job *job)
 {
     struct coordinator *c = job->c;
     c->jobs_finished[job->message->state - JOB_SUCCEEDED]++;
-    attempt_end(job);
-    pulls_job_over(job);
-    traces_job_over(job);
-    rewrap_job_over(job);
+    leave_attempt(job);
     watch_over(job);
     logs_job_over(c, job->message->id);
     for (int i = 0; i < c->job_count; i++)
@@ -287,7 +306,9 @@ void job_set_state(struct job *job, enum job_state state, const char *code, cons
                   job_state_name(job->message->state), job_state_name(state));
         return;
     }
+    bool left = is_in_attempt(job->message->state) && !is_in_attempt(state);
     enter(job, state, code, text, true);
+    if (left && !job_state_is_over(state)) leave_attempt(job);
     if (job_state_is_over(state) && !job->unsaved) over(job);
     else if (job_state_is_over(state)) attempt_end(job); /* kept until the store takes it */
 }
@@ -400,6 +421,22 @@ void job_add_validation(struct job *job, const Fsdpd__V1__Validation *validation
     record(job, &event, true);
 }
 
+void job_add_checkpoint(struct job *job, const Fsdpd__V1__CheckpointReport *report)
+{
+    if (report->code == STATUS_OK) {
+        job->totals.checkpoints++;
+        job->totals.checkpoint_seconds += report->checkpoint->seconds;
+    }
+    Fsdpd__V1__CheckpointEvent body = FSDPD__V1__CHECKPOINT_EVENT__INIT;
+    body.checkpoint = report->checkpoint;
+    body.code = report->code;
+    body.message = report->message;
+    job_event event = FSDPD__V1__JOB_EVENT__INIT;
+    event.event_case = FSDPD__V1__JOB_EVENT__EVENT_CHECKPOINT;
+    event.checkpoint = &body;
+    record(job, &event, true);
+}
+
 void job_set_wrap(struct job *job, const Fsdpd__V1__WrapSpec *wrap, const Fsdpd__V1__Plan *plan,
                   const Fsdpd__V1__WrapReport *report)
 {
@@ -460,15 +497,16 @@ status_t jobs_recover(struct coordinator *c)
         TRY(store_count_events(c->store, job->message->id, &job->sequence, &job->metrics_events));
         deadlines_resolve(job->message);
         deadlines_begin(job);
-        if (job->message->state == FSDPD__V1__JOB_STATE__QUEUED) continue;
+        retry_recover(job);
+        if (!is_in_attempt(job->message->state)) continue;
         char *path = coordinator_state_dict_path(c, job->message->id);
         char *half = mem_printf("%s.tmp", path); /* an upload that was cut off */
         unlink(half);
         free(half);
         free(path);
-        job_set_state(job, JOB_FAILED, "COORDINATOR_RESTARTED",
-                      "fsdpd ended while the job was %s, and its workers with it; submit it again",
-                      job_state_name(job->message->state));
+        retry_attempt_failed(job, true, "COORDINATOR_RESTARTED",
+                             "fsdpd ended while the job was %s, and its workers with it",
+                             job_state_name(job->message->state));
     }
     return dependencies_recover(c);
 }

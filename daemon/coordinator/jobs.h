@@ -50,6 +50,11 @@ struct job {
     int64_t escalate_at; /* when the cancel order is repeated "at once"; 0: not due */
     bool cancelled;      /* by a user */
     bool shut_down;      /* by the daemon's end */
+    uint64_t checkpoint_order;    /* under way; 0: none */
+    char *started_text;           /* what RUNNING will say; NULL until rank 0 has started */
+    bool has_checkpoint_folder;   /* the attempt's ranks have one */
+    struct store_retries retries; /* that were made */
+    int64_t retry_at;             /* QUEUED: not before; 0: at once */
     struct job_totals totals;
     struct tensorboard *tensorboard; /* its event file; NULL until there is one */
 };
@@ -79,7 +84,7 @@ status_t jobs_recover(struct coordinator *c) FSDPD_MUST_USE;
 
 /*
  * Every change of state: checks that it is allowed, writes the store and the event, logs it, tells
- * the watchers. When the job is over it is freed: the caller must not use it again.
+ * the watchers. Leaving an attempt for PAUSED or QUEUED lets go of the ranks. When the job is over it is freed: the caller must not use it again.
  */
 void job_set_state(struct job *job, enum job_state state, const char *code, const char *format, ...)
     FSDPD_PRINTF(4, 5);
@@ -99,6 +104,9 @@ void job_tell(struct job *job, const char *code, const char *format, ...) FSDPD_
 void job_add_metrics(struct job *job, const Fsdpd__V1__Metrics *metrics);
 void job_add_validation(struct job *job, const Fsdpd__V1__Validation *validation);
 void job_add_epoch(struct job *job, const Fsdpd__V1__EpochEnd *epoch);
+
+/* A checkpoint was taken, or could not be: an event, kept and handed on. */
+void job_add_checkpoint(struct job *job, const Fsdpd__V1__CheckpointReport *report);
 
 /* It has these units now: the spec, the plan and an event, kept and handed on. */
 void job_set_wrap(struct job *job, const Fsdpd__V1__WrapSpec *wrap, const Fsdpd__V1__Plan *plan,

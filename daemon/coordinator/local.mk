@@ -10,6 +10,7 @@ libcoordinator_a_SOURCES = \
   %D%/api_queue.c %D%/api_queue.h \
   %D%/attach.c %D%/attach.h \
   %D%/attempt.c %D%/attempt.h \
+  %D%/checkpoints.c %D%/checkpoints.h \
   %D%/coordinator.c %D%/coordinator.h \
   %D%/deadlines.c %D%/deadlines.h \
   %D%/dependencies.c %D%/dependencies.h \
@@ -29,9 +30,10 @@ libcoordinator_a_SOURCES = \
   %D%/pulls.c %D%/pulls.h \
   %D%/queue.c %D%/queue.h \
   %D%/rendezvous.c %D%/rendezvous.h \
+  %D%/retry.c %D%/retry.h \
   %D%/rewrap.c %D%/rewrap.h \
   %D%/store.c %D%/store.h %D%/store_internal.h \
-  %D%/store_backup.c \
+  %D%/store_checkpoints.c %D%/store_backup.c \
   %D%/store_events.c \
   %D%/store_jobs.c \
   %D%/store_queue.c \

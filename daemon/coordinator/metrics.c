@@ -218,6 +218,23 @@ static void add_durations(struct buf *out, const struct coordinator *c)
     }
 }
 
+static void add_checkpoints(struct buf *out, const struct coordinator *c)
+{
+    bool any = false;
+    for (int i = 0; i < c->job_count; i++) {
+        const struct job *job = c->jobs[i];
+        if (job->totals.checkpoints == 0) continue;
+        if (!any)
+            add_family(out, "checkpoint_duration_seconds", "summary",
+                       "Time that a checkpoint took, beside the training.");
+        any = true;
+        add_sample(out, "checkpoint_duration_seconds_sum", "job_id", job->message->id, NULL, NULL,
+                   job->totals.checkpoint_seconds);
+        add_sample(out, "checkpoint_duration_seconds_count", "job_id", job->message->id, NULL, NULL,
+                   (double)job->totals.checkpoints);
+    }
+}
+
 static void add_communication(struct buf *out, const struct coordinator *c)
 {
     bool any = false;
@@ -280,6 +297,7 @@ static void add_jobs(struct buf *out, const struct coordinator *c)
     add_families(out, c, reported, sizeof reported / sizeof reported[0], true);
     add_families(out, c, totals, sizeof totals / sizeof totals[0], true);
     add_durations(out, c);
+    add_checkpoints(out, c);
     add_communication(out, c);
     add_memory(out, c);
 }

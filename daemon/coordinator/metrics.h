@@ -12,6 +12,8 @@ struct job_totals {
     uint64_t step;  /* up to which the rest counts */
     uint64_t steps; /* that were reported with a duration */
     double samples, seconds, exposed_seconds;
+    uint64_t checkpoints;
+    double checkpoint_seconds;
     struct {
         char kind[24]; /* "all_gather" */
         double bytes;  /* sent by all ranks */

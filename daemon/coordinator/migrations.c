@@ -56,6 +56,17 @@ static const struct migration migrations[] = {
      "  by TEXT NOT NULL,"
      "  time_ms INTEGER NOT NULL"
      ") WITHOUT ROWID;"},
+    {"checkpoints, and how often jobs were tried again", "CREATE TABLE checkpoints ("
+                                                         "  job TEXT NOT NULL,"
+                                                         "  step INTEGER NOT NULL,"
+                                                         "  checkpoint BLOB NOT NULL,"
+                                                         "  PRIMARY KEY (job, step)"
+                                                         ") WITHOUT ROWID;"
+                                                         "CREATE TABLE retries ("
+                                                         "  job TEXT PRIMARY KEY,"
+                                                         "  failures INTEGER NOT NULL,"
+                                                         "  machine_failures INTEGER NOT NULL"
+                                                         ") WITHOUT ROWID;"},
 };
 
 enum { LATEST = sizeof migrations / sizeof migrations[0] };

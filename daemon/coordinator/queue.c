@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "coordinator/attempt.h"
 #include "coordinator/placement.h"
+#include "coordinator/retry.h"
 #include "coordinator/supervisor.h"
 
 static struct queue_fleet *find_fleet(struct queue_fleet *fleets, int count, const char *kind)
@@ -127,7 +128,8 @@ static void describe(const struct job *job, struct buf *out)
 
 static bool is_queued(const struct job *job)
 {
-    return job->message->state == FSDPD__V1__JOB_STATE__QUEUED && !job->unsaved;
+    return job->message->state == FSDPD__V1__JOB_STATE__QUEUED && !job->unsaved &&
+           !retry_is_waiting(job);
 }
 
 /* Why it waits is recorded only if it is for another kind of reason: positions change all the time,

@@ -104,6 +104,28 @@ status_t store_count_events(struct store *store, const char *job, uint64_t *last
 /* Deletes the job's oldest metrics events until `keep` are left. */
 status_t store_thin_metrics(struct store *store, const char *job, uint64_t keep) FSDPD_MUST_USE;
 
+/* A checkpoint that is complete, and the steps of others that are gone; durable. */
+status_t store_put_checkpoint(struct store *store, const char *job,
+                              const Fsdpd__V1__Checkpoint *checkpoint, const uint64_t *removed,
+                              size_t removed_count) FSDPD_MUST_USE;
+
+/* Calls `visit` with each (valid during the call), by step; an error of `visit` ends it. */
+status_t store_each_checkpoint(struct store *store, const char *job,
+                               status_t (*visit)(void *user,
+                                                 const Fsdpd__V1__Checkpoint *checkpoint),
+                               void *user) FSDPD_MUST_USE;
+status_t store_forget_checkpoints(struct store *store, const char *job) FSDPD_MUST_USE;
+
+/* How often a job was tried again, for which reasons. */
+struct store_retries {
+    uint32_t failures, machine_failures;
+};
+status_t store_set_retries(struct store *store, const char *job,
+                           const struct store_retries *retries) FSDPD_MUST_USE;
+/* Zeros for a job that never was. */
+status_t store_get_retries(struct store *store, const char *job,
+                           struct store_retries *retries) FSDPD_MUST_USE;
+
 /*
  * Copies the store `from` to the file `to`, also while a coordinator uses it: one moment of it,
  * checked and on the disk before it gets its name. NOT_FOUND without a store; errors as store_open.

@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "planning/profile.h"
+#include "worker/checkpointer.h"
 #include "worker/job_message.h"
 #include "worker/logs.h"
 #include "worker/pull.h"
@@ -26,6 +27,8 @@ struct queued_order {
     uint32_t steps;                /* of a trace */
     char *cancel_message;          /* of a cancel */
     Fsdpd__V1__SetWrapOrder *wrap; /* another policy, else NULL; lives as long as the attempt */
+    uint64_t checkpoint;           /* of a checkpoint, else 0 */
+    bool pause;                    /* the attempt ends with it */
 };
 
 struct attempt {
@@ -49,8 +52,12 @@ struct attempt {
     struct train_session *session;
     struct comm *comm;
     struct puller *puller;
+    struct checkpointer *checkpointer; /* NULL without a place for checkpoints */
 
-    uint64_t orders_done; /* training thread, as is the tracer */
+    char *resumed_name, *resumed_note; /* training thread, as is what follows */
+    uint64_t resumed_step;
+    bool paused; /* that is why it ends */
+    uint64_t orders_done;
     struct tracer tracer;
     uint64_t memory_planned, memory_peak;
 };
@@ -75,8 +82,21 @@ static Fsdpd__V1__AttemptEvent *attempt_event_new(void)
     return event;
 }
 
+static void note_resumed(void *user, uint64_t step, const char *name, const char *note)
+{
+    struct attempt *attempt = user;
+    attempt->resumed_step = step;
+    attempt->resumed_name = name != NULL ? mem_strdup(name) : NULL;
+    attempt->resumed_note = note != NULL ? mem_strdup(note) : NULL;
+    char *quoted = log_quote(note != NULL ? note : "");
+    log_event(note != NULL ? LOG_WARNING : LOG_INFO, "resumed", "step=%llu checkpoint=%s note=%s",
+              (unsigned long long)step, name != NULL ? name : "none", quoted);
+    free(quoted);
+}
+
 static void tell_started(void *user, uint64_t plan_hash, uint64_t steps)
 {
+    struct attempt *attempt = user;
     Fsdpd__V1__AttemptEvent *event = attempt_event_new();
     event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_STARTED;
     event->started = mem_alloc(sizeof *event->started);
@@ -84,7 +104,12 @@ static void tell_started(void *user, uint64_t plan_hash, uint64_t steps)
     event->started->plan_hash = plan_hash;
     event->started->steps = steps;
     log_event(LOG_INFO, "training_started", "steps=%llu", (unsigned long long)steps);
-    post_event(user, event);
+    event->started->resumed_step = attempt->resumed_step;
+    if (attempt->resumed_name != NULL)
+        event->started->resumed_name = mem_strdup(attempt->resumed_name);
+    if (attempt->resumed_note != NULL)
+        event->started->resumed_note = mem_strdup(attempt->resumed_note);
+    post_event(attempt, event);
 }
 
 /* Of all ranks' devices, if this worker's device has a profile; else 0. */
@@ -186,7 +211,10 @@ static void tell_finished(struct attempt *attempt, status_t status)
     Fsdpd__V1__Finished *message = event->finished = mem_alloc(sizeof *message);
     fsdpd__v1__finished__init(message);
     message->code = (uint32_t)status_code(status);
-    message->reason = mem_strdup(status == NULL ? "DONE" : status_code_name(status_code(status)));
+    message->reason = mem_strdup(status == NULL ? "DONE"
+                                 : attempt->paused && status_code(status) == STATUS_CANCELLED
+                                     ? "PAUSED"
+                                     : status_code_name(status_code(status)));
     message->message = mem_strdup(status == NULL ? "trained to the end" : status_message(status));
     if (attempt->session != NULL) message->step = train_session_step(attempt->session);
     message->memory_planned_bytes = attempt->memory_planned;
@@ -291,6 +319,36 @@ static status_t set_wrap(struct attempt *attempt, const Fsdpd__V1__SetWrapOrder 
     return NULL;
 }
 
+static status_t take_checkpoint(void *user)
+{
+    struct attempt *attempt = user;
+    return checkpointer_add(attempt->checkpointer, 0, train_session_capture(attempt->session));
+}
+
+/* With `pause` all ranks wait until they know whether it is on the disk, and leave only if it is. */
+static status_t order_checkpoint(struct attempt *attempt, const struct queued_order *order,
+                                 uint64_t step)
+{
+    if (attempt->checkpointer == NULL) {
+        status_t nowhere = status_new(STATUS_FAILED_PRECONDITION,
+                                      "there is no directory for this job's checkpoints");
+        if (attempt->assignment->rank == 0)
+            checkpointer_refuse(&attempt->pull_context, order->checkpoint, step, nowhere);
+        status_free(nowhere);
+        return NULL;
+    }
+    TRY(checkpointer_add(attempt->checkpointer, order->checkpoint,
+                         train_session_capture(attempt->session)));
+    if (!order->pause) return NULL;
+    status_t outcome = NULL;
+    TRY(checkpointer_wait(attempt->checkpointer, &outcome));
+    attempt->paused = outcome == NULL;
+    if (outcome == NULL)
+        return status_new(STATUS_CANCELLED, "paused at step %llu", (unsigned long long)step);
+    status_free(outcome); /* was told; training goes on */
+    return NULL;
+}
+
 static status_t run_orders(void *user, uint64_t sequence, struct executor *executor, uint64_t step)
 {
     struct attempt *attempt = user;
@@ -301,6 +359,10 @@ static status_t run_orders(void *user, uint64_t sequence, struct executor *execu
         attempt->orders_done++;
         if (order.wrap != NULL) {
             TRY(set_wrap(attempt, order.wrap, step));
+            continue;
+        }
+        if (order.checkpoint != 0) {
+            TRY(order_checkpoint(attempt, &order, step));
             continue;
         }
         if (order.trace != 0) {
@@ -349,6 +411,10 @@ void attempt_order(struct attempt *attempt, const Fsdpd__V1__Order *order)
         queued.steps = order->trace->steps;
     } else if (order->order_case == FSDPD__V1__ORDER__ORDER_WRAP && order->wrap->wrap != NULL) {
         queued.wrap = wrap_order_copy(order->wrap);
+    } else if (order->order_case == FSDPD__V1__ORDER__ORDER_CHECKPOINT &&
+               order->checkpoint->number != 0) {
+        queued.checkpoint = order->checkpoint->number;
+        queued.pause = order->checkpoint->pause;
     } else {
         attempt_abort(attempt, "the coordinator sent an order that this worker does not know");
         return;
@@ -373,6 +439,7 @@ void attempt_abort(struct attempt *attempt, const char *why)
     if (attempt->session != NULL) train_session_abort(attempt->session, why);
     if (attempt->comm != NULL) comm_abort(attempt->comm, why);
     if (attempt->puller != NULL) puller_abort(attempt->puller, why);
+    if (attempt->checkpointer != NULL) checkpointer_abort(attempt->checkpointer, why);
     pthread_cond_broadcast(&attempt->changed);
     pthread_mutex_unlock(&attempt->lock);
     link_close_gate(attempt->link, &attempt->gate, why);
@@ -408,12 +475,13 @@ static status_t rendezvous_get(void *user, const char *key, int64_t timeout_ms, 
 
 /* Publishes what an abort must reach; the error if the abort came first. */
 static status_t publish(struct attempt *attempt, struct train_session *session, struct comm *comm,
-                        struct puller *puller)
+                        struct puller *puller, struct checkpointer *checkpointer)
 {
     pthread_mutex_lock(&attempt->lock);
     attempt->session = session;
     attempt->comm = comm;
     attempt->puller = puller;
+    attempt->checkpointer = checkpointer;
     status_t status = NULL;
     if (attempt->aborted != NULL) status = status_new(STATUS_ABORTED, "%s", attempt->aborted);
     pthread_mutex_unlock(&attempt->lock);
@@ -437,7 +505,18 @@ static status_t keep_state_dict(void *user, struct executor *executor, uint64_t 
     return NULL;
 }
 
-static status_t join_and_train(struct attempt *attempt, struct train_session *session)
+static status_t new_checkpointer(struct attempt *attempt, const struct job_settings *settings,
+                                 struct checkpointer **checkpointer)
+{
+    const Fsdpd__V1__CheckpointSpec *spec = attempt->assignment->spec->checkpoint;
+    const char *folder = settings->job.checkpoints.folder;
+    if (folder == NULL) return NULL;
+    return checkpointer_new(&attempt->pull_context, folder,
+                            spec != NULL ? spec->keep : JOB_CHECKPOINTS_KEPT, checkpointer);
+}
+
+static status_t join_and_train(struct attempt *attempt, struct train_session *session,
+                               const struct job_settings *settings)
 {
     const Fsdpd__V1__Assignment *assignment = attempt->assignment;
     const struct plan *plan = train_session_plan(session);
@@ -452,7 +531,9 @@ static status_t join_and_train(struct attempt *attempt, struct train_session *se
     if (world > 1) log_event(LOG_INFO, "group_joined", "world=%d", world);
     struct puller *puller = NULL;
     status_t status = puller_new(&attempt->pull_context, &puller);
-    if (status == NULL) status = publish(attempt, session, comm, puller);
+    struct checkpointer *checkpointer = NULL;
+    if (status == NULL) status = new_checkpointer(attempt, settings, &checkpointer);
+    if (status == NULL) status = publish(attempt, session, comm, puller, checkpointer);
     const struct train_hooks hooks = {
         .started = tell_started,
         .metrics = tell_metrics,
@@ -462,6 +543,8 @@ static status_t join_and_train(struct attempt *attempt, struct train_session *se
         .latest_order = latest_order,
         .run_orders = run_orders,
         .user = attempt,
+        .checkpoint = checkpointer != NULL ? take_checkpoint : NULL,
+        .resumed = note_resumed,
     };
     if (status == NULL)
         status = train_session_run(session, comm, assignment->timeout_ms, &hooks, keep_state_dict);
@@ -470,9 +553,13 @@ static status_t join_and_train(struct attempt *attempt, struct train_session *se
     /* Somebody else's pull does not outlive a run that failed; it would wait for ranks that are
      * gone. */
     if (status != NULL && puller != NULL) puller_abort(puller, status_message(status));
+    if (status != NULL && checkpointer != NULL)
+        checkpointer_abort(checkpointer, status_message(status));
+    checkpointer_finish(checkpointer);
     status_t pulled = puller_finish(puller);
-    status_t published = publish(attempt, session, NULL, NULL);
+    status_t published = publish(attempt, session, NULL, NULL, NULL);
     puller_free(puller); /* not before: an abort may have been reaching into it */
+    checkpointer_free(checkpointer);
     comm_free(comm);
     return status_first(status, status_first(pulled, published));
 }
@@ -494,15 +581,16 @@ static status_t set_up_and_train(struct attempt *attempt)
     TRY(check_assignment(assignment));
     struct job_settings settings;
     TRY(job_settings_init(&settings, assignment->spec, assignment->job, attempt->options));
+    job_settings_set_attempt(&settings, assignment);
     struct device *device = NULL;
     struct train_session *session = NULL;
     status_t status = device_open(attempt->options->device, attempt->options->threads, &device);
     if (status == NULL)
         status = train_session_new(&settings.job, device, (int)assignment->rank, false, &session);
-    if (status == NULL) status = publish(attempt, session, NULL, NULL);
-    if (status == NULL) status = join_and_train(attempt, session);
+    if (status == NULL) status = publish(attempt, session, NULL, NULL, NULL);
+    if (status == NULL) status = join_and_train(attempt, session, &settings);
     tell_finished(attempt, status);
-    status_free(publish(attempt, NULL, NULL, NULL));
+    status_free(publish(attempt, NULL, NULL, NULL, NULL));
     train_session_free(session);
     device_close(device);
     job_settings_deinit(&settings);
@@ -576,6 +664,8 @@ void attempt_free(struct attempt *attempt)
             fsdpd__v1__set_wrap_order__free_unpacked(attempt->orders[i].wrap, NULL);
     }
     free(attempt->orders);
+    free(attempt->resumed_name);
+    free(attempt->resumed_note);
     free(attempt->aborted);
     gate_deinit(&attempt->gate);
     pthread_cond_destroy(&attempt->changed);

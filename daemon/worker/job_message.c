@@ -1,8 +1,10 @@
 /* JobSpec -> train_job; see job_message.h. */
 #include "worker/job_message.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -61,6 +63,20 @@ static status_t find_data(const Fsdpd__V1__DataSpec *data, const struct worker_o
     if (data->validation_path[0] == '\0') return NULL;
     return find_path("data.validation_path", data->validation_path, options,
                      &settings->validation_path, &settings->validation_root);
+}
+
+/* It must be there, so that a mistyped one, or one that is not mounted, is found before training. */
+static status_t find_checkpoints(const Fsdpd__V1__JobSpec *spec,
+                                 const struct worker_options *options,
+                                 struct job_settings *settings)
+{
+    const Fsdpd__V1__CheckpointSpec *checkpoint = spec->checkpoint;
+    if (checkpoint == NULL || checkpoint->directory[0] == '\0') return NULL;
+    TRY(find_path("checkpoint.directory", checkpoint->directory, options,
+                  &settings->checkpoint_dir, &settings->checkpoint_root));
+    if (access(settings->checkpoint_dir, W_OK | X_OK) == 0) return NULL;
+    return status_from_errno(errno, "checkpoint.directory: cannot write in %s",
+                             settings->checkpoint_dir);
 }
 
 static enum token_encoding token_encoding_of(const Fsdpd__V1__DataSpec *data)
@@ -291,6 +307,7 @@ static status_t init(struct job_settings *settings, const Fsdpd__V1__JobSpec *sp
     *settings = (struct job_settings){.spec = spec_copy(spec), .id = mem_strdup(id)};
     status_t status = find_model(spec->model, options, settings);
     if (status == NULL && data) status = find_data(spec->data, options, settings);
+    if (status == NULL && data) status = find_checkpoints(spec, options, settings);
     if (status == NULL && settings->hf_dir != NULL) status = job_model_read(settings);
     if (status == NULL) fill_job(settings);
     else job_settings_deinit(settings);
@@ -310,6 +327,27 @@ status_t job_settings_init_without_data(struct job_settings *settings,
     return init(settings, spec, id, options, false);
 }
 
+void job_settings_set_attempt(struct job_settings *settings,
+                              const Fsdpd__V1__Assignment *assignment)
+{
+    const Fsdpd__V1__CheckpointSpec *checkpoint = settings->spec->checkpoint;
+    if (settings->checkpoint_dir != NULL)
+        settings->checkpoint_folder = file_path_join(settings->checkpoint_dir, assignment->job);
+    else if (assignment->checkpoint_folder[0] == '/')
+        settings->checkpoint_folder = mem_strdup(assignment->checkpoint_folder);
+    if (settings->checkpoint_folder == NULL) return;
+    settings->run = mem_strdup(assignment->run[0] != '\0' ? assignment->run : assignment->job);
+    settings->job.checkpoints = (struct checkpoint_settings){
+        .folder = settings->checkpoint_folder,
+        .run = settings->run,
+        .attempt = assignment->attempt,
+        .every_steps = checkpoint != NULL ? checkpoint->every_steps : 0,
+        .every_epochs = checkpoint != NULL ? checkpoint->every_epochs : 0,
+        .resume = assignment->resume,
+        .must_resume = assignment->must_resume,
+    };
+}
+
 void job_settings_deinit(struct job_settings *settings)
 {
     spec_free(settings->spec);
@@ -322,6 +360,10 @@ void job_settings_deinit(struct job_settings *settings)
     free(settings->validation_path);
     free(settings->data_root);
     free(settings->validation_root);
+    free(settings->checkpoint_dir);
+    free(settings->checkpoint_root);
+    free(settings->checkpoint_folder);
+    free(settings->run);
     free(settings->id);
     *settings = (struct job_settings){0};
 }

@@ -2,7 +2,7 @@
 #ifndef FSDPD_WORKER_JOB_MESSAGE_H
 #define FSDPD_WORKER_JOB_MESSAGE_H
 
-#include "fsdpd/v1/control.pb-c.h"
+#include "fsdpd/v1/worker.pb-c.h"
 #include "train/session.h"
 #include "worker/worker.h"
 
@@ -16,8 +16,14 @@ struct job_settings {
     char *hf_dir, *hf_root;
     char *data_dir, *data_path, *validation_path;
     char *data_root, *validation_root; /* that these are below */
+    /* What the spec's directory is here, and the root that it is below; NULL: it names none. */
+    char *checkpoint_dir, *checkpoint_root;
+    char *checkpoint_folder, *run; /* an attempt's; NULL: there are no checkpoints */
     char *id;
 };
+
+/* Of a spec that says nothing of checkpoints. */
+enum { JOB_CHECKPOINTS_KEPT = 3 };
 
 /*
  * Checks `spec` (common/spec), finds its data below one of the data roots, and fills in `settings`.
@@ -33,6 +39,10 @@ status_t job_settings_init_without_data(struct job_settings *settings,
                                         const Fsdpd__V1__JobSpec *spec, const char *id,
                                         const struct worker_options *options) FSDPD_MUST_USE;
 void job_settings_deinit(struct job_settings *settings);
+
+/* Where this attempt's checkpoints are, and whether it goes on from one. */
+void job_settings_set_attempt(struct job_settings *settings,
+                              const Fsdpd__V1__Assignment *assignment);
 
 /* A checked policy; it points into `wrap`, and to *units, which the caller frees. */
 void job_wrap_policy_init(struct wrap_policy *policy, struct wrap_unit_spec **units,

@@ -11,7 +11,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(__file__))
 import harness
 
-LONG = "train.epochs=1000"
+LONG = ("train.epochs=1000", "retry.machine_failures=0")
 
 
 class Failures(unittest.TestCase):
@@ -27,7 +27,7 @@ class Failures(unittest.TestCase):
 
     def test_killed_worker(self):
         for rank in (1, 0):
-            job = self.daemon.submit(LONG)
+            job = self.daemon.submit(*LONG)
             self.daemon.wait_step(job, 3)
             victim = self.worker_of(job, rank)
             other = self.worker_of(job, 1 - rank)
@@ -49,7 +49,7 @@ class Failures(unittest.TestCase):
 
     def test_stopped_worker(self):
         """A worker that is alive but silent is lost too, in bounded time."""
-        job = self.daemon.submit(LONG)
+        job = self.daemon.submit(*LONG)
         self.daemon.wait_step(job, 3)
         os.kill(int(self.worker_of(job, 1)["pid"]), signal.SIGSTOP)
         shown = self.daemon.wait_state(job, "FAILED", seconds=60)
@@ -69,7 +69,7 @@ class Failures(unittest.TestCase):
         self.assertEqual(self.daemon.submit("train.max_steps=3", wait=True).returncode, 0)
 
     def test_terminate_drains(self):
-        job = self.daemon.submit(LONG)
+        job = self.daemon.submit(*LONG)
         self.daemon.wait_step(job, 3)
         workers = harness.children(self.daemon.process.pid)
         self.assertEqual(len(workers), 2)
@@ -83,7 +83,7 @@ class Failures(unittest.TestCase):
         self.assertTrue(shown["reason"]["message"])
 
     def test_second_signal_leaves_at_once(self):
-        job = self.daemon.submit(LONG)
+        job = self.daemon.submit(*LONG)
         self.daemon.wait_step(job, 3)
         workers = harness.children(self.daemon.process.pid)
         self.daemon.process.send_signal(signal.SIGTERM)

@@ -292,13 +292,13 @@ START_TEST(json_parts)
     /* Of a oneof only what is set; enums by name; a number for a name of a newer API. */
     Fsdpd__V1__JobEvent event = FSDPD__V1__JOB_EVENT__INIT;
     event.sequence = 3;
-    expect_json(&event.base, "{\"sequence\":3,\"time_ms\":0,\"steps\":0}");
+    expect_json(&event.base, "{\"sequence\":3,\"time_ms\":0,\"steps\":0,\"attempt\":0}");
     Fsdpd__V1__StateChange change = FSDPD__V1__STATE_CHANGE__INIT;
     change.state = FSDPD__V1__JOB_STATE__RUNNING;
     event.event_case = FSDPD__V1__JOB_EVENT__EVENT_STATE;
     event.state = &change;
     expect_json(&event.base, "{\"sequence\":3,\"time_ms\":0,\"state\":{\"state\":\"RUNNING\","
-                             "\"reason\":null,\"attempt\":0,\"by\":\"\",\"step\":0},\"steps\":0}");
+                             "\"reason\":null,\"attempt\":0,\"by\":\"\",\"step\":0},\"steps\":0,\"attempt\":0}");
     change.state = (Fsdpd__V1__JobState)99;
     expect_json(&change.base, "{\"state\":99,\"reason\":null,\"attempt\":0,\"by\":\"\",\"step\":0}");
 

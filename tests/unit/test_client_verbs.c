@@ -53,7 +53,7 @@ static void tear_down(void)
 
 /* --- running the client --- */
 
-static char out[32768], err[32768];
+static char out[32768], err[32768]; /* more than is read of a file */
 
 static void slurp(const char *path, char *text)
 {

@@ -205,7 +205,10 @@ job_spec *world_spec(uint32_t workers)
     fsdp.strategy = (char *)"full_shard";
     fsdp.backward_prefetch = (char *)"pre";
     fsdp.wrap = &wrap;
+    static Fsdpd__V1__RetrySpec retry; /* a failure is the end */
+    fsdpd__v1__retry_spec__init(&retry);
     fsdpd__v1__job_spec__init(&spec);
+    spec.retry = &retry;
     spec.name = (char *)"mnist";
     spec.model = &model;
     spec.data = &data;

@@ -1,0 +1,71 @@
+/* checkpoint: takes one now; checkpoints: lists them. */
+#include "base/clock.h"
+#include "base/text.h"
+#include "client.h"
+#include "exit.h"
+#include "print/json.h"
+#include "print/table.h"
+#include "report.h"
+
+int verb_checkpoint(struct client *client)
+{
+    Fsdpd__V1__CreateCheckpointRequest request = FSDPD__V1__CREATE_CHECKPOINT_REQUEST__INIT;
+    ProtobufCMessage *response;
+    int code;
+    request.id = (char *)client->options.arguments[0];
+    if (!client_call(client, &control_create_checkpoint, &request.base, &response, &code))
+        return code;
+    const Fsdpd__V1__Checkpoint *checkpoint = (const Fsdpd__V1__Checkpoint *)(const void *)response;
+    struct buf text = {0};
+    if (client->options.format == FORMAT_JSON) {
+        json_add_message(&text, response, 0);
+        buf_add_char(&text, '\n');
+    } else {
+        report_checkpoint(checkpoint, &text);
+    }
+    output_print(&text);
+    protobuf_c_message_free_unpacked(response, NULL);
+    return EXIT_DONE;
+}
+
+static void add_table(const Fsdpd__V1__ListCheckpointsResponse *list, int width, struct buf *out)
+{
+    static const struct table_column columns[] = {
+        {"STEP", true}, {"TAKEN", false}, {"SIZE", true}, {"WORLD", true}, {"PATH", false},
+    };
+    struct table table = {.columns = columns, .column_count = 5};
+    for (size_t i = 0; i < list->n_checkpoints; i++) {
+        const Fsdpd__V1__Checkpoint *checkpoint = list->checkpoints[i];
+        char time[32];
+        table_addf(&table, "%llu", (unsigned long long)checkpoint->step);
+        table_add(&table, clock_format_wall(checkpoint->time_ms, time));
+        table_add_bytes(&table, checkpoint->bytes);
+        table_addf(&table, "%u", checkpoint->world);
+        table_add(&table, checkpoint->path);
+    }
+    table_print(&table, width, 0, out);
+    table_deinit(&table);
+}
+
+int verb_checkpoints(struct client *client)
+{
+    Fsdpd__V1__ListCheckpointsRequest request = FSDPD__V1__LIST_CHECKPOINTS_REQUEST__INIT;
+    ProtobufCMessage *response;
+    int code;
+    request.id = (char *)client->options.arguments[0];
+    if (!client_call(client, &control_list_checkpoints, &request.base, &response, &code))
+        return code;
+    const Fsdpd__V1__ListCheckpointsResponse *list =
+        (const Fsdpd__V1__ListCheckpointsResponse *)(const void *)response;
+    struct buf text = {0};
+    if (client->options.format == FORMAT_JSON) {
+        json_add_messages(&text, (const ProtobufCMessage *const *)(const void *)list->checkpoints,
+                          list->n_checkpoints, 0);
+        buf_add_char(&text, '\n');
+    } else {
+        add_table(list, client->terminal.out ? client->terminal.width : 0, &text);
+    }
+    output_print(&text);
+    protobuf_c_message_free_unpacked(response, NULL);
+    return EXIT_DONE;
+}

@@ -1,0 +1,284 @@
+/*
+ * The checkpointer; see checkpointer.h. All ranks add the same captures in the same order, so their
+ * threads meet in each one's collectives without further agreement.
+ */
+#include "worker/checkpointer.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "checkpoint/folder.h"
+
+struct checkpointer {
+    const struct pull_context *context;
+    const char *folder;
+    uint32_t keep;
+    struct gate gate; /* of the waits for the coordinator */
+    struct rendezvous rendezvous;
+    pthread_t thread;
+    uint64_t count; /* of saves, the thread's */
+    struct device *device;
+    struct lane_queue *lane;
+
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t changed;
+    struct capture *capture; /* waits for the thread */
+    uint64_t number;         /* its order */
+    bool busy;               /* something waits, or is being written */
+    bool finishing;
+    char *aborted;     /* why; NULL if not */
+    struct comm *comm; /* NULL: none yet, or with one rank */
+    status_t outcome;  /* of the last one */
+};
+
+static status_t rendezvous_set(void *user, const char *key, const void *value, size_t size)
+{
+    struct checkpointer *own = user;
+    return link_store_set(own->context->link, &own->gate, own->context->store, key, value, size);
+}
+
+static status_t rendezvous_get(void *user, const char *key, int64_t timeout_ms, void **value,
+                               size_t *size)
+{
+    struct checkpointer *own = user;
+    return link_store_get(own->context->link, &own->gate, own->context->store, key, timeout_ms,
+                          value, size);
+}
+
+/* Telling the coordinator. */
+
+static Fsdpd__V1__CheckpointReport *report_new(uint64_t number, uint64_t step, status_t status)
+{
+    Fsdpd__V1__CheckpointReport *report = mem_alloc(sizeof *report);
+    fsdpd__v1__checkpoint_report__init(report);
+    report->number = number;
+    report->code = (uint32_t)status_code(status);
+    if (status != NULL) report->message = mem_strdup(status_message(status));
+    report->checkpoint = mem_alloc(sizeof *report->checkpoint);
+    fsdpd__v1__checkpoint__init(report->checkpoint);
+    report->checkpoint->step = step;
+    report->checkpoint->time_ms = clock_wall_ms();
+    return report;
+}
+
+static void post(const struct pull_context *context, Fsdpd__V1__CheckpointReport *report)
+{
+    report->checkpoint->attempt = context->attempt;
+    report->checkpoint->world = (uint32_t)context->world;
+    Fsdpd__V1__AttemptEvent *event = mem_alloc(sizeof *event);
+    fsdpd__v1__attempt_event__init(event);
+    event->job = mem_strdup(context->job);
+    event->attempt = context->attempt;
+    event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_CHECKPOINT;
+    event->checkpoint = report;
+    Fsdpd__V1__WorkerMessage *message = mem_alloc(sizeof *message);
+    fsdpd__v1__worker_message__init(message);
+    message->message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_EVENT;
+    message->event = event;
+    link_post(context->link, message);
+}
+
+void checkpointer_refuse(const struct pull_context *context, uint64_t number, uint64_t step,
+                         status_t status)
+{
+    post(context, report_new(number, step, status));
+}
+
+static void tell(const struct checkpointer *own, uint64_t number, double seconds,
+                 const struct capture_result *result, status_t status)
+{
+    char size[32];
+    if (status != NULL)
+        log_status(LOG_WARNING, "checkpoint_failed", status_copy(status));
+    else if (own->context->rank == 0)
+        log_event(LOG_INFO, "checkpoint", "job=%s step=%llu seconds=%.3f size=\"%s\" path=%s",
+                  own->context->job, (unsigned long long)result->step, seconds,
+                  text_format_bytes(result->bytes, size), result->path);
+    if (own->context->rank != 0) return;
+    Fsdpd__V1__CheckpointReport *report = report_new(number, result->step, status);
+    report->checkpoint->seconds = seconds;
+    report->checkpoint->bytes = result->bytes;
+    if (result->path != NULL) report->checkpoint->path = mem_strdup(result->path);
+    report->n_removed_steps = (size_t)result->removed_count;
+    if (result->removed_count > 0)
+        report->removed_steps =
+            mem_dup(result->removed, (size_t)result->removed_count * sizeof *result->removed);
+    post(own->context, report);
+}
+
+/* The thread. */
+
+/* For the first one, and after a communicator that failed, which then failed for all ranks. */
+static status_t join_group(struct checkpointer *own)
+{
+    const struct pull_context *context = own->context;
+    if (own->lane == NULL) TRY(lane_open(own->device, LANE_COMM, &own->lane));
+    if (context->world == 1 || own->comm != NULL) return NULL;
+    struct comm *comm = NULL;
+    char *prefix = mem_printf("checkpoint-%llu", (unsigned long long)own->count);
+    status_t status = comm_gloo_new(context->rank, context->world, context->address, prefix,
+                                    &own->rendezvous, context->timeout_ms, &comm);
+    free(prefix);
+    TRY(status);
+    pthread_mutex_lock(&own->lock);
+    own->comm = comm;
+    if (own->aborted != NULL) comm_abort(comm, own->aborted);
+    pthread_mutex_unlock(&own->lock);
+    return NULL;
+}
+
+static void leave_group(struct checkpointer *own)
+{
+    pthread_mutex_lock(&own->lock);
+    struct comm *comm = own->comm;
+    own->comm = NULL;
+    pthread_mutex_unlock(&own->lock);
+    comm_free(comm);
+}
+
+static status_t save(struct checkpointer *own, uint64_t number, struct capture *capture)
+{
+    int64_t began = clock_monotonic_ns();
+    struct capture_result result = {.step = capture_step(capture)};
+    own->count++;
+    status_t status = join_group(own);
+    if (status == NULL) {
+        const struct capture_target target = {
+            .folder = own->folder, .number = own->count, .keep = own->keep};
+        status = capture_save(capture, &target, own->comm, &own->lane, own->context->timeout_ms,
+                              &result);
+    }
+    if (own->lane == NULL) leave_group(own);
+    status = status_wrap(status, "checkpoint of step %llu", (unsigned long long)result.step);
+    tell(own, number, (double)(clock_monotonic_ns() - began) * 1e-9, &result, status);
+    free(result.path);
+    free(result.removed);
+    return status;
+}
+
+static void *checkpointer_thread(void *argument)
+{
+    struct checkpointer *own = argument;
+    pthread_mutex_lock(&own->lock);
+    for (;;) {
+        while (own->capture == NULL && !own->finishing)
+            pthread_cond_wait(&own->changed, &own->lock);
+        struct capture *capture = own->capture;
+        if (capture == NULL) break;
+        uint64_t number = own->number;
+        own->capture = NULL;
+        status_t status = NULL;
+        if (own->aborted != NULL) status = status_new(STATUS_ABORTED, "%s", own->aborted);
+        pthread_mutex_unlock(&own->lock);
+
+        if (status == NULL) status = save(own, number, capture);
+        capture_free(capture);
+
+        pthread_mutex_lock(&own->lock);
+        status_free(own->outcome);
+        own->outcome = status;
+        own->busy = false;
+        pthread_cond_broadcast(&own->changed);
+    }
+    pthread_mutex_unlock(&own->lock);
+    return NULL;
+}
+
+/* Life. */
+
+status_t checkpointer_new(const struct pull_context *context, const char *folder, uint32_t keep,
+                          struct checkpointer **out)
+{
+    if (context->rank == 0)
+        log_status(LOG_WARNING, "checkpoints_not_swept", folder_sweep(folder));
+    struct checkpointer *own = mem_alloc(sizeof *own);
+    own->context = context;
+    own->folder = folder;
+    own->keep = keep;
+    own->rendezvous = (struct rendezvous){rendezvous_set, rendezvous_get, own};
+    /* A device of its own, so that nothing of it is counted as the training's. */
+    status_t status = device_open("cpu", 1, &own->device);
+    if (status != NULL) {
+        free(own);
+        return status;
+    }
+    pthread_mutex_init(&own->lock, NULL);
+    pthread_cond_init(&own->changed, NULL);
+    int error = pthread_create(&own->thread, NULL, checkpointer_thread, own);
+    if (error != 0) {
+        device_close(own->device);
+        free(own);
+        return status_from_errno(error, "cannot start the thread for checkpoints");
+    }
+    *out = own;
+    return NULL;
+}
+
+/* With the lock held; the error if there will be nothing more. */
+static status_t wait_idle(struct checkpointer *own)
+{
+    while (own->busy && own->aborted == NULL) pthread_cond_wait(&own->changed, &own->lock);
+    return own->aborted != NULL ? status_new(STATUS_ABORTED, "%s", own->aborted) : NULL;
+}
+
+status_t checkpointer_add(struct checkpointer *own, uint64_t number, struct capture *capture)
+{
+    pthread_mutex_lock(&own->lock);
+    status_t status = wait_idle(own);
+    if (status == NULL) {
+        own->capture = capture;
+        own->number = number;
+        own->busy = true;
+        pthread_cond_broadcast(&own->changed);
+    }
+    pthread_mutex_unlock(&own->lock);
+    if (status != NULL) capture_free(capture);
+    return status;
+}
+
+status_t checkpointer_wait(struct checkpointer *own, status_t *outcome)
+{
+    pthread_mutex_lock(&own->lock);
+    status_t status = wait_idle(own);
+    if (status == NULL) *outcome = status_copy(own->outcome);
+    pthread_mutex_unlock(&own->lock);
+    return status;
+}
+
+void checkpointer_abort(struct checkpointer *own, const char *why)
+{
+    pthread_mutex_lock(&own->lock);
+    if (own->aborted == NULL) own->aborted = mem_strdup(why);
+    if (own->comm != NULL) comm_abort(own->comm, why);
+    pthread_cond_broadcast(&own->changed);
+    pthread_mutex_unlock(&own->lock);
+    link_close_gate(own->context->link, &own->gate, why);
+}
+
+void checkpointer_finish(struct checkpointer *own)
+{
+    if (own == NULL) return;
+    pthread_mutex_lock(&own->lock);
+    own->finishing = true;
+    pthread_cond_broadcast(&own->changed);
+    pthread_mutex_unlock(&own->lock);
+    pthread_join(own->thread, NULL);
+}
+
+void checkpointer_free(struct checkpointer *own)
+{
+    if (own == NULL) return;
+    lane_close(own->lane);
+    leave_group(own);
+    device_close(own->device);
+    status_free(own->outcome);
+    pthread_cond_destroy(&own->changed);
+    pthread_mutex_destroy(&own->lock);
+    gate_deinit(&own->gate);
+    free(own->aborted);
+    free(own);
+}

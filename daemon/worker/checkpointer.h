@@ -1,0 +1,40 @@
+/*
+ * Checkpoints while training goes on: captures are taken on the training thread and written, one
+ * after the other, by a thread of their own with a communicator of its own, which is made for the
+ * first one. At most one is being written: the next one waits for it, so that memory is bounded.
+ */
+#ifndef FSDPD_WORKER_CHECKPOINTER_H
+#define FSDPD_WORKER_CHECKPOINTER_H
+
+#include "checkpoint/capture.h"
+#include "worker/pull.h"
+
+struct checkpointer;
+
+/* `context` as a pull has it, which must outlive the checkpointer, as must `folder`. `keep`: as in
+ * capture_target. Rank 0 removes what earlier attempts left half done. */
+status_t checkpointer_new(const struct pull_context *context, const char *folder, uint32_t keep,
+                          struct checkpointer **checkpointer) FSDPD_MUST_USE;
+
+/* Takes ownership of `capture`. `number`: of the order, 0 for none; rank 0 reports under it. Waits
+ * until the one before is done. ABORTED if there will be no more. Training thread. */
+status_t checkpointer_add(struct checkpointer *checkpointer, uint64_t number,
+                          struct capture *capture) FSDPD_MUST_USE;
+
+/* Waits until what was added is done. *outcome, the caller's, is that of the last one, the same on
+ * every rank. ABORTED if nothing more will come of it. */
+status_t checkpointer_wait(struct checkpointer *checkpointer, status_t *outcome) FSDPD_MUST_USE;
+
+/* Ends what is under way soon, and refuses what comes. From any thread, until checkpointer_free. */
+void checkpointer_abort(struct checkpointer *checkpointer, const char *why);
+
+/* Waits until everything is done and the thread gone. Accepts NULL. */
+void checkpointer_finish(struct checkpointer *checkpointer);
+/* After checkpointer_finish, when no thread can reach it any more. Accepts NULL. */
+void checkpointer_free(struct checkpointer *checkpointer);
+
+/* Tells the coordinator that there is no checkpoint. Rank 0, any thread. */
+void checkpointer_refuse(const struct pull_context *context, uint64_t number, uint64_t step,
+                         status_t status);
+
+#endif

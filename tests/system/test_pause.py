@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Pause and resume: the workers are free, a restart changes nothing, and the end has the same bits."""
+
+import json
+import os
+import signal
+import sys
+import unittest
+
+sys.path.insert(0, os.path.dirname(__file__))
+import harness
+
+STEPS = 80
+SETTINGS = (f"train.max_steps={STEPS}", "train.log_interval=1")
+
+
+class Pause(unittest.TestCase):
+    def setUp(self):
+        self.daemon = harness.Daemon()
+        self.addCleanup(self.daemon.close)
+
+    def pull(self, job):
+        path = os.path.join(self.daemon.root, job)
+        pulled = self.daemon.ctl("pull", job, "-o", path)
+        self.assertEqual(pulled.returncode, 0, pulled.stderr)
+        return {name: raw for name, (_, _, raw) in harness.read_safetensors(path)[0].items()}
+
+    def events(self, job):
+        lines = self.daemon.ctl("watch", job, "-o", "json").stdout.splitlines()
+        return [json.loads(line) for line in lines]
+
+    def losses(self, job):
+        return [(int(event["metrics"]["step"]), event["metrics"]["loss"])
+                for event in self.events(job) if "metrics" in event]
+
+    def test_pause_and_resume(self):
+        result = self.daemon.submit(*SETTINGS, wait=True)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        plain = self.daemon.json("list")[-1]["id"]
+
+        job = self.daemon.submit(*SETTINGS)
+        self.daemon.wait_step(job, 5)
+        paused = self.daemon.json("pause", job)
+        self.assertEqual((paused["state"], paused["reason"]["code"]), ("PAUSED", "PAUSED"))
+        step = int(paused["step"])
+        self.assertEqual([int(entry["step"]) for entry in self.daemon.json("checkpoints", job)],
+                         [step])
+        self.daemon.wait_for(
+            lambda: [worker["state"] for worker in self.daemon.worker_list()] == ["idle"] * 2,
+            10, "two idle workers")
+        again = self.daemon.ctl("pause", job)
+        self.assertEqual(again.returncode, harness.CONFLICT)
+        self.assertIn("PAUSED already", again.stderr)
+        pulled = self.daemon.ctl("pull", job, "-o", os.path.join(self.daemon.root, "x"))
+        self.assertEqual(pulled.returncode, harness.CONFLICT)
+        self.assertIn("PAUSED", pulled.stderr)
+
+        # Another job takes the workers; the daemon dies; the job stays where it is.
+        self.assertEqual(self.daemon.submit("train.max_steps=3", wait=True).returncode, 0)
+        self.daemon.kill(signal.SIGKILL)
+        self.daemon.start()
+        shown = self.daemon.show(job)
+        self.assertEqual((shown["state"], int(shown["step"])), ("PAUSED", step))
+
+        watcher = self.daemon.spawn("watch", job)
+        resumed = self.daemon.ctl("resume", job)
+        self.assertEqual(resumed.returncode, 0, resumed.stderr)
+        output, errors = watcher.communicate(timeout=60)
+        self.assertEqual(watcher.returncode, 0, errors)
+        self.assertIn(f"on from step {step}", output)
+        self.assertEqual(self.daemon.show(job)["attempt"], 2)
+        self.assertEqual(self.losses(job), self.losses(plain))  # each step once, the same bits
+        self.assertEqual(self.pull(job), self.pull(plain))
+        over = self.daemon.ctl("resume", job)
+        self.assertEqual(over.returncode, harness.CONFLICT)
+
+    def test_again_and_again(self):
+        job = self.daemon.submit(*SETTINGS)
+        steps = []
+        for _ in range(3):
+            self.daemon.wait_step(job, (steps[-1] if steps else 0) + 2)
+            steps.append(int(self.daemon.json("pause", job)["step"]))
+            self.assertEqual(self.daemon.ctl("resume", job).returncode, 0)
+        self.assertEqual(steps, sorted(set(steps)))
+        self.daemon.wait_state(job, "SUCCEEDED")
+        self.assertEqual([step for step, _ in self.losses(job)], list(range(1, STEPS + 1)))
+
+    def test_refused_and_cancelled(self):
+        queued = self.daemon.submit("workers=5")
+        refused = self.daemon.ctl("pause", queued)
+        self.assertEqual(refused.returncode, harness.CONFLICT)
+        self.assertIn("hold", refused.stderr)
+        self.assertEqual(self.daemon.ctl("resume", queued).returncode, harness.CONFLICT)
+        self.daemon.ctl("cancel", queued)
+        job = self.daemon.submit("train.epochs=1000")
+        paused = self.daemon.ctl("pause", job)  # also one that has only just begun
+        if paused.returncode == harness.CONFLICT:  # it was not placed yet
+            self.daemon.wait_step(job, 1)
+            paused = self.daemon.ctl("pause", job)
+        self.assertEqual(paused.returncode, 0, paused.stderr)
+        self.assertEqual(self.daemon.ctl("cancel", job).returncode, 0)
+        self.assertEqual(self.daemon.show(job)["state"], "CANCELLED")
+
+
+if __name__ == "__main__":
+    harness.main()
