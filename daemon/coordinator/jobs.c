@@ -174,6 +174,7 @@ status_t jobs_create(struct coordinator *c, const struct job_submission *submiss
     queue_changed(c);
     log_event(LOG_INFO, "job_queued", "job=%s owner=%s workers=%u device=%s priority=%d",
               message->id, message->owner, spec->workers, spec->device, message->priority);
+    logs_note(c, message->id, 0, "INFO", "job_state state=QUEUED reason=QUEUED");
     *out = job;
     return NULL;
 }
