@@ -46,6 +46,7 @@ int verb_resume(struct client *client);
 int verb_show(struct client *client);
 int verb_status(struct client *client);
 int verb_submit(struct client *client);
+int verb_top(struct client *client);
 int verb_trace(struct client *client);
 int verb_undrain(struct client *client);
 int verb_version(struct client *client);
@@ -61,6 +62,7 @@ extern const struct option_row plan_options[];
 extern const struct option_row logs_options[];
 extern const struct option_row metrics_options[];
 extern const struct option_row pull_options[];
+extern const struct option_row top_options[];
 extern const struct option_row trace_options[];
 extern const struct option_row wrap_options[];
 

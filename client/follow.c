@@ -7,14 +7,19 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/text.h"
+#include "curve.h"
 #include "exit.h"
 #include "print/json.h"
 #include "progress.h"
 #include "report.h"
+#include "series.h"
 
 /* Progress lines in a pipe come at most this often, by the events' own clock, so that a replay of a
  * long job stays as short as its watching was. */
 enum { PLAIN_INTERVAL_MS = 5000 };
+
+/* The curve's size, and that of a terminal which has room for it. */
+enum { CURVE_LINES = 5, CURVE_WIDTH = 90, CURVE_ROWS = 14, CURVE_COLUMNS = 40 };
 
 enum { RETRY_FIRST_MS = 100, RETRY_MAX_MS = 2000 };
 
@@ -28,6 +33,7 @@ struct follow {
     enum follow_output output;
     struct live live;
     struct progress progress;
+    struct series loss; /* by step */
     bool bar;
     uint64_t last_sequence;
     uint64_t fresh; /* events since the stream was opened */
@@ -43,15 +49,34 @@ static void print(struct follow *follow, struct buf *text)
     output_print(text);
 }
 
+/* On a terminal with room for it: the loss as a curve, figures, and the bar; else the bar alone. */
 static void draw(struct follow *follow, bool now)
 {
     if (!follow->bar || (!now && !live_due(&follow->live))) return;
-    struct buf line = {0};
+    struct terminal *terminal = &follow->client->terminal;
+    struct buf lines[CURVE_LINES + 2] = {{0}};
+    int count = 0;
+    terminal_measure(terminal);
+    bool roomy = terminal->rows >= CURVE_ROWS && terminal->width >= CURVE_COLUMNS;
+    if (roomy && follow->loss.count > 1) {
+        int width = terminal->width - 1 < CURVE_WIDTH ? terminal->width - 1 : CURVE_WIDTH;
+        curve_draw(&follow->loss, width, CURVE_LINES, terminal->unicode, lines);
+        count = CURVE_LINES;
+        progress_figures(&follow->progress, terminal->width, terminal->colour, &lines[count]);
+        if (lines[count].length > 0) count++;
+    }
+    progress_bar(&follow->progress, terminal->width, terminal->colour, &lines[count++]);
+    live_draw_lines(&follow->live, lines, count);
+    for (int i = 0; i < CURVE_LINES + 2; i++) buf_deinit(&lines[i]);
+}
+
+static void on_resize(void *user)
+{
+    struct follow *follow = user;
+    if (!follow->live.shown) return;
     terminal_measure(&follow->client->terminal);
-    progress_bar(&follow->progress, follow->client->terminal.width, follow->client->terminal.colour,
-                 &line);
-    live_draw(&follow->live, &line);
-    buf_deinit(&line);
+    live_clear(&follow->live);
+    draw(follow, true);
 }
 
 static void take_state(struct follow *follow, const Fsdpd__V1__StateChange *change)
@@ -80,6 +105,7 @@ static void take_state(struct follow *follow, const Fsdpd__V1__StateChange *chan
 static void take_metrics(struct follow *follow, const Fsdpd__V1__JobEvent *event)
 {
     progress_take(&follow->progress, event->metrics, event->steps);
+    series_add(&follow->loss, (double)event->metrics->step, event->metrics->loss);
     draw(follow, false);
     if (follow->bar || follow->output != FOLLOW_TEXT) return;
     if (event->time_ms - follow->last_plain_ms < PLAIN_INTERVAL_MS && follow->last_plain_ms != 0)
@@ -264,6 +290,11 @@ static status_t watch(struct follow *follow)
     }
 }
 
+static void ignore_resize(void *user)
+{
+    (void)user;
+}
+
 static int detach(struct follow *follow, status_t status)
 {
     int number = session_signal(follow->session);
@@ -285,11 +316,15 @@ int follow_job(struct client *client, struct session *session, const Fsdpd__V1__
         .bar = client->terminal.err && output != FOLLOW_JSON,
         .attempt = 1,
         .progress = {.steps = job->steps,
+                     .unicode = client->terminal.unicode,
                      .epochs = job->spec && job->spec->train ? job->spec->train->epochs : 0},
     };
     session_catch_signals(session);
+    if (follow.bar) session_on_resize(session, on_resize, &follow);
     status_t status = watch(&follow);
     live_clear(&follow.live);
+    if (follow.bar) session_on_resize(session, ignore_resize, NULL);
+    series_deinit(&follow.loss);
     if (session_signal(session) != 0 && !follow.over) return detach(&follow, status);
     if (status != NULL && !follow.over) return output_error(status);
     status_free(status);

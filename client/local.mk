@@ -5,6 +5,7 @@ libclient_a_SOURCES = \
   %D%/checkpoint.c \
   %D%/client.c %D%/client.h \
   %D%/completion.c \
+  %D%/curve.c %D%/curve.h \
   %D%/directory.c %D%/directory.h \
   %D%/download.c %D%/download.h \
   %D%/drain.c \
@@ -26,10 +27,12 @@ libclient_a_SOURCES = \
   %D%/pull.c \
   %D%/report.c %D%/report.h \
   %D%/rewrite.c %D%/rewrite.h \
+  %D%/series.c %D%/series.h \
   %D%/session.c %D%/session.h \
   %D%/show.c \
   %D%/status.c \
   %D%/submit.c \
+  %D%/top.c \
   %D%/timeline.c %D%/timeline.h \
   %D%/trace.c \
   %D%/verbs.c \
@@ -70,6 +73,12 @@ tests_unit_test_client_SOURCES = tests/unit/test_client.c
 tests_unit_test_client_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_client_LDADD = $(CLIENT_LDADD) $(CHECK_LIBS)
 
+check_PROGRAMS += tests/unit/test_client_views
+TESTS += tests/unit/test_client_views
+tests_unit_test_client_views_SOURCES = tests/unit/test_client_views.c
+tests_unit_test_client_views_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_client_views_LDADD = $(CLIENT_LDADD) $(CHECK_LIBS)
+
 check_PROGRAMS += tests/unit/test_client_verbs
 TESTS += tests/unit/test_client_verbs
 tests_unit_test_client_verbs_SOURCES = tests/unit/test_client_verbs.c \
@@ -91,6 +100,7 @@ tests_unit_test_timeline_LDADD = $(CLIENT_LDADD) $(CHECK_LIBS)
 
 tests/unit/test_client-test_client.$(OBJEXT) \
 tests/unit/test_timeline-test_timeline.$(OBJEXT) \
+tests/unit/test_client_views-test_client_views.$(OBJEXT) \
 tests/unit/test_client_verbs-test_client_daemon.$(OBJEXT) \
 tests/unit/test_client_verbs-test_client_verbs.$(OBJEXT): $(PROTO_H)
 endif

@@ -1,6 +1,8 @@
 /* Terminals, tables and harmless text; see output.h. */
 #include "output.h"
 
+#include <langinfo.h>
+#include <locale.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,14 +18,27 @@ void terminal_measure(struct terminal *terminal)
     int64_t columns;
     const char *environment = getenv("COLUMNS");
     terminal->width = 80;
+    terminal->rows = 24;
     if ((ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 ||
          ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) &&
-        size.ws_col > 0)
+        size.ws_col > 0) {
         terminal->width = size.ws_col;
-    else if (environment != NULL && text_parse_i64(environment, &columns) && columns > 0 &&
-             columns < 10000)
+        if (size.ws_row > 0) terminal->rows = size.ws_row;
+    } else if (environment != NULL && text_parse_i64(environment, &columns) && columns > 0 &&
+               columns < 10000) {
         terminal->width = (int)columns;
+    }
     if (terminal->width < 20) terminal->width = 20;
+}
+
+/* Asked of a locale of its own: numbers and letters stay those of the C locale everywhere else. */
+static bool locale_is_utf8(void)
+{
+    locale_t locale = newlocale(LC_CTYPE_MASK, "", (locale_t)0);
+    if (locale == (locale_t)0) return false;
+    bool utf8 = strcmp(nl_langinfo_l(CODESET, locale), "UTF-8") == 0;
+    freelocale(locale);
+    return utf8;
 }
 
 void terminal_init(struct terminal *terminal)
@@ -34,6 +49,7 @@ void terminal_init(struct terminal *terminal)
     terminal->out = isatty(STDOUT_FILENO);
     terminal->err = isatty(STDERR_FILENO) && !dumb;
     terminal->colour = terminal->err && (no_colour == NULL || no_colour[0] == '\0');
+    terminal->unicode = locale_is_utf8();
     terminal_measure(terminal);
 }
 

@@ -16,10 +16,12 @@
 struct terminal {
     bool out, err; /* stdout, stderr is a terminal */
     bool colour;   /* on stderr */
+    bool unicode;  /* the locale's characters are UTF-8 */
     int width;     /* columns, at least 20 */
+    int rows;      /* at least 1 */
 };
 
-/* Asks the file descriptors and the environment (NO_COLOR, TERM, COLUMNS). */
+/* Asks the file descriptors and the environment (NO_COLOR, TERM, COLUMNS, the locale). */
 void terminal_init(struct terminal *terminal);
 
 /* The width may have changed. */

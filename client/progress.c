@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/text.h"
+#include "curve.h"
 
 enum { BAR_MIN = 10, BAR_MAX = 40 };
 static const int64_t REDRAW_NS = 100000000;
@@ -25,18 +26,10 @@ void progress_take(struct progress *progress, const Fsdpd__V1__Metrics *metrics,
     progress->validated = metrics->validated;
     progress->val_loss = metrics->val_loss;
     progress->seconds_left = metrics->seconds_left;
-}
-
-static void add_bar(struct buf *out, double part, int width, bool colour)
-{
-    if (!(part > 0)) part = 0;
-    if (part > 1) part = 1;
-    int inside = width - 2, full = (int)(part * inside);
-    buf_add_char(out, '[');
-    if (colour) buf_add_text(out, "\033[32m");
-    for (int i = 0; i < inside; i++) buf_add_char(out, i < full ? '=' : i == full ? '>' : ' ');
-    if (colour) buf_add_text(out, "\033[0m");
-    buf_add_char(out, ']');
+    progress->gradient_norm_known = metrics->gradient_norm_known;
+    progress->gradient_norm = metrics->gradient_norm;
+    progress->memory_bytes = metrics->memory_bytes;
+    progress->memory_peak_bytes = metrics->memory_peak_bytes;
 }
 
 enum { PIECE_STEP, PIECE_EPOCH, PIECE_LOSS, PIECE_RATE, PIECE_LEFT, PIECE_COUNT };
@@ -101,10 +94,52 @@ void progress_bar(const struct progress *progress, int width, bool colour, struc
     int bar = room - pieces_width(&pieces) - 2;
     if (bar > BAR_MAX) bar = BAR_MAX;
     if (bar >= BAR_MIN && progress->steps > 0) {
-        add_bar(out, (double)progress->step / (double)progress->steps, bar, colour);
+        curve_bar((double)progress->step / (double)progress->steps, bar, progress->unicode, colour,
+                  out);
         buf_add_text(out, "  ");
     }
     if (pieces_width(&pieces) <= room) add_pieces(out, &pieces);
+}
+
+enum { FIGURES = 6 };
+
+static void add_figures(const struct progress *progress, char text[FIGURES][64])
+{
+    char a[32], b[32];
+    if (progress->validated) snprintf(text[0], 64, "val loss %.4f", progress->val_loss);
+    if (progress->learning_rate > 0) snprintf(text[1], 64, "lr %.4g", progress->learning_rate);
+    if (progress->gradient_norm_known)
+        snprintf(text[2], 64, "grad norm %.4g", progress->gradient_norm);
+    if (progress->step_seconds > 0)
+        snprintf(text[3], 64, "%s/step", text_format_duration(progress->step_seconds, a));
+    if (progress->exposed_seconds > 0)
+        snprintf(text[4], 64, "%s exposed", text_format_duration(progress->exposed_seconds, a));
+    if (progress->memory_bytes > 0)
+        snprintf(text[5], 64, "%s, peak %s", text_format_bytes(progress->memory_bytes, a),
+                 text_format_bytes(progress->memory_peak_bytes, b));
+}
+
+void progress_figures(const struct progress *progress, int width, bool colour, struct buf *out)
+{
+    enum { EPOCH_BAR = 12 };
+    char text[FIGURES][64] = {{0}}, epoch[32];
+    int used = 0;
+    add_figures(progress, text);
+    if (progress->epochs > 1 && progress->epoch >= 0 && progress->epoch < 1e9) {
+        double done = floor(progress->epoch), part = progress->epoch - done;
+        if (done >= progress->epochs) done = progress->epochs - 1, part = 1;
+        snprintf(epoch, sizeof epoch, "epoch %.0f/%u ", done + 1, progress->epochs);
+        used = (int)strlen(epoch) + EPOCH_BAR;
+        if (used >= width) return;
+        buf_add_text(out, epoch);
+        curve_bar(part, EPOCH_BAR, progress->unicode, colour, out);
+    }
+    for (int i = 0; i < FIGURES; i++) {
+        int needed = (int)strlen(text[i]) + (used > 0 ? 2 : 0);
+        if (text[i][0] == '\0' || used + needed >= width) continue;
+        buf_printf(out, "%s%s", used > 0 ? "  " : "", text[i]);
+        used += needed;
+    }
 }
 
 void progress_plain(const struct progress *progress, struct buf *out)
@@ -132,7 +167,7 @@ void progress_bytes(uint64_t done, uint64_t total, double seconds, int width, bo
     int bar = width - 1 - (int)strlen(text) - 2;
     if (bar > BAR_MAX) bar = BAR_MAX;
     if (bar >= BAR_MIN && total > 0) {
-        add_bar(out, (double)done / (double)total, bar, colour);
+        curve_bar((double)done / (double)total, bar, false, colour, out);
         buf_add_text(out, "  ");
     }
     if ((int)strlen(text) < width) buf_add_text(out, text);
@@ -169,20 +204,64 @@ bool live_due(const struct live *live)
     return !live->shown || clock_monotonic_ns() - live->drawn_ns >= REDRAW_NS;
 }
 
-void live_draw(struct live *live, const struct buf *line)
+/* Lines that the terminal has got narrower than take several rows of it. */
+static int rows_shown(const struct live *live)
+{
+    int rows = 0, width = live->terminal->width;
+    for (int i = 0; i < live->line_count; i++)
+        rows += live->widths[i] > width ? (live->widths[i] + width - 1) / width : 1;
+    return rows;
+}
+
+static void to_the_top(const struct live *live, struct buf *out)
+{
+    buf_add_char(out, '\r');
+    if (rows_shown(live) > 1) buf_printf(out, "\033[%dA", rows_shown(live) - 1);
+}
+
+/* Columns of a line with colours in it. */
+static int visible_width(const char *text)
+{
+    int hidden = 0;
+    for (const char *at = strchr(text, '\033'); at != NULL; at = strchr(at + 1, '\033'))
+        hidden += (int)strcspn(at, "m") + 1;
+    return output_width(text) - hidden;
+}
+
+void live_draw_lines(struct live *live, const struct buf *lines, int count)
 {
     if (!live->terminal->err) return;
+    if (count > LIVE_MAX_LINES) count = LIVE_MAX_LINES;
+    struct buf out = {0};
+    if (live->shown) to_the_top(live, &out);
+    else buf_add_char(&out, '\r');
+    if (live->shown && rows_shown(live) != count) buf_add_text(&out, "\033[J");
+    for (int i = 0; i < count; i++) {
+        buf_printf(&out, "%s%s\033[K", i > 0 ? "\r\n" : "", buf_text(&lines[i]));
+        live->widths[i] = visible_width(buf_text(&lines[i]));
+    }
+    live->line_count = count;
     fflush(stdout);
-    fprintf(stderr, "\r%s\033[K", buf_text(line));
+    fwrite(out.data, 1, out.length, stderr);
     fflush(stderr);
+    buf_deinit(&out);
     live->shown = true;
     live->drawn_ns = clock_monotonic_ns();
+}
+
+void live_draw(struct live *live, const struct buf *line)
+{
+    live_draw_lines(live, line, 1);
 }
 
 void live_clear(struct live *live)
 {
     if (!live->shown) return;
-    fputs("\r\033[K", stderr);
+    struct buf out = {0};
+    to_the_top(live, &out);
+    buf_add_text(&out, live->line_count > 1 ? "\033[J" : "\033[K");
+    fputs(buf_text(&out), stderr);
     fflush(stderr);
+    buf_deinit(&out);
     live->shown = false;
 }

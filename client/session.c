@@ -31,6 +31,9 @@ struct session {
     uv_signal_t signals[SIGNAL_COUNT];
     bool catches;
     int signal;
+    uv_signal_t winch;
+    void (*resized)(void *user); /* NULL: nobody asks */
+    void *resized_user;
     struct rpc_stream *stream; /* the open one, for a signal to end */
 };
 
@@ -104,6 +107,7 @@ static void close_loop(struct session *session)
     uv_close((uv_handle_t *)&session->timer, NULL);
     for (int i = 0; session->catches && i < SIGNAL_COUNT; i++)
         uv_close((uv_handle_t *)&session->signals[i], NULL);
+    if (session->resized != NULL) uv_close((uv_handle_t *)&session->winch, NULL);
     while (uv_run(&session->loop, UV_RUN_DEFAULT) != 0) {}
     uv_loop_close(&session->loop);
     free(session->address);
@@ -164,6 +168,25 @@ void session_catch_signals(struct session *session)
         uv_signal_start(&session->signals[i], on_signal, caught_signals[i]);
         uv_unref((uv_handle_t *)&session->signals[i]);
     }
+}
+
+static void on_winch(uv_signal_t *handle, int number)
+{
+    (void)number;
+    struct session *session = handle->data;
+    session->resized(session->resized_user);
+}
+
+void session_on_resize(struct session *session, void (*resized)(void *user), void *user)
+{
+    if (session->resized == NULL) {
+        uv_signal_init(&session->loop, &session->winch);
+        session->winch.data = session;
+        uv_signal_start(&session->winch, on_winch, SIGWINCH);
+        uv_unref((uv_handle_t *)&session->winch);
+    }
+    session->resized = resized;
+    session->resized_user = user;
 }
 
 int session_signal(const struct session *session)

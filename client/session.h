@@ -26,6 +26,9 @@ const char *session_peer(const struct session *session);
 void session_catch_signals(struct session *session);
 int session_signal(const struct session *session); /* 0: none came */
 
+/* Calls `resized` during calls and sleeps when the terminal has another size. */
+void session_on_resize(struct session *session, void (*resized)(void *user), void *user);
+
 /*
  * A unary call. The response is the caller's, for protobuf_c_message_free_unpacked(response, NULL).
  * With `wait_for_ready` a daemon that is not there is waited for. UNAVAILABLE and PERMISSION_DENIED

@@ -88,6 +88,10 @@ const struct verb verbs[] = {
      "As it was drained: a worker that was drained with its host comes back with it.\n", NULL,
      verb_undrain},
     {"status", "", 0, "Show the daemon, its workers and jobs at a glance", NULL, NULL, verb_status},
+    {"top", "", 0, "Show all jobs and workers, live",
+     "On a terminal it fills the screen until q or Ctrl-C; in a pipe it prints a line for each job\n"
+     "that is not over, again and again. With -o json every look is one line.\n",
+     top_options, verb_top},
     {"version", "", 0, "Show the versions of fsdpctl and of the daemon", NULL, NULL, verb_version},
     {"completion", "bash|zsh|fish", 1, "Print a script that completes command lines of fsdpctl",
      "In bash or zsh: source <(fsdpctl completion bash). In fish: fsdpctl completion fish | "

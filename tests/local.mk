@@ -35,6 +35,7 @@ SYSTEM_TESTS = \
   %D%/system/test_trace.py \
   %D%/system/test_units.py \
   %D%/system/test_retry.py \
+  %D%/system/test_views.py \
   %D%/system/test_restart.py \
   %D%/system/test_wrap.py
 dist_check_SCRIPTS += $(PARITY_TESTS) $(SYSTEM_TESTS)

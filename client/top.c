@@ -1,0 +1,414 @@
+/*
+ * top: all jobs and workers, again and again. On a terminal it has the alternate screen, which
+ * every way out gives back: q, a signal, a failure, and while the process is stopped.
+ */
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <termios.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "client.h"
+#include "curve.h"
+#include "exit.h"
+#include "print/json.h"
+#include "progress.h"
+#include "report.h"
+
+enum { CALL_MS = 5000, SLICE_MS = 100, BAR_WIDTH = 22 };
+static const double DEFAULT_SECONDS = 2;
+
+static status_t set_interval(struct options *options, const char *value)
+{
+    if (!text_parse_f64(value, &options->interval_seconds) || options->interval_seconds < 0.1 ||
+        options->interval_seconds > 86400)
+        return status_new(STATUS_INVALID_ARGUMENT, "expected seconds from 0.1 to 86400, found '%s'",
+                          value);
+    return NULL;
+}
+
+static status_t set_rounds(struct options *options, const char *value)
+{
+    return option_number(value, 1, UINT32_MAX, &options->rounds);
+}
+
+const struct option_row top_options[] = {
+    {"interval", 0, "SECONDS", "between two looks (default 2)", set_interval},
+    {"rounds", 0, "N", "end after N looks", set_rounds},
+    {0},
+};
+
+/* ---- what is looked at ---- */
+
+struct look {
+    Fsdpd__V1__Version *version;
+    Fsdpd__V1__ListWorkersResponse *workers;
+    Fsdpd__V1__ListJobsResponse *jobs; /* not over */
+};
+
+static void look_free(struct look *look)
+{
+    if (look->version) fsdpd__v1__version__free_unpacked(look->version, NULL);
+    if (look->workers) fsdpd__v1__list_workers_response__free_unpacked(look->workers, NULL);
+    if (look->jobs) fsdpd__v1__list_jobs_response__free_unpacked(look->jobs, NULL);
+    *look = (struct look){0};
+}
+
+static status_t look_at(struct session *session, struct look *look)
+{
+    Fsdpd__V1__GetVersionRequest version = FSDPD__V1__GET_VERSION_REQUEST__INIT;
+    Fsdpd__V1__ListWorkersRequest workers = FSDPD__V1__LIST_WORKERS_REQUEST__INIT;
+    Fsdpd__V1__ListJobsRequest jobs = FSDPD__V1__LIST_JOBS_REQUEST__INIT;
+    Fsdpd__V1__JobState states[32];
+    const ProtobufCEnumDescriptor *all = &fsdpd__v1__job_state__descriptor;
+    for (unsigned i = 0; i < all->n_values && jobs.n_states < 32; i++) {
+        Fsdpd__V1__JobState state = (Fsdpd__V1__JobState)all->values[i].value;
+        if (state == FSDPD__V1__JOB_STATE__JOB_STATE_UNSPECIFIED || report_is_over(state)) continue;
+        states[jobs.n_states++] = state;
+    }
+    jobs.states = states;
+    ProtobufCMessage *response;
+    TRY(session_call(session, &control_get_version, &version.base, false, &response));
+    look->version = (Fsdpd__V1__Version *)(void *)response;
+    TRY(session_call(session, &control_list_workers, &workers.base, false, &response));
+    look->workers = (Fsdpd__V1__ListWorkersResponse *)(void *)response;
+    TRY(session_call(session, &control_list_jobs, &jobs.base, false, &response));
+    look->jobs = (Fsdpd__V1__ListJobsResponse *)(void *)response;
+    return NULL;
+}
+
+static void summary(const struct look *look, struct buf *out)
+{
+    size_t busy = 0, counts[32] = {0};
+    for (size_t i = 0; i < look->workers->n_workers; i++)
+        busy += look->workers->workers[i]->job[0] != '\0';
+    for (size_t i = 0; i < look->jobs->n_jobs; i++)
+        if ((unsigned)look->jobs->jobs[i]->state < 32) counts[look->jobs->jobs[i]->state]++;
+    buf_printf(out, "%zu worker%s, %zu busy", look->workers->n_workers,
+               look->workers->n_workers == 1 ? "" : "s", busy);
+    for (unsigned state = 1; state < 32; state++)
+        if (counts[state] > 0)
+            buf_printf(out, ", %zu %s", counts[state], report_state((Fsdpd__V1__JobState)state));
+}
+
+static struct progress progress_of(const Fsdpd__V1__Job *job)
+{
+    struct progress progress = {0};
+    if (job->metrics != NULL) progress_take(&progress, job->metrics, job->steps);
+    progress.steps = job->steps;
+    if (job->step > progress.step) progress.step = job->step;
+    return progress;
+}
+
+/* ---- in a pipe ---- */
+
+static void plain_round(const struct look *look, struct buf *out)
+{
+    char when[32];
+    clock_format_wall(clock_wall_ms(), when);
+    buf_printf(out, "%s ", when);
+    summary(look, out);
+    buf_add_char(out, '\n');
+    for (size_t i = 0; i < look->jobs->n_jobs; i++) {
+        const Fsdpd__V1__Job *job = look->jobs->jobs[i];
+        buf_printf(out, "%s ", when);
+        output_clean(out, job->id, false);
+        buf_printf(out, " %s ", report_state(job->state));
+        if (job->step > 0 || job->state == FSDPD__V1__JOB_STATE__RUNNING) {
+            struct progress progress = progress_of(job);
+            progress_plain(&progress, out);
+        } else if (job->reason != NULL) {
+            output_clean(out, job->reason->message, false);
+        }
+        buf_add_char(out, '\n');
+    }
+}
+
+static void json_round(const struct look *look, struct buf *out)
+{
+    buf_printf(out, "{\"time_ms\": %lld, \"workers\": ", (long long)clock_wall_ms());
+    json_add_messages(out, (const ProtobufCMessage *const *)(const void *)look->workers->workers,
+                      look->workers->n_workers, -1);
+    buf_add_text(out, ", \"jobs\": ");
+    json_add_messages(out, (const ProtobufCMessage *const *)(const void *)look->jobs->jobs,
+                      look->jobs->n_jobs, -1);
+    buf_add_text(out, "}\n");
+}
+
+/* ---- on a terminal ---- */
+
+static const char enter_screen[] = "\033[?1049h\033[?25l\033[H\033[2J";
+static const char leave_screen[] = "\033[?25h\033[?1049l";
+static struct termios keys_before; /* guarded by nothing: one thread, and its signal handler */
+static volatile sig_atomic_t keys_changed, screen_entered, screen_lost;
+
+static void write_all(const char *text, size_t length)
+{
+    ssize_t written = write(STDOUT_FILENO, text, length);
+    (void)written; /* nobody left to tell */
+}
+
+/* Keys come one by one and unseen, if this process is the one that the terminal listens to. */
+static void take_keys(void)
+{
+    struct termios keys;
+    if (!isatty(STDIN_FILENO) || tcgetpgrp(STDIN_FILENO) != getpgrp()) return;
+    if (tcgetattr(STDIN_FILENO, &keys_before) != 0) return;
+    keys = keys_before;
+    keys.c_lflag &= ~(tcflag_t)(ICANON | ECHO);
+    keys_changed = tcsetattr(STDIN_FILENO, TCSANOW, &keys) == 0;
+}
+
+static void enter(void)
+{
+    take_keys();
+    write_all(enter_screen, sizeof enter_screen - 1);
+    screen_entered = 1;
+}
+
+/* Safe in a signal handler. */
+static void leave(void)
+{
+    if (keys_changed) tcsetattr(STDIN_FILENO, TCSANOW, &keys_before);
+    keys_changed = 0;
+    if (screen_entered) write_all(leave_screen, sizeof leave_screen - 1);
+    screen_entered = 0;
+}
+
+/* Ctrl-Z: the shell gets its screen back, and we ours when we go on. */
+static void on_stop(int number)
+{
+    (void)number;
+    leave();
+    kill(getpid(), SIGSTOP);
+    screen_lost = 1;
+}
+
+static void job_table(const struct client *client, const struct look *look, struct buf *out)
+{
+    static const struct table_column columns[] = {
+        {"JOB", false}, {"STATE", false}, {"PROGRESS", false}, {"STEP", true},    {"LOSS", true},
+        {"RATE", true}, {"LEFT", true},   {"WORKERS", true},   {"REASON", false},
+    };
+    struct table table = {.columns = columns, .column_count = 9};
+    for (size_t i = 0; i < look->jobs->n_jobs; i++) {
+        const Fsdpd__V1__Job *job = look->jobs->jobs[i];
+        struct progress progress = progress_of(job);
+        struct buf bar = {0};
+        char text[32];
+        table_add(&table, job->id);
+        table_add(&table, report_state(job->state));
+        if (progress.steps > 0)
+            curve_bar((double)progress.step / (double)progress.steps, BAR_WIDTH,
+                      client->terminal.unicode, false, &bar);
+        table_add(&table, buf_text(&bar));
+        buf_deinit(&bar);
+        if (progress.steps > 0)
+            table_addf(&table, "%llu/%llu", (unsigned long long)progress.step,
+                       (unsigned long long)progress.steps);
+        else table_addf(&table, "%llu", (unsigned long long)progress.step);
+        if (job->metrics != NULL && job->metrics->step > 0)
+            table_addf(&table, "%.4f", progress.loss);
+        else table_add(&table, "-");
+        bool tokens = progress.tokens_per_second > 0;
+        double rate = tokens ? progress.tokens_per_second : progress.samples_per_second;
+        if (rate > 0 && rate < 1e15)
+            table_addf(&table, "%s %s/s", text_format_count((uint64_t)(rate + 0.5), text),
+                       tokens ? "tok" : "sam");
+        else table_add(&table, "-");
+        table_add(&table, progress.seconds_left > 0
+                              ? text_format_seconds(progress.seconds_left, text)
+                              : "-");
+        table_addf(&table, "%u", job->spec != NULL ? job->spec->workers : 0);
+        table_add(&table, job->reason != NULL ? job->reason->message : "");
+    }
+    table_print(&table, client->terminal.width - 1, 0, out);
+    table_deinit(&table);
+}
+
+static void screen_text(const struct client *client, const char *address, const struct look *look,
+                        const char *trouble, struct buf *out)
+{
+    char when[32], age[32];
+    buf_printf(out, "fsdpd %s  %s", address, clock_format_wall(clock_wall_ms(), when));
+    if (look->version != NULL)
+        buf_printf(out, "  up for %s", output_age(look->version->started_ms, clock_wall_ms(), age));
+    buf_add_char(out, '\n');
+    if (trouble != NULL) {
+        output_clean(out, trouble, false);
+        buf_add_char(out, '\n');
+    }
+    if (look->jobs == NULL) return;
+    summary(look, out);
+    buf_add_text(out, "\n\n");
+    if (look->jobs->n_jobs > 0) {
+        job_table(client, look, out);
+        buf_add_char(out, '\n');
+    }
+    if (look->workers->n_workers > 0)
+        report_workers(look->workers->workers, look->workers->n_workers, clock_wall_ms(),
+                       client->terminal.width - 1, out);
+}
+
+/* At most `width` columns of a line. */
+static size_t cut(const char *line, size_t length, int width)
+{
+    size_t end = 0;
+    for (int columns = 0; end < length; end++)
+        if (((unsigned char)line[end] & 0xc0) != 0x80 && columns++ == width) break;
+    return end;
+}
+
+/* As many lines as there is room for, each cleared to its end; the last one tells of the others. */
+static void draw(struct client *client, const struct buf *text)
+{
+    terminal_measure(&client->terminal);
+    int rows = client->terminal.rows, width = client->terminal.width - 1, lines = 0, line = 0;
+    struct buf out = {0};
+    for (size_t i = 0; i < text->length; i++) lines += text->data[i] == '\n';
+    buf_add_text(&out, "\033[H");
+    for (const char *at = buf_text(text); *at != '\0' && line < rows; line++) {
+        size_t length = strcspn(at, "\n");
+        if (line > 0) buf_add_text(&out, "\r\n");
+        if (line == rows - 1 && lines > rows) {
+            buf_printf(&out, "... %d more lines", lines - rows + 1);
+        } else {
+            bool title = line == 0 && client->terminal.colour;
+            if (title) buf_add_text(&out, "\033[1m");
+            buf_add(&out, at, cut(at, length, width));
+            if (title) buf_add_text(&out, "\033[0m");
+        }
+        buf_add_text(&out, "\033[K");
+        at += length + (at[length] == '\n');
+    }
+    buf_add_text(&out, "\033[J");
+    fwrite(out.data, 1, out.length, stdout);
+    fflush(stdout);
+    buf_deinit(&out);
+}
+
+static bool q_was_pressed(void)
+{
+    struct pollfd input = {.fd = STDIN_FILENO, .events = POLLIN};
+    char keys[64];
+    if (!keys_changed || poll(&input, 1, 0) != 1) return false;
+    ssize_t count = read(STDIN_FILENO, keys, sizeof keys);
+    for (ssize_t i = 0; i < count; i++)
+        if (keys[i] == 'q' || keys[i] == 'Q') return true;
+    return count <= 0 && (input.revents & POLLHUP) != 0; /* the terminal is gone */
+}
+
+struct top {
+    struct client *client;
+    struct session *session;
+    struct look look;
+    char *trouble; /* why there is nothing newer */
+    bool resized;
+};
+
+static void on_resize(void *user)
+{
+    ((struct top *)user)->resized = true;
+}
+
+static void show(struct top *top)
+{
+    struct buf text = {0};
+    terminal_measure(&top->client->terminal);
+    screen_text(top->client, session_peer(top->session), &top->look, top->trouble, &text);
+    draw(top->client, &text);
+    buf_deinit(&text);
+}
+
+/* Until it is time to look again; false: q. */
+static bool rest(struct top *top, double seconds)
+{
+    int64_t until_ns = clock_monotonic_ns() + (int64_t)(seconds * 1e9);
+    while (session_signal(top->session) == 0) {
+        int64_t left_ms = (until_ns - clock_monotonic_ns()) / 1000000;
+        if (left_ms <= 0) return true;
+        if (screen_entered || screen_lost) {
+            session_sleep(top->session, left_ms < SLICE_MS ? left_ms : SLICE_MS);
+            if (q_was_pressed()) return false;
+        } else {
+            session_sleep(top->session, left_ms);
+        }
+        if (screen_lost) {
+            screen_lost = 0;
+            enter();
+            top->resized = true;
+        }
+        if (top->resized && screen_entered) show(top);
+        top->resized = false;
+    }
+    return true;
+}
+
+/* One look, shown. An error only if there has never been one that succeeded. */
+static status_t round_of(struct top *top, bool screen)
+{
+    struct look look = {0};
+    status_t status = look_at(top->session, &look);
+    bool first = top->look.jobs == NULL;
+    if (status != NULL) look_free(&look);
+    if (status != NULL && (first || session_signal(top->session) != 0)) return status;
+    if (status == NULL) {
+        look_free(&top->look);
+        top->look = look;
+        if (screen && first) enter();
+    }
+    free(top->trouble);
+    top->trouble = status != NULL ? mem_printf("trying again: %s", status_message(status)) : NULL;
+    status_free(status);
+    struct buf text = {0};
+    if (screen) show(top);
+    else if (top->trouble != NULL) output_note("fsdpctl: %s", top->trouble);
+    else if (top->client->options.format == FORMAT_JSON) json_round(&top->look, &text);
+    else plain_round(&top->look, &text);
+    output_print(&text);
+    return NULL;
+}
+
+static status_t run(struct top *top, bool screen)
+{
+    const struct options *options = &top->client->options;
+    double seconds = options->interval_seconds > 0 ? options->interval_seconds : DEFAULT_SECONDS;
+    for (uint32_t round = 1;; round++) {
+        TRY(round_of(top, screen));
+        if (round == options->rounds || !rest(top, seconds)) return NULL;
+        if (session_signal(top->session) != 0) return NULL;
+    }
+}
+
+int verb_top(struct client *client)
+{
+    struct top top = {.client = client};
+    int64_t wait_ms = client->options.timeout_ms;
+    if (wait_ms == 0 || wait_ms > CALL_MS) wait_ms = CALL_MS;
+    status_t status = session_new(client->options.address, wait_ms, &top.session);
+    if (status != NULL) return output_usage_error(status);
+    bool screen =
+        client->terminal.out && client->terminal.err && client->options.format == FORMAT_TABLE;
+    session_catch_signals(top.session);
+    if (screen) {
+        session_on_resize(top.session, on_resize, &top);
+        signal(SIGTSTP, on_stop);
+    }
+    status = run(&top, screen);
+    leave();
+    int number = session_signal(top.session), code = EXIT_DONE;
+    if (number != 0) {
+        status_free(status);
+        code = EXIT_SIGNAL + number;
+    } else if (status != NULL) {
+        code = output_error(status);
+    }
+    look_free(&top.look);
+    free(top.trouble);
+    session_free(top.session);
+    return code;
+}

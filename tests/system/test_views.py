@@ -1,0 +1,241 @@
+#!/usr/bin/env python3
+"""watch and top on a terminal of their own: curves, sizes, Ctrl-C, and a coordinator that dies meanwhile."""
+
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import termios
+import time
+import unittest
+
+from harness import DONE, FSDPCTL, JOB_CANCELLED, JOB_FAILED, UNREACHABLE, USAGE, Daemon, main
+
+BRAILLE = re.compile("[\u2801-\u28ff]")
+INTERRUPTED = 130
+
+
+class Terminal:
+    """fsdpctl as the foreground of a terminal; `text` is all that it has written."""
+
+    def __init__(self, daemon, *arguments, columns=100, rows=30, **environment):
+        settings = {"FSDPD_ADDRESS": daemon.address, "TERM": "xterm", "LC_ALL": "C.UTF-8",
+                    "NO_COLOR": "", **environment}
+        self.text, self.code = "", None
+        self.pid, self.fd = pty.fork()
+        if self.pid == 0:
+            os.execve(FSDPCTL, [FSDPCTL, *arguments], dict(os.environ, **settings))
+        self.before = termios.tcgetattr(self.fd)
+        self.resize(columns, rows)
+
+    def resize(self, columns, rows):
+        fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def read(self, seconds):
+        """What comes within that time, if anything; False at the end."""
+        if not select.select([self.fd], [], [], seconds)[0]:
+            return True
+        try:
+            data = os.read(self.fd, 65536)
+        except OSError:  # Linux says so when nobody has the other side any more
+            data = b""
+        self.text += data.decode("utf-8", "replace")
+        return bool(data)
+
+    def wait_for(self, pattern, seconds=60, start=0):
+        """A match in what was written from `start` on."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            match = re.compile(pattern).search(self.text, start)
+            if match:
+                return match
+            if not self.read(0.1):
+                break
+        raise AssertionError(f"no {pattern!r} in {self.text[start:]!r}")
+
+    def press(self, keys):
+        os.write(self.fd, keys.encode())
+
+    def finish(self, seconds=30):
+        """Waits for the end; the exit code. The terminal must be as it was."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until and self.read(0.1):
+            pass
+        while time.monotonic() < until and self.code is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.code = os.waitstatus_to_exitcode(status)
+            else:
+                time.sleep(0.02)
+        assert self.code is not None, f"it goes on: {self.text[-2000:]!r}"
+        assert termios.tcgetattr(self.fd) == self.before, "the terminal's settings have changed"
+        assert self.text.count("\033[?1049h") == self.text.count("\033[?1049l"), self.text[-200:]
+        assert self.text.count("\033[?25l") == self.text.count("\033[?25h"), self.text[-200:]
+        os.close(self.fd)
+        return self.code
+
+
+def widths(text):
+    """Of all lines, without what a terminal does not show."""
+    shown = re.sub(r"\033\[[0-9;?]*[A-Za-z]", "", text)
+    return [len(line) for line in re.split(r"[\r\n]+", shown)]
+
+
+class ViewsTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = Daemon(workers=2)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.daemon.close()
+
+    def start(self, *settings):
+        job = self.daemon.submit("train.epochs=1000", "train.batch_size=16", "train.log_interval=1",
+                                 *settings)
+        self.daemon.wait_step(job, 2)
+        self.addCleanup(self.daemon.ctl, "cancel", job)
+        return job
+
+    def test_watch(self):
+        job = self.start()
+        terminal = Terminal(self.daemon, "watch", job, columns=100)
+        terminal.wait_for(BRAILLE)
+        terminal.wait_for(r"epoch \d+/1000 ")
+        terminal.wait_for(r"\d+/\d+  .*loss \d")
+        terminal.wait_for("\u2588|\u258f")
+        self.assertIn("\033[32m", terminal.text)
+        # narrower: from then on no line is wider than that
+        mark = len(terminal.text)
+        terminal.resize(60, 30)
+        terminal.wait_for("\033\\[J", start=mark)
+        mark = len(terminal.text)
+        terminal.wait_for(BRAILLE, start=mark)
+        terminal.wait_for(r"loss \d", start=mark)
+        mark = terminal.text.index("\r", mark)
+        self.assertLess(max(widths(terminal.text[mark:])), 60)
+        # too small for a curve: the bar alone
+        mark = len(terminal.text)
+        terminal.resize(30, 10)
+        terminal.wait_for("\033\\[J", start=mark)
+        mark = len(terminal.text)
+        terminal.wait_for(r"\d+/\d+", start=mark)
+        terminal.press("\x03")
+        self.assertEqual(terminal.finish(), INTERRUPTED)
+        self.assertIsNone(BRAILLE.search(terminal.text, mark))
+        self.assertIn(f"detached; {job} goes on", terminal.text)
+        self.assertEqual(self.daemon.show(job)["state"], "RUNNING")
+
+    def test_watch_plain(self):
+        """ASCII where the locale is not UTF-8, and no colour where that is not wanted."""
+        job = self.start()
+        terminal = Terminal(self.daemon, "watch", job, LC_ALL="C", NO_COLOR="1")
+        terminal.wait_for(r"\|.*\*")
+        terminal.wait_for(r"\[=*>")
+        self.daemon.ctl("cancel", job)
+        self.assertEqual(terminal.finish(), JOB_CANCELLED)
+        self.assertTrue(terminal.text.isascii(), terminal.text)
+        self.assertNotRegex(terminal.text, r"\033\[\d*m")
+        self.assertRegex(terminal.text, f"{job} CANCELLED")
+
+    def test_watch_dumb(self):
+        job = self.start()
+        terminal = Terminal(self.daemon, "watch", job, TERM="dumb")
+        terminal.wait_for(r"step \d+/\d+  .*loss")
+        self.daemon.ctl("cancel", job)
+        self.assertEqual(terminal.finish(), JOB_CANCELLED)
+        self.assertNotIn("\033", terminal.text)
+
+    def test_top(self):
+        job = self.start()
+        terminal = Terminal(self.daemon, "top", "--interval", "0.3", columns=120)
+        terminal.wait_for(f"{job}  RUNNING  .*\u2588?.*\\d+/\\d+")
+        terminal.wait_for("2 workers, 2 busy, 1 RUNNING")
+        terminal.wait_for("WORKER  ")
+        mark = len(terminal.text)
+        terminal.resize(50, 12)
+        terminal.wait_for("more lines|RESTARTS|WORKER", start=mark)
+        mark = terminal.text.rindex("\033[H")
+        terminal.wait_for("\033\\[J", start=mark)
+        self.assertLess(max(widths(terminal.text[mark:])), 50)
+        terminal.press("xq")
+        self.assertEqual(terminal.finish(), DONE)
+        self.assertEqual(self.daemon.show(job)["state"], "RUNNING")
+
+    def test_top_is_interrupted(self):
+        for keys, number, code in (("\x03", None, INTERRUPTED), (None, signal.SIGTERM, 143),
+                                   (None, signal.SIGHUP, 129)):
+            terminal = Terminal(self.daemon, "top", "--interval", "60")
+            terminal.wait_for("2 workers")
+            if keys:
+                terminal.press(keys)
+            else:
+                os.kill(terminal.pid, number)
+            self.assertEqual(terminal.finish(), code)
+
+    def test_top_is_stopped(self):
+        terminal = Terminal(self.daemon, "top", "--interval", "60")
+        terminal.wait_for("2 workers")
+        os.kill(terminal.pid, signal.SIGTSTP)
+        terminal.wait_for("\033\\[\\?1049l")
+        mark = len(terminal.text)
+        until = time.monotonic() + 20  # it may be about to stop when the first one comes
+        while "2 workers" not in terminal.text[mark:] and time.monotonic() < until:
+            os.kill(terminal.pid, signal.SIGCONT)
+            terminal.read(0.2)
+        terminal.wait_for("\033\\[\\?1049h", start=mark)
+        terminal.wait_for("2 workers", start=mark)
+        terminal.press("q")
+        self.assertEqual(terminal.finish(), DONE)
+
+    def test_top_in_a_pipe(self):
+        job = self.start()
+        result = self.daemon.ctl("top", "--interval", "0.2", "--rounds", "3")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        lines = result.stdout.splitlines()
+        self.assertEqual(len([line for line in lines if "2 workers, 2 busy, 1 RUNNING" in line]), 3)
+        self.assertEqual(len([line for line in lines if f" {job} RUNNING step " in line]), 3)
+        self.assertNotIn("\033", result.stdout)
+        result = self.daemon.ctl("top", "--interval", "0.2", "--rounds", "2", "-o", "json")
+        looks = [json.loads(line) for line in result.stdout.splitlines()]
+        self.assertEqual([[one["id"] for one in look["jobs"]] for look in looks], [[job]] * 2)
+        for arguments in (("top", "--interval", "0"), ("top", "--rounds", "x"), ("top", "job")):
+            self.assertEqual(self.daemon.ctl(*arguments).returncode, USAGE, arguments)
+
+
+class RestartTest(unittest.TestCase):
+    def test_killed_coordinator(self):
+        with Daemon(workers=1) as daemon:
+            job = daemon.submit("train.epochs=1000", "workers=1", "train.log_interval=1")
+            daemon.wait_step(job, 2)
+            watch = Terminal(daemon, "watch", job, "--timeout", "40")
+            top = Terminal(daemon, "top", "--interval", "0.2")
+            watch.wait_for(BRAILLE)
+            top.wait_for(job)
+            daemon.kill()
+            watch.wait_for("waiting for it")
+            top.wait_for("trying again")
+            mark = len(top.text)
+            daemon.start()
+            top.wait_for("1 worker, ", start=mark)
+            top.press("q")
+            self.assertEqual(top.finish(), DONE)
+            # whatever became of the job, watching it goes on, or ends with it
+            daemon.ctl("cancel", job)
+            self.assertIn(watch.finish(40), (JOB_FAILED, JOB_CANCELLED))
+
+    def test_nobody_there(self):
+        with Daemon(workers=1) as daemon:
+            daemon.kill(signal.SIGTERM)
+            terminal = Terminal(daemon, "top")
+            self.assertEqual(terminal.finish(), UNREACHABLE)
+            self.assertNotIn("\033[?1049h", terminal.text)
+            daemon.start()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,165 @@
+/* What people see of a job: curves, bars, figures. */
+#include <check.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/curve.h"
+#include "client/progress.h"
+#include "client/series.h"
+
+/* However many points there are: bounded, and nothing between the smallest and largest is lost. */
+START_TEST(series_thin)
+{
+    struct series series = {.limit = 16};
+    for (int i = 0; i < 100000; i++) {
+        double y = i == 77777 ? 50 : i == 11111 ? -50 : i % 7;
+        series_add(&series, i, y);
+        ck_assert_int_le(series.count, 16);
+    }
+    double min, max;
+    ck_assert(series_range(&series, &min, &max));
+    ck_assert_double_eq(min, -50);
+    ck_assert_double_eq(max, 50);
+    ck_assert_double_eq(series.buckets[0].first_x, 0);
+    ck_assert_double_eq(series.buckets[series.count - 1].x, 99999);
+    uint64_t points = 0;
+    for (int i = 0; i < series.count; i++) {
+        points += series.buckets[i].count;
+        if (i > 0) ck_assert_double_lt(series.buckets[i - 1].x, series.buckets[i].first_x);
+        bool peak = series.buckets[i].first_x <= 77777 && 77777 <= series.buckets[i].x;
+        ck_assert_int_eq(series.buckets[i].max == 50, peak);
+    }
+    ck_assert_uint_eq(points, 100000);
+    series_deinit(&series);
+}
+END_TEST
+
+START_TEST(series_odd)
+{
+    struct series series = {0};
+    double min, max;
+    ck_assert(!series_range(&series, &min, &max));
+    series_add(&series, 1, NAN);
+    series_add(&series, 2, INFINITY);
+    ck_assert_uint_eq(series.not_finite, 2);
+    ck_assert_int_eq(series.count, 0);
+    for (int i = 1; i <= 10; i++) series_add(&series, i, i);
+    series_add(&series, 5, 100); /* went back: what came after 4 is gone */
+    ck_assert_int_eq(series.count, 5);
+    ck_assert(series_range(&series, &min, &max));
+    ck_assert_double_eq(max, 100);
+    ck_assert_double_eq(series.buckets[3].last, 4);
+    series_deinit(&series);
+}
+END_TEST
+
+static void expect_curve(const struct series *series, int width, int height, bool unicode,
+                         const char *const *expected)
+{
+    struct buf lines[CURVE_MAX_HEIGHT] = {{0}};
+    curve_draw(series, width, height, unicode, lines);
+    for (int i = 0; i < height; i++) {
+        ck_assert_str_eq(buf_text(&lines[i]), expected[i]);
+        buf_deinit(&lines[i]);
+    }
+}
+
+START_TEST(curves)
+{
+    struct series series = {0};
+    for (int i = 0; i < 16; i++) series_add(&series, i, 15 - i);
+    expect_curve(&series, 27, 4, false,
+                 (const char *const[]){"       15 |***", "          |   *****",
+                                       "          |        *****", "        0 |             ***"});
+    expect_curve(&series, 24, 1, true,
+                 (const char *const[]){"       15 \u2502"
+                                       "\u2809\u2809\u2811\u2812\u2812\u2812\u2822\u2824\u2824"
+                                       "\u2824\u2824\u28c0\u28c0"});
+    /* One value has no height, and no points no curve. */
+    struct series flat = {0};
+    series_add(&flat, 3, 2.5);
+    expect_curve(&flat, 24, 2, false, (const char *const[]){"      2.5 |*", "      2.5 |"});
+    series_deinit(&flat);
+    expect_curve(&flat, 24, 2, false, (const char *const[]){"", ""});
+    /* A column that a peak and a valley fall into shows both and all between. */
+    struct series spike = {.limit = 2};
+    double values[] = {1, 9, 0, 1};
+    for (int i = 0; i < 4; i++) series_add(&spike, i, values[i]);
+    struct buf lines[3] = {{0}};
+    curve_draw(&spike, 24, 3, false, lines);
+    for (int i = 0; i < 3; i++) {
+        ck_assert_ptr_nonnull(strchr(buf_text(&lines[i]), '*'));
+        buf_deinit(&lines[i]);
+    }
+    series_deinit(&spike);
+    series_deinit(&series);
+}
+END_TEST
+
+static void expect_bar(double part, int width, bool unicode, const char *expected)
+{
+    struct buf bar = {0};
+    curve_bar(part, width, unicode, false, &bar);
+    ck_assert_str_eq(buf_text(&bar), expected);
+    buf_deinit(&bar);
+}
+
+START_TEST(bars)
+{
+    expect_bar(0, 6, false, "[>   ]");
+    expect_bar(0.5, 6, false, "[==> ]");
+    expect_bar(1, 6, false, "[====]");
+    expect_bar(7, 6, false, "[====]");
+    expect_bar(NAN, 6, false, "[>   ]");
+    expect_bar(0, 6, true, "\u2595    \u258f");
+    expect_bar(0.5, 6, true, "\u2595\u2588\u2588  \u258f");
+    expect_bar(0.625, 6, true, "\u2595\u2588\u2588\u258c \u258f");
+    expect_bar(1, 6, true, "\u2595\u2588\u2588\u2588\u2588\u258f");
+}
+END_TEST
+
+START_TEST(figures)
+{
+    struct progress progress = {.epochs = 10,
+                                .epoch = 2.5,
+                                .learning_rate = 0.7,
+                                .gradient_norm_known = true,
+                                .gradient_norm = 1.25,
+                                .step_seconds = 0.011,
+                                .exposed_seconds = 0.0021,
+                                .memory_bytes = 36700000,
+                                .memory_peak_bytes = 36700000};
+    struct buf text = {0};
+    progress_figures(&progress, 200, false, &text);
+    ck_assert_str_eq(buf_text(&text), "epoch 3/10 [=====>    ]  lr 0.7  grad norm 1.25  "
+                                      "11.0 ms/step  2.10 ms exposed  36.7 MB, peak 36.7 MB");
+    for (int width = 1; width < 120; width++) {
+        buf_clear(&text);
+        progress_figures(&progress, width, false, &text);
+        ck_assert_int_lt(output_width(buf_text(&text)), width);
+    }
+    progress.epoch = 10;
+    buf_clear(&text);
+    progress_figures(&progress, 30, false, &text);
+    ck_assert_str_eq(buf_text(&text), "epoch 10/10 [==========]");
+    buf_deinit(&text);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("client_views");
+    TCase *tests = tcase_create("client_views");
+    tcase_add_test(tests, series_thin);
+    tcase_add_test(tests, series_odd);
+    tcase_add_test(tests, curves);
+    tcase_add_test(tests, bars);
+    tcase_add_test(tests, figures);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
