@@ -25,23 +25,21 @@ static status_t empty(int fd, const char *path, int depth)
         if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) continue;
         if (unlinkat(dirfd(directory), name, 0) == 0 || errno == ENOENT) continue;
         if (errno != EISDIR && errno != EPERM) {
-            status = status_first(status,
-                                  status_from_errno(errno, "cannot remove %s/%s", path, name));
+            status =
+                status_first(status, status_from_errno(errno, "cannot remove %s/%s", path, name));
             continue;
         }
-        int below = openat(dirfd(directory), name,
-                           O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        int below = openat(dirfd(directory), name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (below < 0 || depth == 0) {
-            status = status_first(status,
-                                  status_from_errno(below < 0 ? errno : ELOOP,
-                                                    "cannot remove %s/%s", path, name));
+            status = status_first(status, status_from_errno(below < 0 ? errno : ELOOP,
+                                                            "cannot remove %s/%s", path, name));
             if (below >= 0) close(below);
             continue;
         }
         status = status_first(status, empty(below, path, depth - 1));
         if (unlinkat(dirfd(directory), name, AT_REMOVEDIR) != 0 && errno != ENOENT)
-            status = status_first(status,
-                                  status_from_errno(errno, "cannot remove %s/%s", path, name));
+            status =
+                status_first(status, status_from_errno(errno, "cannot remove %s/%s", path, name));
     }
     closedir(directory);
     return status;

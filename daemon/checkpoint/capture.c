@@ -147,11 +147,12 @@ static void add_header(const struct capture *capture, struct buf *header)
     for (int i = 0; i < capture->array_count; i++) {
         const struct captured *array = &capture->arrays[i];
         char name[48];
-        entries[i] = (struct safetensors_entry){
-            .name = mem_strdup(manifest_tensor_name(array->unit, array->slot, name)),
-            .dtype = dtype,
-            .dim_count = 1,
-            .dims = {(int64_t)array->elements}};
+        entries[i] =
+            (struct safetensors_entry){.name = mem_strdup(
+                                           manifest_tensor_name(array->unit, array->slot, name)),
+                                       .dtype = dtype,
+                                       .dim_count = 1,
+                                       .dims = {(int64_t)array->elements}};
     }
     const struct safetensors_metadata metadata[] = {{"format", "fsdpd-checkpoint"},
                                                     {"job", capture->manifest.job}};
@@ -184,8 +185,8 @@ status_t capture_write(struct capture *capture, const char *directory, struct sa
     int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640);
     *file = (struct saved_file){.crc32 = (uint32_t)crc32(0, NULL, 0)};
     struct writer writer = {.fd = fd, .path = path, .file = file};
-    status_t status = fd < 0 ? status_from_errno(errno, "cannot make %s", path)
-                             : write_all(capture, &writer);
+    status_t status =
+        fd < 0 ? status_from_errno(errno, "cannot make %s", path) : write_all(capture, &writer);
     if (fd >= 0 && close(fd) != 0 && status == NULL)
         status = status_from_errno(errno, "cannot close %s", path);
     if (status != NULL && fd >= 0) unlink(path); /* its bytes may be what is missing elsewhere */

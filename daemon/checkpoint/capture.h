@@ -1,8 +1,8 @@
 /*
  * A checkpoint in the making: at a step boundary every rank copies what it keeps of parameters and
- * optimizer slots to host memory; training goes on; and another thread of every rank writes the copy
- * to the rank's file, agrees with the others that all files are on the disk, and rank 0 completes the
- * checkpoint (manifest.h says what it is). See also folder.h.
+ * optimizer slots to host memory; training goes on; and another thread of every rank writes the
+ * copy to the rank's file, agrees with the others that all files are on the disk, and rank 0
+ * completes the checkpoint (manifest.h says what it is). See also folder.h.
  */
 #ifndef FSDPD_CHECKPOINT_CAPTURE_H
 #define FSDPD_CHECKPOINT_CAPTURE_H
@@ -32,18 +32,18 @@ struct capture_target {
 };
 
 struct capture_result {
-    uint64_t step, bytes;  /* bytes: of all files; rank 0 knows */
-    char *path;            /* of the checkpoint; on rank 0, NULL elsewhere. Caller frees */
-    uint64_t *removed;     /* steps of older ones that had to go; on rank 0. Caller frees */
+    uint64_t step, bytes; /* bytes: of all files; rank 0 knows */
+    char *path;           /* of the checkpoint; on rank 0, NULL elsewhere. Caller frees */
+    uint64_t *removed;    /* steps of older ones that had to go; on rank 0. Caller frees */
     int removed_count;
 };
 
 /*
  * Every rank calls this with its capture of the same boundary and a communicator of its own (never
- * the executor's; NULL with one rank). Memory beyond the capture: one piece of 1 MiB. The capture is
- * spent. An error is every rank's: then nothing is left of this checkpoint, and all earlier ones are
- * as they were. RESOURCE_EXHAUSTED if a disk is full. If the communicator failed, the lane is closed
- * and NULL, and the communicator must not be used again.
+ * the executor's; NULL with one rank). Memory beyond the capture: one piece of 1 MiB. The capture
+ * is spent. An error is every rank's: then nothing is left of this checkpoint, and all earlier ones
+ * are as they were. RESOURCE_EXHAUSTED if a disk is full. If the communicator failed, the lane is
+ * closed and NULL, and the communicator must not be used again.
  */
 status_t capture_save(struct capture *capture, const struct capture_target *target,
                       struct comm *comm, struct lane_queue **lane, int64_t timeout_ms,

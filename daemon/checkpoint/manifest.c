@@ -180,8 +180,8 @@ static status_t get_integer(const json_t *object, const char *key, int64_t least
     json_int_t integer = json_integer_value(found);
     if (integer < least || integer > most)
         return status_new(STATUS_INVALID_ARGUMENT,
-                          "%s: expected %" PRId64 " to %" PRId64 ", found %" JSON_INTEGER_FORMAT, key,
-                          least, most, integer);
+                          "%s: expected %" PRId64 " to %" PRId64 ", found %" JSON_INTEGER_FORMAT,
+                          key, least, most, integer);
     *value = integer;
     return NULL;
 }

@@ -1,10 +1,10 @@
 /*
- * The manifest of a checkpoint: what was saved, and where in the files of the ranks every element of
- * every parameter and optimizer slot lies. A checkpoint is a directory with one safetensors file per
- * rank ("rank-00000.safetensors") and "manifest.json". In a file there is one run of f32 per unit and
- * array: "unit.3.parameters" and "unit.3.slot.0" are rank-th parts of the unit's flat parameter and
- * of what the optimizer keeps for it. A unit that several groups of ranks hold copies of is saved by
- * one of these groups, so that nothing is saved twice. Pure.
+ * The manifest of a checkpoint: what was saved, and where in the files of the ranks every element
+ * of every parameter and optimizer slot lies. A checkpoint is a directory with one safetensors file
+ * per rank ("rank-00000.safetensors") and "manifest.json". In a file there is one run of f32 per
+ * unit and array: "unit.3.parameters" and "unit.3.slot.0" are rank-th parts of the unit's flat
+ * parameter and of what the optimizer keeps for it. A unit that several groups of ranks hold copies
+ * of is saved by one of these groups, so that nothing is saved twice. Pure.
  */
 #ifndef FSDPD_CHECKPOINT_MANIFEST_H
 #define FSDPD_CHECKPOINT_MANIFEST_H
@@ -33,14 +33,14 @@ struct saved_tally {
 
 /* Where in its run a job was; what it needs besides parameters and slots to go on. */
 struct saved_progress {
-    uint64_t step; /* training steps done */
-    uint64_t rows; /* that all ranks together have taken: of the epoch, or, of tokens, in all */
-    uint64_t epochs; /* that are over */
-    uint64_t updates;       /* steps that changed parameters */
+    uint64_t step;    /* training steps done */
+    uint64_t rows;    /* that all ranks together have taken: of the epoch, or, of tokens, in all */
+    uint64_t epochs;  /* that are over */
+    uint64_t updates; /* steps that changed parameters */
     uint64_t skipped_steps; /* the others */
     uint64_t seed;
-    double epoch_rate;    /* the learning rate before the step's factor */
-    double gradient_norm; /* of the last step */
+    double epoch_rate;                  /* the learning rate before the step's factor */
+    double gradient_norm;               /* of the last step */
     struct saved_tally interval, epoch; /* since the last metrics; since the epoch began */
     int64_t evaluation_ns;
     bool validated; /* the rest is known */

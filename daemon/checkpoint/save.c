@@ -1,7 +1,7 @@
 /*
  * Completing a checkpoint, together; see capture.h. Ranks tell each other how their files went with
- * one gather; rank 0 then writes the manifest, renames, and tells the outcome with one broadcast. So
- * all ranks always know the same, and nobody waits for one that could not write.
+ * one gather; rank 0 then writes the manifest, renames, and tells the outcome with one broadcast.
+ * So all ranks always know the same, and nobody waits for one that could not write.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -56,8 +56,8 @@ static status_t share(struct saving *saving, int root, status_t *status)
     if (saving->comm == NULL) return NULL;
     struct outcome *outcome = mem_alloc(sizeof *outcome);
     tell(outcome, *status);
-    status_t failed = wait_lane(
-        saving, comm_broadcast(saving->comm, *saving->lane, outcome, sizeof *outcome, root));
+    status_t failed = wait_lane(saving, comm_broadcast(saving->comm, *saving->lane, outcome,
+                                                       sizeof *outcome, root));
     if (failed == NULL) {
         outcome->text[sizeof outcome->text - 1] = '\0';
         status_free(*status);
@@ -155,7 +155,8 @@ static status_t complete(struct saving *saving)
     return status;
 }
 
-/* Whether a checkpoint is of this run. One that cannot be read counts: it must not stay for ever. */
+/* Whether a checkpoint is of this run. One that cannot be read counts: it must not stay for ever.
+ */
 static bool is_ours(const char *folder, const char *name, const char *run)
 {
     char *directory = file_path_join(folder, name);
@@ -173,8 +174,8 @@ static bool is_ours(const char *folder, const char *name, const char *run)
     return ours;
 }
 
-/* What is too old goes, and an earlier one of the same step. That it could not is no failure of this
- * checkpoint: the next one tries again. */
+/* What is too old goes, and an earlier one of the same step. That it could not is no failure of
+ * this checkpoint: the next one tries again. */
 static void prune(struct saving *saving)
 {
     const char *folder = saving->target->folder, *run = saving->capture->manifest.run;

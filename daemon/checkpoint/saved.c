@@ -1,4 +1,5 @@
-/* Reading checkpoints; see saved.h. One file is open at a time, with its header read and checked. */
+/* Reading checkpoints; see saved.h. One file is open at a time, with its header read and checked.
+ */
 #include "checkpoint/saved.h"
 
 #include <errno.h>
@@ -106,9 +107,9 @@ static status_t open_path(const struct saved *saved, int rank, const char *path,
     status_t status = NULL;
     if (fstat(*fd, &info) != 0) status = status_from_errno(errno, "cannot stat %s", path);
     else if (!S_ISREG(info.st_mode) || (uint64_t)info.st_size != saved->manifest.files[rank].bytes)
-        status = status_new(STATUS_DATA_LOSS, "%s has %lld bytes, not the %" PRIu64 " of %s", path,
-                            (long long)info.st_size, saved->manifest.files[rank].bytes,
-                            MANIFEST_FILE);
+        status =
+            status_new(STATUS_DATA_LOSS, "%s has %lld bytes, not the %" PRIu64 " of %s", path,
+                       (long long)info.st_size, saved->manifest.files[rank].bytes, MANIFEST_FILE);
     if (status != NULL) close(*fd);
     return status;
 }
@@ -191,8 +192,7 @@ static status_t find_arrays(struct saved *saved, int rank, struct safetensors_he
         bool here = rank >= unit->first_rank && rank < unit->first_rank + unit->shard_world;
         for (int slot = -1; slot < unit->slots && here && unit->shard > 0; slot++) {
             char name[48];
-            const struct safetensors_entry wanted = {.name =
-                                                         manifest_tensor_name(u, slot, name)};
+            const struct safetensors_entry wanted = {.name = manifest_tensor_name(u, slot, name)};
             const struct safetensors_entry *found =
                 header->count == 0 ? NULL
                                    : bsearch(&wanted, header->entries, (size_t)header->count,
@@ -313,8 +313,8 @@ status_t saved_read(struct saved *saved, int parameter, int slot, int64_t offset
         int rank = unit->first_rank + (int)part;
         TRY(need_file(saved, rank));
         char name[32];
-        uint64_t start = saved->starts[(size_t)place->unit * (MANIFEST_SLOTS_MAX + 1) +
-                                       (size_t)(slot + 1)];
+        uint64_t start =
+            saved->starts[(size_t)place->unit * (MANIFEST_SLOTS_MAX + 1) + (size_t)(slot + 1)];
         TRY(read_at(saved->fd, values, (size_t)now * sizeof *values,
                     start + (uint64_t)within * sizeof *values, manifest_file_name(rank, name)));
         values += now;

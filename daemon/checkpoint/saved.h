@@ -27,8 +27,8 @@ status_t saved_match(struct saved *saved, const struct model *model) FSDPD_MUST_
 /* Slots that are saved for a parameter, after saved_match. */
 int saved_slots(const struct saved *saved, int parameter);
 
-/* After saved_match: `count` elements of a parameter (slot -1) or of an optimizer slot, from element
- * `offset` on. */
+/* After saved_match: `count` elements of a parameter (slot -1) or of an optimizer slot, from
+ * element `offset` on. */
 status_t saved_read(struct saved *saved, int parameter, int slot, int64_t offset, int64_t count,
                     float *values) FSDPD_MUST_USE;
 

@@ -65,9 +65,6 @@ void attempt_begin(struct job *job, struct worker **workers)
     message->attempt++;
     struct checkpoint_place place;
     checkpoints_find_place(job, workers, (int)message->spec->workers, &place);
-    const Fsdpd__V1__CheckpointSpec *spec = message->spec->checkpoint;
-    job->has_checkpoint_folder =
-        place.folder[0] != '\0' || (spec != NULL && spec->directory[0] != '\0');
     for (size_t i = 0; i < message->n_workers; i++) free(message->workers[i]);
     free(message->workers);
     job->world = (int)message->spec->workers;
@@ -309,7 +306,8 @@ static void on_started(struct job *job, struct rank *rank, const Fsdpd__V1__Star
     if (job->message->state != FSDPD__V1__JOB_STATE__STARTING || job->ending) return;
     if (job->message->plan != NULL && job->message->plan->hash != job->ranks[0].plan_hash)
         log_event(LOG_WARNING, "plan_changed", "job=%s", job->message->id);
-    job_set_state(job, JOB_RUNNING, "RUNNING", "%s", job->started_text);
+    job_set_state(job, JOB_RUNNING, "RUNNING", "%s",
+                  job->started_text != NULL ? job->started_text : "training");
     if (job->cancel_ordered) job_set_reason(job, "CANCELLING", "ends at its next step boundary");
     pulls_advance(job);
     checkpoints_advance(job);

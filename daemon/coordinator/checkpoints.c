@@ -1,7 +1,7 @@
 /*
  * Checkpoints; see checkpoints.h. A call belongs to its client until that is answered or gone; a
- * checkpoint that was ordered is taken anyway. One order of a job is under way at a time; calls that
- * come meanwhile share the next one.
+ * checkpoint that was ordered is taken anyway. One order of a job is under way at a time; calls
+ * that come meanwhile share the next one.
  */
 #include "coordinator/checkpoints.h"
 
@@ -75,21 +75,10 @@ static status_t find_job(struct coordinator *c, const struct rpc_call *call, con
     return NULL;
 }
 
-/* Whether the attempt's ranks were told of a folder. */
-static status_t check_folder(const struct job *job)
-{
-    if (job->has_checkpoint_folder) return NULL;
-    return status_new(STATUS_FAILED_PRECONDITION,
-                      "checkpoint.directory: job %s has workers on other hosts, and names no "
-                      "directory that they share",
-                      job->message->id);
-}
-
 void checkpoints_create(struct rpc_call *call, const char *id, bool pause, struct coordinator *c)
 {
     struct job *job = NULL;
     status_t status = find_job(c, call, id, pause, &job);
-    if (status == NULL) status = check_folder(job);
     if (status == NULL && c->checkpoint_count >= c->options.limits.watchers)
         status = status_new(STATUS_RESOURCE_EXHAUSTED, "%d calls wait for checkpoints already",
                             c->checkpoint_count);
@@ -143,8 +132,9 @@ static void answer(struct job *job, const Fsdpd__V1__CheckpointReport *report)
         struct checkpoint_call *own = c->checkpoints[i];
         if (!is_of(own, job) || own->number != report->number) continue;
         if (report->code != STATUS_OK) {
-            conclude(c, own, status_new(known ? (enum status_code)report->code : STATUS_UNKNOWN,
-                                        "%s", report->message));
+            conclude(c, own,
+                     status_new(known ? (enum status_code)report->code : STATUS_UNKNOWN, "%s",
+                                report->message));
         } else if (own->pause) {
             own->taken = true; /* answered when the attempt has ended */
         } else {
@@ -157,9 +147,8 @@ void checkpoints_report(struct job *job, const Fsdpd__V1__CheckpointReport *repo
 {
     if (report->checkpoint == NULL) return;
     if (report->code == STATUS_OK) {
-        status_t status =
-            store_put_checkpoint(job->c->store, job->message->id, report->checkpoint,
-                                 report->removed_steps, report->n_removed_steps);
+        status_t status = store_put_checkpoint(job->c->store, job->message->id, report->checkpoint,
+                                               report->removed_steps, report->n_removed_steps);
         log_status(LOG_ERROR, "store_failed", status);
     }
     job_add_checkpoint(job, report);
@@ -182,8 +171,7 @@ void checkpoints_attempt_over(struct job *job)
     for (int i = c->checkpoint_count - 1; i >= 0; i--) {
         struct checkpoint_call *own = c->checkpoints[i];
         if (!is_of(own, job)) continue;
-        if (paused && own->pause)
-            job_reply(conclude(c, own, NULL), message);
+        if (paused && own->pause) job_reply(conclude(c, own, NULL), message);
         else
             conclude(c, own,
                      status_new(STATUS_ABORTED,
@@ -299,9 +287,9 @@ void checkpoints_find_place(const struct job *job, struct worker *const *workers
                             struct checkpoint_place *place)
 {
     const job_message *message = job->message;
-    *place = (struct checkpoint_place){
-        .run = mem_printf("%s@%lld", message->id, (long long)message->submitted_ms),
-        .resume = message->attempt > 1};
+    *place = (struct checkpoint_place){.run = mem_printf("%s@%lld", message->id,
+                                                         (long long)message->submitted_ms),
+                                       .resume = message->attempt > 1};
     bool own = directory_of(message)[0] == '\0' && find_remote(workers, count) == NULL;
     place->folder = own ? default_folder(job->c, message->id) : mem_strdup("");
     log_status(LOG_ERROR, "store_failed",

@@ -52,7 +52,6 @@ struct job {
     bool shut_down;      /* by the daemon's end */
     uint64_t checkpoint_order;    /* under way; 0: none */
     char *started_text;           /* what RUNNING will say; NULL until rank 0 has started */
-    bool has_checkpoint_folder;   /* the attempt's ranks have one */
     struct store_retries retries; /* that were made */
     int64_t retry_at;             /* QUEUED: not before; 0: at once */
     struct job_totals totals;

@@ -171,8 +171,11 @@ static status_t check_running(struct coordinator *c, const struct job *job)
     if (job->ending || job->cancel_ordered)
         return status_new(STATUS_FAILED_PRECONDITION, "job %s is ending", job->message->id);
     if (state != JOB_STARTING && state != JOB_RUNNING)
-        return status_new(STATUS_FAILED_PRECONDITION, "job %s is %s: it has no weights yet",
-                          job->message->id, job_state_name(state));
+        return status_new(STATUS_FAILED_PRECONDITION, "job %s is %s: %s", job->message->id,
+                          job_state_name(state),
+                          state == JOB_PAUSED ? "its weights are in its checkpoint; resume it to "
+                                                "pull them"
+                                              : "no worker has its weights now");
     if (pulls_of(c, job->message->id) >= c->options.limits.pulls_per_job)
         return status_new(STATUS_RESOURCE_EXHAUSTED, "%d pulls of job %s wait already",
                           pulls_of(c, job->message->id), job->message->id);

@@ -1,4 +1,5 @@
-/* Retries; see retry.h. What was used of the budget is on the disk before the job is queued again. */
+/* Retries; see retry.h. What was used of the budget is on the disk before the job is queued again.
+ */
 #include "coordinator/retry.h"
 
 #include <stdarg.h>

@@ -86,7 +86,8 @@ status_t store_forget_checkpoints(struct store *store, const char *job)
     return store_end(store, run_once(store, statement));
 }
 
-status_t store_set_retries(struct store *store, const char *job, const struct store_retries *retries)
+status_t store_set_retries(struct store *store, const char *job,
+                           const struct store_retries *retries)
 {
     sqlite3_stmt *statement;
     TRY(prepare(store,

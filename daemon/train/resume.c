@@ -96,8 +96,7 @@ static status_t agree(struct run *run, status_t *mine)
     free(codes);
     if (status != NULL || culprit < 0) return status;
     char text[TEXT_MAX] = "";
-    if (culprit == run->session->rank)
-        strncpy(text, status_message(*mine), sizeof text - 1);
+    if (culprit == run->session->rank) strncpy(text, status_message(*mine), sizeof text - 1);
     TRY(share(run, text, sizeof text, culprit));
     text[sizeof text - 1] = '\0';
     status_free(*mine);
@@ -122,7 +121,8 @@ static status_t open_entry(const struct run *run, const char *name, struct saved
     return status;
 }
 
-/* Another job's of the same name, in a directory that is shared. What cannot be read might be ours. */
+/* Another job's of the same name, in a directory that is shared. What cannot be read might be ours.
+ */
 static bool is_foreign(const struct run *run, const char *name)
 {
     struct saved *saved = NULL;

@@ -51,7 +51,8 @@ struct run {
     uint64_t validation_step;
 };
 
-/* The communicator has its own deadline, whose error says more: this one is for a lane that hangs. */
+/* The communicator has its own deadline, whose error says more: this one is for a lane that hangs.
+ */
 status_t run_wait_lane(struct run *run) FSDPD_MUST_USE;
 
 /* Before the first step: an error on the ranks that are about to do something else than rank 0. */

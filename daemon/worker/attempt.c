@@ -331,7 +331,9 @@ static status_t order_checkpoint(struct attempt *attempt, const struct queued_or
 {
     if (attempt->checkpointer == NULL) {
         status_t nowhere = status_new(STATUS_FAILED_PRECONDITION,
-                                      "there is no directory for this job's checkpoints");
+                                      "checkpoint.directory: is missing; the job's workers are not "
+                                      "all on the coordinator's host, and it names no directory "
+                                      "that they share");
         if (attempt->assignment->rank == 0)
             checkpointer_refuse(&attempt->pull_context, order->checkpoint, step, nowhere);
         status_free(nowhere);

@@ -92,8 +92,7 @@ static void tell(const struct checkpointer *own, uint64_t number, double seconds
                  const struct capture_result *result, status_t status)
 {
     char size[32];
-    if (status != NULL)
-        log_status(LOG_WARNING, "checkpoint_failed", status_copy(status));
+    if (status != NULL) log_status(LOG_WARNING, "checkpoint_failed", status_copy(status));
     else if (own->context->rank == 0)
         log_event(LOG_INFO, "checkpoint", "job=%s step=%llu seconds=%.3f size=\"%s\" path=%s",
                   own->context->job, (unsigned long long)result->step, seconds,
@@ -147,8 +146,9 @@ static status_t save(struct checkpointer *own, uint64_t number, struct capture *
     own->count++;
     status_t status = join_group(own);
     if (status == NULL) {
-        const struct capture_target target = {
-            .folder = own->folder, .number = own->count, .keep = own->keep};
+        const struct capture_target target = {.folder = own->folder,
+                                              .number = own->count,
+                                              .keep = own->keep};
         status = capture_save(capture, &target, own->comm, &own->lane, own->context->timeout_ms,
                               &result);
     }
@@ -193,8 +193,7 @@ static void *checkpointer_thread(void *argument)
 status_t checkpointer_new(const struct pull_context *context, const char *folder, uint32_t keep,
                           struct checkpointer **out)
 {
-    if (context->rank == 0)
-        log_status(LOG_WARNING, "checkpoints_not_swept", folder_sweep(folder));
+    if (context->rank == 0) log_status(LOG_WARNING, "checkpoints_not_swept", folder_sweep(folder));
     struct checkpointer *own = mem_alloc(sizeof *own);
     own->context = context;
     own->folder = folder;

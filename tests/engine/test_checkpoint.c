@@ -332,8 +332,8 @@ START_TEST(test_damage)
     group_run(&again);
     for (int rank = 0; rank < 2; rank++) {
         ck_assert_int_eq(status_code(again.members[rank].status), STATUS_DATA_LOSS);
-        ck_assert_ptr_nonnull(strstr(status_message(again.members[rank].status),
-                                     damages[_i].words));
+        ck_assert_ptr_nonnull(
+            strstr(status_message(again.members[rank].status), damages[_i].words));
     }
     group_reset(&again);
     init(&again, group_mean_model, 2);

@@ -9,6 +9,7 @@ FUZZ_TARGETS = \
   %D%/fuzz_idx \
   %D%/fuzz_job \
   %D%/fuzz_job_message \
+  %D%/fuzz_manifest \
   %D%/fuzz_model \
   %D%/fuzz_policy \
   %D%/fuzz_profile \
@@ -42,6 +43,8 @@ endif
 %C%_fuzz_hf_index_LDADD = $(HF_LIBS) $(FUZZ_LIBS) -lm
 %C%_fuzz_idx_SOURCES = %D%/fuzz_idx.c $(FUZZ_MAIN)
 %C%_fuzz_idx_LDADD = libtrain.a libbase.a $(ZLIB_LIBS) $(FUZZ_LIBS) -lm
+%C%_fuzz_manifest_SOURCES = %D%/fuzz_manifest.c $(FUZZ_MAIN)
+%C%_fuzz_manifest_LDADD = libcheckpoint.a $(HF_LIBS) $(FUZZ_LIBS) -lm
 %C%_fuzz_model_SOURCES = %D%/fuzz_model.c $(FUZZ_MAIN)
 %C%_fuzz_model_LDADD = libfsdp.a libmodel.a libops.a libyamldoc.a libbase.a $(YAML_LIBS) \
   $(FUZZ_LIBS) -lm

@@ -136,3 +136,35 @@ write("policy/settings", bytes([0, 0, 7, 1, 0, 0, 0, 0, 0, 0, 9, 1, 2, 0, 2, 0, 
                                 1, 8, 0, 3, 2, 0, 2, 0, 1, 8, 0, 3, 4, 0, 0, 2, 0,
                                 0, 0, 0, 0, 0, 1, 1]))
 write("policy/frozen", bytes([2, 0, 1, 1, 0, 0, 2, 0, 0, 1, 3, 0]))
+
+
+def manifest(name, world, units, **changes):
+    """A checkpoint's manifest; a unit is name, shard, shard_world, first_rank, slots, parameters."""
+    tally = {"loss": 1.5, "correct": 0, "samples": 40, "tokens": 0, "steps": 2, "ns": 9,
+             "compute_ns": 5, "comm_ns": 3, "exposed_ns": 1}
+    root = {"format": "fsdpd-checkpoint", "version": 1, "run": "a-1@7", "job": "a-1", "attempt": 1,
+            "time_ms": 1700000000000, "plan_hash": "00000000000000ff", "optimizer": "adamw",
+            "world": world,
+            "progress": {"step": 12, "rows": 480, "epochs": 1, "updates": 12, "skipped_steps": 0,
+                         "seed": 1, "epoch_rate": 0.7, "gradient_norm": 0.1, "interval": tally,
+                         "epoch": tally, "evaluation_ns": 5, "validation_loss": 2.5,
+                         "validation_step": 10},
+            "units": [{"name": unit[0], "shard": unit[1], "shard_world": unit[2],
+                       "first_rank": unit[3], "slots": unit[4],
+                       "parameters": [{"name": parameter, "elements": elements, "offset": offset}
+                                      for parameter, elements, offset in unit[5]]}
+                      for unit in units],
+            "files": [{"name": f"rank-{rank:05}.safetensors", "bytes": 128, "crc32": "0123abcd"}
+                      for rank in range(world)]}
+    root.update(changes)
+    write("manifest/" + name, json.dumps(root).encode())
+
+
+manifest("one", 1, [("(root)", 8, 1, 0, 2, [("weight", 6, 0), ("bias", 2, 6)])])
+manifest("sharded", 2, [("fc1", 8, 2, 0, 2, [("fc1.weight", 10, 0), ("fc1.bias", 2, 12)]),
+                        ("(root)", 0, 2, 0, 0, [])])
+manifest("hybrid", 4, [("fc1", 8, 2, 0, 1, [("fc1.weight", 10, 0)]),
+                       ("(root)", 4, 2, 2, 1, [("scale", 3, 0)])])
+manifest("outside", 2, [("fc1", 8, 2, 1, 2, [])])
+manifest("overlap", 1, [("fc1", 8, 1, 0, 2, [("a", 6, 0), ("b", 2, 5)])])
+manifest("newer", 1, [], version=2)

@@ -1,0 +1,59 @@
+/* The manifest of a checkpoint: what is read is consistent, and reads as it is written. */
+#include <string.h>
+
+#include "base/mem.h"
+#include "checkpoint/manifest.h"
+#include "fuzz.h"
+
+static void check_unit(const struct manifest *manifest, const struct saved_unit *unit)
+{
+    FUZZ_CHECK(unit->shard >= 0 && unit->shard <= MANIFEST_ELEMENTS_MAX, "%s", unit->name);
+    FUZZ_CHECK(unit->first_rank >= 0 && unit->shard_world >= 1 &&
+                   unit->first_rank + unit->shard_world <= manifest->world,
+               "%s", unit->name);
+    FUZZ_CHECK(unit->slots >= 0 && unit->slots <= MANIFEST_SLOTS_MAX, "%s", unit->name);
+    int64_t end = 0;
+    for (int p = 0; p < unit->parameter_count; p++) {
+        const struct saved_parameter *parameter = &unit->parameters[p];
+        FUZZ_CHECK(parameter->offset >= end && parameter->elements >= 0, "%s", parameter->name);
+        end = parameter->offset + parameter->elements;
+        FUZZ_CHECK(end <= unit->shard * unit->shard_world, "%s", parameter->name);
+    }
+}
+
+static void check_manifest(const struct manifest *manifest)
+{
+    FUZZ_CHECK(manifest->world >= 1 && manifest->world <= MANIFEST_WORLD_MAX, "%d",
+               manifest->world);
+    for (int u = 0; u < manifest->unit_count; u++) check_unit(manifest, &manifest->units[u]);
+    struct buf out = {0}, twice = {0};
+    struct manifest again;
+    manifest_write(manifest, &out);
+    status_t status = manifest_read(buf_text(&out), out.length, "manifest", &again);
+    FUZZ_CHECK(status == NULL, "%s", status_message(status));
+    FUZZ_CHECK(again.unit_count == manifest->unit_count && again.world == manifest->world &&
+                   again.progress.step == manifest->progress.step &&
+                   again.progress.epoch_rate == manifest->progress.epoch_rate &&
+                   manifest_bytes(&again) == manifest_bytes(manifest),
+               "%s", buf_text(&out));
+    manifest_write(&again, &twice);
+    FUZZ_CHECK(strcmp(buf_text(&out), buf_text(&twice)) == 0, "%s", buf_text(&twice));
+    manifest_deinit(&again);
+    buf_deinit(&twice);
+    buf_deinit(&out);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct manifest manifest;
+    char *json = mem_dup(data, size);
+    status_t status = manifest_read(json, size, "manifest", &manifest);
+    free(json);
+    if (status != NULL) {
+        fuzz_expect_user_error(status);
+        return 0;
+    }
+    check_manifest(&manifest);
+    manifest_deinit(&manifest);
+    return 0;
+}
