@@ -91,4 +91,5 @@ AC_DEFUN([FSDPD_CUDA], [
   AC_SUBST([NCCL_CPPFLAGS])
   AC_SUBST([NCCL_LIBS])
   AM_CONDITIONAL([HAVE_CUDA], [test $have_cuda = yes])
+  AM_CONDITIONAL([HAVE_NCCL], [test -n "$NCCL_LIBS"])
 ])

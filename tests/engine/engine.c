@@ -15,7 +15,7 @@
 /* Everything that one rank holds. */
 struct rank {
     const struct engine_job *job;
-    struct comm *comm;
+    struct comm *comm, *joined; /* `joined`: made for this device */
     int index, world;
     int64_t batch;
     struct model *model;
@@ -84,6 +84,10 @@ static status_t set_up(struct rank *rank)
     const struct engine_job *job = rank->job;
     TRY(read_model(job->model, &rank->model));
     TRY(device_open(job->device != NULL ? job->device : "cpu", 1, &rank->device));
+    if (job->join != NULL && rank->world > 1) {
+        TRY(job->join(rank->device, rank->index, rank->world, &rank->joined));
+        rank->comm = rank->joined;
+    }
     int shard_world = job->strategy == STRATEGY_NO_SHARD       ? 1
                       : job->strategy == STRATEGY_HYBRID_SHARD ? job->shard_size
                                                                : rank->world;
@@ -130,6 +134,7 @@ static void tear_down(struct rank *rank)
     graph_free(rank->evaluate);
     graph_free(rank->train);
     model_free(rank->model);
+    comm_free(rank->joined);
     device_close(rank->device);
     free(rank->input);
     free(rank->target);

@@ -45,6 +45,8 @@ struct engine_job {
     /* Called when this rank is done, before it is torn down; may be NULL. */
     void (*finished)(struct comm *comm);
     const char *device; /* NULL: cpu */
+    /* Makes the communicator of a device that cannot use the group's; NULL: the group's. */
+    status_t (*join)(struct device *device, int rank, int world, struct comm **comm);
 };
 
 struct engine_outcome {

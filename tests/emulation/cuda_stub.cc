@@ -1,0 +1,675 @@
+/*
+ * A CUDA runtime, cuBLASLt and NCCL for tests of the device without a GPU: memory is the host's,
+ * kernels run under the emulation, products are plain loops. Streams are queues that nobody works
+ * on until somebody waits; then they are gone through in a random order that events allow, so a
+ * missing event gives wrong results sooner or later. Every call is written down, and the n-th call
+ * of a name can be made to fail.
+ *
+ * Memory of the device is poisoned with NaNs when it is taken. Ranks may be threads: each has its
+ * own streams; NCCL's collectives meet in memory.
+ */
+#include "cuda_stub.h"
+
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include <chrono>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string>
+#include <thread>
+#include <vector>
+
+/* Of emulation.h, whose other names are CUDA's too. */
+extern int (*emulation_enqueue)(void *stream, std::function<void()> work);
+extern "C" void emulation_set_seed(uint64_t seed);
+
+namespace
+{
+
+/* ---- the record, and failures that were asked for ---- */
+
+struct record {
+    std::mutex lock;
+    std::string text;
+    bool on = false;
+    std::string failing; /* a call's name */
+    int countdown = 0;   /* 1: the next one */
+    int error = 0;
+    std::map<const void *, std::string> names; /* of streams and events */
+    int streams = 0, events = 0;
+    uint64_t random = 1;
+};
+
+record &the_record()
+{
+    static record r;
+    return r;
+}
+
+std::string name_of(const void *what)
+{
+    record &r = the_record();
+    auto found = r.names.find(what);
+    return found != r.names.end() ? found->second : "?";
+}
+
+/* Writes a call down; the error that it is to have. */
+int note(const char *call, const std::string &arguments)
+{
+    record &r = the_record();
+    std::lock_guard<std::mutex> guard(r.lock);
+    if (r.on) r.text += std::string(call) + " " + arguments + "\n";
+    if (r.failing != call || r.countdown == 0) return 0;
+    return --r.countdown == 0 ? r.error : 0;
+}
+
+std::string named(const void *what)
+{
+    record &r = the_record();
+    std::lock_guard<std::mutex> guard(r.lock);
+    return name_of(what);
+}
+
+uint64_t next_random()
+{
+    record &r = the_record();
+    std::lock_guard<std::mutex> guard(r.lock);
+    uint64_t z = r.random += 0x9e3779b97f4a7c15;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+    z = (z ^ z >> 27) * 0x94d049bb133111eb;
+    return z ^ z >> 31;
+}
+
+/* ---- streams and events ---- */
+
+struct stub_event {
+    uint64_t recorded = 0; /* times it was enqueued */
+    uint64_t fired = 0;
+    std::chrono::steady_clock::time_point when;
+};
+
+struct task {
+    std::function<int()> work; /* an error; or empty: */
+    stub_event *event = nullptr;
+    uint64_t recording = 0;
+    bool waits = false; /* for the event, else fires it */
+};
+
+struct stub_stream {
+    std::deque<task> tasks;
+    int error = 0;
+};
+
+/* Of this thread: a rank's. */
+thread_local std::vector<stub_stream *> my_streams;
+thread_local int last_error;
+thread_local int sticky_error; /* a device that failed stays so */
+
+void put(stub_stream *stream, task t)
+{
+    stream->tasks.push_back(std::move(t));
+}
+
+/* Runs the first task of a stream, if it may. */
+bool step(stub_stream *stream)
+{
+    if (stream->tasks.empty()) return false;
+    task &t = stream->tasks.front();
+    if (t.work) {
+        int error = t.work();
+        if (error == STUB_NOT_YET) return false;
+        if (error != 0 && sticky_error == 0) sticky_error = error;
+    } else if (t.waits) {
+        if (t.event->fired < t.recording) return false;
+    } else {
+        if (t.recording > t.event->fired) t.event->fired = t.recording;
+        t.event->when = std::chrono::steady_clock::now();
+    }
+    stream->tasks.pop_front();
+    return true;
+}
+
+/* Until `done`, or nothing can go on. */
+template <typename F> bool work_until(F done)
+{
+    while (!done()) {
+        size_t count = my_streams.size(), first = count > 0 ? next_random() % count : 0;
+        bool moved = false;
+        for (size_t i = 0; i < count && !moved; i++) {
+            stub_stream *stream = my_streams[(first + i) % count];
+            uint64_t burst = 1 + next_random() % 4;
+            for (uint64_t k = 0; k < burst && step(stream); k++) moved = true;
+        }
+        if (!moved) return false;
+    }
+    return true;
+}
+
+/* As a host that waits: peers may have to go on first. */
+template <typename F> void wait_for(F done)
+{
+    auto begin = std::chrono::steady_clock::now();
+    while (!work_until(done)) {
+        if (std::chrono::steady_clock::now() - begin > std::chrono::seconds(20)) {
+            fprintf(stderr, "cuda_stub: a wait that never ends\n");
+            abort();
+        }
+        std::this_thread::sleep_for(std::chrono::microseconds(100));
+    }
+}
+
+cudaError_t result(int error)
+{
+    if (error == 0) error = sticky_error;
+    if (error != 0) last_error = error;
+    return (cudaError_t)error;
+}
+
+int enqueue_kernel(void *stream, std::function<void()> work)
+{
+    int error = note("launch", named(stream));
+    if (error != 0) {
+        last_error = error;
+        return error;
+    }
+    put((stub_stream *)stream, task{[work] {
+            work();
+            return 0;
+        }});
+    return sticky_error;
+}
+
+/* ---- products ---- */
+
+struct stub_matmul {
+    int32_t transposed[2] = {0, 0}, epilogue = CUBLASLT_EPILOGUE_DEFAULT, bias_type = CUDA_R_32F;
+    void *bias = nullptr;
+};
+
+struct stub_layout {
+    cudaDataType type;
+    uint64_t rows, columns;
+    int64_t stride;
+};
+
+float read(const void *memory, cudaDataType type, int64_t i)
+{
+    if (type == CUDA_R_32F) return ((const float *)memory)[i];
+    uint32_t bits = (uint32_t)((const uint16_t *)memory)[i] << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+void write(void *memory, cudaDataType type, int64_t i, double value)
+{
+    float rounded = (float)value;
+    if (type == CUDA_R_32F) {
+        ((float *)memory)[i] = rounded;
+        return;
+    }
+    uint32_t bits;
+    memcpy(&bits, &rounded, sizeof bits);
+    bool nan = rounded != rounded;
+    ((uint16_t *)memory)[i] =
+        (uint16_t)(nan ? bits >> 16 | 0x40 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+struct product {
+    stub_matmul operation;
+    stub_layout a, b, d;
+    const void *a_memory, *b_memory;
+    void *d_memory;
+    float beta;
+
+    float of_a(int64_t i, int64_t k) const
+    {
+        int64_t at = operation.transposed[0] ? k + i * a.stride : i + k * a.stride;
+        return read(a_memory, a.type, at);
+    }
+    float of_b(int64_t k, int64_t j) const
+    {
+        int64_t at = operation.transposed[1] ? j + k * b.stride : k + j * b.stride;
+        return read(b_memory, b.type, at);
+    }
+    int run() const
+    {
+        int64_t m = (int64_t)d.rows, n = (int64_t)d.columns;
+        int64_t depth = (int64_t)(operation.transposed[0] ? a.rows : a.columns);
+        cudaDataType bias_type = (cudaDataType)operation.bias_type;
+        for (int64_t j = 0; j < n; j++)
+            for (int64_t i = 0; i < m; i++) {
+                double sum = 0;
+                for (int64_t k = 0; k < depth; k++) sum += (double)of_a(i, k) * of_b(k, j);
+                if (operation.epilogue == CUBLASLT_EPILOGUE_BIAS)
+                    sum += read(operation.bias, bias_type, i);
+                int64_t at = i + j * d.stride;
+                if (beta != 0) sum += beta * read(d_memory, d.type, at);
+                write(d_memory, d.type, at, sum);
+            }
+        bool of_first = operation.epilogue == CUBLASLT_EPILOGUE_BGRADA;
+        if (!of_first && operation.epilogue != CUBLASLT_EPILOGUE_BGRADB) return 0;
+        for (int64_t i = 0; i < (of_first ? m : n); i++) {
+            double sum = 0;
+            for (int64_t k = 0; k < depth; k++) sum += of_first ? of_a(i, k) : of_b(k, i);
+            write(operation.bias, bias_type, i, sum);
+        }
+        return 0;
+    }
+};
+
+} // namespace
+
+void stub_enqueue(void *stream, std::function<int()> work)
+{
+    put((stub_stream *)stream, task{std::move(work)});
+}
+
+int stub_note(const char *call, const void *stream)
+{
+    return note(call, named(stream));
+}
+
+void cuda_stub_reset(uint64_t seed)
+{
+    record &r = the_record();
+    std::lock_guard<std::mutex> guard(r.lock);
+    r.text.clear();
+    r.on = false;
+    r.countdown = 0;
+    r.streams = r.events = 0;
+    r.random = seed;
+    emulation_set_seed(seed);
+    emulation_enqueue = enqueue_kernel;
+    last_error = sticky_error = 0;
+}
+
+void cuda_stub_record(bool on)
+{
+    record &r = the_record();
+    std::lock_guard<std::mutex> guard(r.lock);
+    r.on = on;
+    if (on) r.text.clear();
+}
+
+char *cuda_stub_text(void)
+{
+    record &r = the_record();
+    std::lock_guard<std::mutex> guard(r.lock);
+    return strdup(r.text.c_str());
+}
+
+void cuda_stub_fail(const char *call, int number, int error)
+{
+    record &r = the_record();
+    std::lock_guard<std::mutex> guard(r.lock);
+    r.failing = call;
+    r.countdown = number;
+    r.error = error;
+}
+
+/* ---- CUDA ---- */
+
+extern "C" {
+
+const char *cudaGetErrorName(cudaError_t error)
+{
+    return error == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation"
+           : error == cudaErrorLaunchFailure  ? "cudaErrorLaunchFailure"
+           : error == cudaErrorIllegalAddress ? "cudaErrorIllegalAddress"
+                                              : "cudaErrorOther";
+}
+
+const char *cudaGetErrorString(cudaError_t error)
+{
+    return error == cudaErrorMemoryAllocation ? "out of memory"
+           : error == cudaErrorLaunchFailure  ? "unspecified launch failure"
+           : error == cudaErrorIllegalAddress ? "an illegal memory access was encountered"
+                                              : "another error";
+}
+
+cudaError_t cudaGetLastError(void)
+{
+    int error = last_error;
+    last_error = sticky_error;
+    return (cudaError_t)error;
+}
+
+cudaError_t cudaGetDeviceCount(int *count)
+{
+    *count = 1;
+    return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int)
+{
+    return result(0);
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int)
+{
+    *value = 2;
+    return result(0);
+}
+
+cudaError_t cudaMemGetInfo(size_t *available, size_t *total)
+{
+    *available = *total = (size_t)1 << 34;
+    return result(0);
+}
+
+cudaError_t cudaMalloc(void **memory, size_t bytes)
+{
+    int error = note("cudaMalloc", "");
+    if (error != 0) return (cudaError_t)error; /* out of memory does not stay */
+    *memory = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    memset(*memory, 0xff, bytes);
+    return result(0);
+}
+
+cudaError_t cudaFree(void *memory)
+{
+    free(memory);
+    return result(0);
+}
+
+cudaError_t cudaMallocHost(void **memory, size_t bytes)
+{
+    int error = note("cudaMallocHost", "");
+    if (error != 0) return (cudaError_t)error;
+    *memory = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    return result(0);
+}
+
+cudaError_t cudaFreeHost(void *memory)
+{
+    free(memory);
+    return result(0);
+}
+
+cudaError_t cudaMemset(void *memory, int value, size_t bytes)
+{
+    memset(memory, value, bytes);
+    return result(0);
+}
+
+cudaError_t cudaDeviceSynchronize(void)
+{
+    wait_for([] {
+        for (stub_stream *stream : my_streams)
+            if (!stream->tasks.empty()) return false;
+        return true;
+    });
+    return result(0);
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    *least = 0, *greatest = -5;
+    return result(0);
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned, int priority)
+{
+    static const char *const lanes[] = {"compute", "comm", "copy"};
+    record &r = the_record();
+    int error = note("cudaStreamCreateWithPriority", std::to_string(priority));
+    if (error != 0) return result(error);
+    stub_stream *made = new stub_stream;
+    my_streams.push_back(made);
+    std::lock_guard<std::mutex> guard(r.lock);
+    r.names[made] = lanes[r.streams++ % 3]; /* the order in which an executor opens lanes */
+    *stream = (cudaStream_t)made;
+    return result(0);
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    stub_stream *old = (stub_stream *)stream;
+    for (size_t i = 0; i < my_streams.size(); i++)
+        if (my_streams[i] == old) my_streams.erase(my_streams.begin() + (long)i--);
+    delete old;
+    return result(0);
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    wait_for([=] { return ((stub_stream *)stream)->tasks.empty(); });
+    return result(0);
+}
+
+/* A little is done at every question. */
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    stub_stream *asked = (stub_stream *)stream;
+    int error = note("cudaStreamQuery", "");
+    if (error != 0) sticky_error = error;
+    int left = 64;
+    work_until([&] { return asked->tasks.empty() || left-- == 0; });
+    if (sticky_error != 0) return result(0);
+    return asked->tasks.empty() ? cudaSuccess : cudaErrorNotReady;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned)
+{
+    stub_event *awaited = (stub_event *)event;
+    int error = note("wait", named(stream) + " " + named(event));
+    if (error == 0) put((stub_stream *)stream, task{nullptr, awaited, awaited->recorded, true});
+    return result(error);
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
+{
+    record &r = the_record();
+    int error = note("cudaEventCreateWithFlags", "");
+    if (error != 0) return result(error);
+    stub_event *made = new stub_event;
+    std::lock_guard<std::mutex> guard(r.lock);
+    r.names[made] = flags == cudaEventDisableTiming ? "e" + std::to_string(r.events++) : "clock";
+    *event = (cudaEvent_t)made;
+    return result(0);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    delete (stub_event *)event;
+    return result(0);
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    stub_event *recorded = (stub_event *)event;
+    int error = note("record", named(stream) + " " + named(event));
+    if (error == 0)
+        put((stub_stream *)stream, task{nullptr, recorded, ++recorded->recorded, false});
+    return result(error);
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    stub_event *awaited = (stub_event *)event;
+    wait_for([=] { return awaited->fired >= awaited->recorded; });
+    return result(0);
+}
+
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)
+{
+    auto passed = ((stub_event *)to)->when - ((stub_event *)from)->when;
+    *ms = std::chrono::duration<float, std::milli>(passed).count();
+    return result(0);
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream)
+{
+    static const char *const kinds[] = {"host to host", "in", "out", "within"};
+    int error = note("copy", named(stream) + " " + kinds[kind] + " " + std::to_string(bytes));
+    if (error == 0)
+        put((stub_stream *)stream, task{[=] {
+                memmove(to, from, bytes);
+                return 0;
+            }});
+    return result(error);
+}
+
+cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
+{
+    int error = note("memset", named(stream) + " " + std::to_string(bytes));
+    if (error == 0)
+        put((stub_stream *)stream, task{[=] {
+                memset(memory, value, bytes);
+                return 0;
+            }});
+    return result(error);
+}
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *user)
+{
+    put((stub_stream *)stream, task{[=] {
+            function(user);
+            return 0;
+        }});
+    return result(0);
+}
+
+/* ---- cuBLASLt ---- */
+
+const char *cublasLtGetStatusString(cublasStatus_t status)
+{
+    return status == CUBLAS_STATUS_NOT_SUPPORTED ? "not supported" : "execution failed";
+}
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
+{
+    *handle = (cublasLtHandle_t)malloc(1);
+    return (cublasStatus_t)note("cublasLtCreate", "");
+}
+
+cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
+{
+    free(handle);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComputeType_t,
+                                        cudaDataType_t)
+{
+    *desc = (cublasLtMatmulDesc_t) new stub_matmul;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t desc)
+{
+    delete (stub_matmul *)desc;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
+                                              cublasLtMatmulDescAttributes_t attribute,
+                                              const void *value, size_t size)
+{
+    stub_matmul *matmul = (stub_matmul *)desc;
+    void *to = attribute == CUBLASLT_MATMUL_DESC_TRANSA           ? &matmul->transposed[0]
+               : attribute == CUBLASLT_MATMUL_DESC_TRANSB         ? &matmul->transposed[1]
+               : attribute == CUBLASLT_MATMUL_DESC_EPILOGUE       ? &matmul->epilogue
+               : attribute == CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE ? &matmul->bias_type
+               : attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER   ? (void *)&matmul->bias
+                                                                  : nullptr;
+    size_t wanted = attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER ? sizeof(void *) : 4;
+    if (to == nullptr || size != wanted) return CUBLAS_STATUS_INVALID_VALUE;
+    memcpy(to, value, size);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType type,
+                                          uint64_t rows, uint64_t columns, int64_t stride)
+{
+    *layout = (cublasLtMatrixLayout_t) new stub_layout{type, rows, columns, stride};
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
+{
+    delete (stub_layout *)layout;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference)
+{
+    *preference = (cublasLtMatmulPreference_t)malloc(1);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference)
+{
+    free(preference);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
+                                                    cublasLtMatmulPreferenceAttributes_t,
+                                                    const void *, size_t)
+{
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+/* The shapes must fit, as cuBLASLt wants them. */
+static bool fits(const stub_matmul *desc, const stub_layout *a, const stub_layout *b,
+                 const stub_layout *d)
+{
+    uint64_t m = desc->transposed[0] ? a->columns : a->rows;
+    uint64_t k = desc->transposed[0] ? a->rows : a->columns;
+    uint64_t depth = desc->transposed[1] ? b->columns : b->rows;
+    uint64_t n = desc->transposed[1] ? b->rows : b->columns;
+    return m == d->rows && n == d->columns && k == depth && a->type == b->type;
+}
+
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t, int,
+                                              cublasLtMatmulHeuristicResult_t *results, int *count)
+{
+    int error = note("cublasLtMatmulAlgoGetHeuristic", "");
+    if (error != 0) return (cublasStatus_t)error;
+    const stub_matmul *desc = (const stub_matmul *)operation;
+    if (!fits(desc, (stub_layout *)a, (stub_layout *)b, (stub_layout *)d))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    memset(results, 0, sizeof *results);
+    results->state = CUBLAS_STATUS_SUCCESS;
+    results->workspaceSize = 1000;
+    *count = 1;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, const void *alpha,
+                              const void *a_memory, cublasLtMatrixLayout_t a, const void *b_memory,
+                              cublasLtMatrixLayout_t b, const void *beta, const void *,
+                              cublasLtMatrixLayout_t, void *d_memory, cublasLtMatrixLayout_t d,
+                              const cublasLtMatmulAlgo_t *, void *workspace, size_t workspace_bytes,
+                              cudaStream_t stream)
+{
+    int error = note("matmul", named(stream));
+    if (error != 0) return (cublasStatus_t)error;
+    product p = {*(stub_matmul *)operation,
+                 *(stub_layout *)a,
+                 *(stub_layout *)b,
+                 *(stub_layout *)d,
+                 a_memory,
+                 b_memory,
+                 d_memory,
+                 *(const float *)beta};
+    if (*(const float *)alpha != 1 || (workspace == nullptr && workspace_bytes > 0))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    put((stub_stream *)stream, task{[=] {
+            memset(workspace, 0xff, workspace_bytes);
+            return p.run();
+        }});
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+} /* extern "C" */

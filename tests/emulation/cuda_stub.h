@@ -1,0 +1,31 @@
+/* A CUDA runtime for tests; see cuda_stub.cc. */
+#ifndef FSDPD_TESTS_CUDA_STUB_H
+#define FSDPD_TESTS_CUDA_STUB_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Before a test; `seed`: of the order in which streams and threads go on. */
+void cuda_stub_reset(uint64_t seed);
+/* What is called from now on is written down, a line each: "launch compute", "record comm e3". */
+void cuda_stub_record(bool on);
+char *cuda_stub_text(void); /* caller frees */
+/* Call number `number` of that name from now on fails with `error`. */
+void cuda_stub_fail(const char *call, int number, int error);
+
+#ifdef __cplusplus
+}
+
+#include <functional>
+
+/* For nccl_stub.cc: work of a stream, which may say that it cannot go on yet. */
+enum { STUB_NOT_YET = -1 };
+void stub_enqueue(void *stream, std::function<int()> work);
+int stub_note(const char *call, const void *stream);
+#endif
+
+#endif

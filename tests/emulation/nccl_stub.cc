@@ -1,0 +1,334 @@
+/*
+ * NCCL for tests: ranks are threads, collectives meet in memory. Every rank leaves a copy of what
+ * it brings, and goes on when all have; sums are in rank order. A collective that waits lets other
+ * streams go on. An aborted communicator's work ends at once.
+ */
+#include <nccl.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string.h>
+#include <string>
+#include <vector>
+
+#include "cuda_stub.h"
+
+namespace
+{
+
+/* One collective, or one group of sends: what every rank has brought. */
+struct meeting {
+    std::vector<std::vector<char>> brought;
+    std::vector<bool> there;
+    int count = 0;
+};
+
+struct group {
+    std::mutex lock;
+    int world = 0, joined = 0;
+    std::map<uint64_t, std::shared_ptr<meeting>> meetings;
+    std::map<std::pair<uint64_t, int>, std::shared_ptr<group>> parts; /* by split and color */
+    std::map<uint64_t, int> asked; /* ranks that have split so far, by split */
+};
+
+struct all_groups {
+    std::mutex lock;
+    uint64_t ids = 0;
+    std::map<uint64_t, std::shared_ptr<group>> groups;
+};
+
+all_groups &everything()
+{
+    static all_groups a;
+    return a;
+}
+
+struct transfer {
+    bool sends;
+    char *memory;
+    size_t bytes;
+    int peer;
+};
+
+} // namespace
+
+struct ncclComm {
+    std::shared_ptr<group> members;
+    int rank, world;              /* 0: not known before everybody has split */
+    std::shared_ptr<group> whole; /* of a part */
+    uint64_t split = 0;
+    int whole_world = 0;
+    uint64_t sequence = 0, splits = 0;
+    std::shared_ptr<bool> aborted = std::make_shared<bool>(false);
+    int questions = 0; /* how often it says that something is in progress */
+    ncclResult_t failure = ncclSuccess;
+};
+
+namespace
+{
+
+struct open_group {
+    bool open = false;
+    ncclComm_t comm = nullptr;
+    void *stream = nullptr;
+    std::vector<transfer> transfers;
+};
+
+thread_local open_group mine;
+
+size_t size_of(ncclDataType_t type)
+{
+    return type == ncclFloat ? 4 : type == ncclBfloat16 ? 2 : 1;
+}
+
+/* Brings `in`; when all have, `finish` sees what they brought. */
+ncclResult_t meet(ncclComm_t comm, const char *name, void *stream, const void *in, size_t bytes,
+                  std::function<void(const meeting &)> finish)
+{
+    int error = stub_note(name, stream);
+    if (error != 0) return (ncclResult_t)error;
+    std::shared_ptr<group> members = comm->members;
+    std::shared_ptr<bool> aborted = comm->aborted;
+    uint64_t number = comm->sequence++;
+    int rank = comm->rank, world = comm->world;
+    bool brought = false;
+    stub_enqueue(stream, [=]() mutable {
+        std::lock_guard<std::mutex> guard(members->lock);
+        if (*aborted) return 0;
+        std::shared_ptr<meeting> &m = members->meetings[number];
+        if (m == nullptr) {
+            m = std::make_shared<meeting>();
+            m->brought.resize((size_t)world);
+        }
+        if (!brought) {
+            const char *bytes_of = (const char *)in;
+            m->brought[(size_t)rank].assign(bytes_of, bytes_of + bytes);
+            m->count++;
+            brought = true;
+        }
+        if (m->count < world) return (int)STUB_NOT_YET;
+        finish(*m);
+        return 0;
+    });
+    return ncclSuccess;
+}
+
+ncclComm_t new_comm(std::shared_ptr<group> members, int rank, int world)
+{
+    ncclComm_t comm = new ncclComm;
+    comm->members = members;
+    comm->rank = rank, comm->world = world;
+    comm->questions = 2;
+    return comm;
+}
+
+void add(float *sum, const meeting &m, size_t from, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        float total = ((const float *)m.brought[0].data())[from + i];
+        for (size_t r = 1; r < m.brought.size(); r++)
+            total += ((const float *)m.brought[r].data())[from + i];
+        sum[i] = total;
+    }
+}
+
+} // namespace
+
+extern "C" {
+
+const char *ncclGetErrorString(ncclResult_t result)
+{
+    return result == ncclRemoteError ? "remote process exited or there was a network error"
+                                     : "unhandled error";
+}
+
+const char *ncclGetLastError(ncclComm_t)
+{
+    return "";
+}
+
+ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
+{
+    all_groups &all = everything();
+    std::lock_guard<std::mutex> guard(all.lock);
+    memset(id, 0, sizeof *id);
+    uint64_t number = ++all.ids;
+    memcpy(id, &number, sizeof number);
+    return (ncclResult_t)stub_note("ncclGetUniqueId", nullptr);
+}
+
+ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int world, ncclUniqueId id, int rank,
+                                    ncclConfig_t *config)
+{
+    int error = stub_note("ncclCommInitRankConfig", nullptr);
+    if (error != 0) return (ncclResult_t)error;
+    if (config->blocking != 0) return ncclInvalidArgument; /* it must have a deadline */
+    all_groups &all = everything();
+    std::lock_guard<std::mutex> guard(all.lock);
+    uint64_t number;
+    memcpy(&number, &id, sizeof number);
+    std::shared_ptr<group> &members = all.groups[number];
+    if (members == nullptr) members = std::make_shared<group>();
+    *comm = new_comm(members, rank, world);
+    return ncclInProgress;
+}
+
+ncclResult_t ncclCommSplit(ncclComm_t whole, int color, int key, ncclComm_t *part,
+                           ncclConfig_t *config)
+{
+    int error = stub_note("ncclCommSplit", nullptr);
+    if (error != 0) return (ncclResult_t)error;
+    std::lock_guard<std::mutex> guard(whole->members->lock);
+    if (config->blocking != 0) return ncclInvalidArgument;
+    std::shared_ptr<group> &members = whole->members->parts[{whole->splits, color}];
+    if (members == nullptr) members = std::make_shared<group>();
+    members->world++;
+    whole->members->asked[whole->splits]++;
+    *part = new_comm(members, key, 0);
+    (*part)->whole = whole->members;
+    (*part)->split = whole->splits++;
+    (*part)->whole_world = whole->world;
+    return ncclInProgress;
+}
+
+/* What was begun without blocking is done at the third question; a part's size is known when all
+ * ranks have asked for it. */
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result)
+{
+    int error = stub_note("ncclCommGetAsyncError", nullptr);
+    if (error != 0) comm->failure = (ncclResult_t)error;
+    bool ready = comm->questions-- <= 0;
+    if (comm->world == 0) {
+        std::lock_guard<std::mutex> guard(comm->whole->lock);
+        ready = comm->whole->asked[comm->split] == comm->whole_world;
+        if (ready) comm->world = comm->members->world;
+    }
+    *result = ready ? comm->failure : ncclInProgress;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommFinalize(ncclComm_t comm)
+{
+    comm->questions = 2;
+    return ncclInProgress;
+}
+
+ncclResult_t ncclCommDestroy(ncclComm_t comm)
+{
+    delete comm;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommAbort(ncclComm_t comm)
+{
+    stub_note("ncclCommAbort", nullptr);
+    *comm->aborted = true;
+    delete comm;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclAllGather(const void *in, void *out, size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream)
+{
+    size_t bytes = count * size_of(type);
+    return meet(comm, "ncclAllGather", stream, in, bytes, [=](const meeting &m) {
+        for (size_t r = 0; r < m.brought.size(); r++)
+            memcpy((char *)out + r * bytes, m.brought[r].data(), bytes);
+    });
+}
+
+ncclResult_t ncclReduceScatter(const void *in, void *out, size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    if (type != ncclFloat || op != ncclSum) return ncclInvalidArgument;
+    size_t rank = (size_t)comm->rank, all = count * (size_t)comm->world;
+    return meet(comm, "ncclReduceScatter", stream, in, all * 4,
+                [=](const meeting &m) { add((float *)out, m, rank * count, count); });
+}
+
+ncclResult_t ncclAllReduce(const void *in, void *out, size_t count, ncclDataType_t type,
+                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
+{
+    if (type != ncclFloat || op != ncclSum) return ncclInvalidArgument;
+    return meet(comm, "ncclAllReduce", stream, in, count * 4,
+                [=](const meeting &m) { add((float *)out, m, 0, count); });
+}
+
+ncclResult_t ncclBroadcast(const void *in, void *out, size_t count, ncclDataType_t type, int root,
+                           ncclComm_t comm, cudaStream_t stream)
+{
+    size_t bytes = count * size_of(type);
+    return meet(comm, "ncclBroadcast", stream, in, bytes,
+                [=](const meeting &m) { memcpy(out, m.brought[(size_t)root].data(), bytes); });
+}
+
+ncclResult_t ncclGroupStart(void)
+{
+    mine = open_group();
+    mine.open = true;
+    return ncclSuccess;
+}
+
+static ncclResult_t add_transfer(bool sends, void *memory, size_t count, ncclDataType_t type,
+                                 int peer, ncclComm_t comm, cudaStream_t stream)
+{
+    if (!mine.open) return ncclInvalidUsage;
+    mine.comm = comm;
+    mine.stream = stream;
+    mine.transfers.push_back({sends, (char *)memory, count * size_of(type), peer});
+    return ncclSuccess;
+}
+
+ncclResult_t ncclSend(const void *in, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream)
+{
+    return add_transfer(true, (void *)in, count, type, peer, comm, stream);
+}
+
+ncclResult_t ncclRecv(void *out, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                      cudaStream_t stream)
+{
+    return add_transfer(false, out, count, type, peer, comm, stream);
+}
+
+/* A meeting to which every rank brings all that it sends, laid out by receiver. */
+ncclResult_t ncclGroupEnd(void)
+{
+    open_group done = mine;
+    mine = open_group();
+    if (!done.open) return ncclInvalidUsage;
+    if (done.transfers.empty()) return ncclSuccess;
+    std::vector<transfer> sends, receives;
+    for (const transfer &t : done.transfers) (t.sends ? sends : receives).push_back(t);
+    ncclComm_t comm = done.comm;
+    int error = stub_note("ncclGroupEnd", done.stream);
+    if (error != 0) return (ncclResult_t)error;
+    std::shared_ptr<group> members = comm->members;
+    std::shared_ptr<bool> aborted = comm->aborted;
+    uint64_t number = comm->sequence++;
+    int rank = comm->rank, world = comm->world;
+    bool brought = false;
+    stub_enqueue(done.stream, [=]() mutable {
+        std::lock_guard<std::mutex> guard(members->lock);
+        if (*aborted) return 0;
+        std::shared_ptr<meeting> &m = members->meetings[number];
+        if (m == nullptr) {
+            m = std::make_shared<meeting>();
+            m->brought.resize((size_t)world * (size_t)world); /* from sender to receiver */
+        }
+        if (!brought) {
+            for (const transfer &t : sends)
+                m->brought[(size_t)(rank * world + t.peer)].assign(t.memory, t.memory + t.bytes);
+            m->count++;
+            brought = true;
+        }
+        if (m->count < world) return (int)STUB_NOT_YET;
+        for (const transfer &t : receives)
+            memcpy(t.memory, m->brought[(size_t)(t.peer * world + rank)].data(), t.bytes);
+        return 0;
+    });
+    return ncclSuccess;
+}
+
+} /* extern "C" */

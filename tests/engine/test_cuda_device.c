@@ -1,0 +1,460 @@
+/*
+ * The CUDA device under a stub of the runtime (tests/emulation/cuda_stub.cc): whole training steps
+ * come to what the CPU comes to, whatever order the streams and threads are in; what is enqueued is
+ * the plan, with its events; and a call that fails is reported with its op and unit.
+ */
+#include <check.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include "../emulation/cuda_stub.h"
+#include "../unit/tiny_models.h"
+#include "base/mem.h"
+#include "engine.h"
+#include "runtime/backend.h"
+#include "runtime/cuda/device_cuda.h"
+
+/* Instead of the module (runtime/backend.c): the same code, linked in. */
+status_t backend_load(const struct backend_table **table)
+{
+    static const struct backend_table linked = {.version = BACKEND_VERSION,
+                                                .open = device_cuda_open,
+                                                .comm_new = comm_nccl_new};
+    *table = &linked;
+    return STATUS_OKAY;
+}
+
+/* A store in memory is a directory's: ranks are threads, tests are processes. */
+static char *directory;
+
+static status_t join(struct device *device, int rank, int world, struct comm **comm)
+{
+    struct rendezvous store = group_file_store(directory);
+    return comm_nccl_new(device, rank, world, "train", &store, 10000, comm);
+}
+
+static void set_up(void)
+{
+    directory = group_make_directory();
+    cuda_stub_reset(1);
+}
+
+static void tear_down(void)
+{
+    group_remove_directory(directory);
+    free(directory);
+}
+
+/* ---- what comes of it ---- */
+
+static struct engine_job job_of(int which)
+{
+    static const char *const blocks[] = {"GPT2Block", "LlamaDecoderLayer", "BertLayer"};
+    struct engine_job job = {
+        .policy = {.kind = WRAP_TYPE, .types = {.items = &blocks[which], .count = 1}},
+        .strategy = STRATEGY_FULL_SHARD,
+        .prefetch = PREFETCH_PRE,
+        .model = tiny_model_text(which),
+        .optimizer = {.kind = OPTIMIZER_ADAMW,
+                      .lr = 0.01,
+                      .beta1 = 0.9,
+                      .beta2 = 0.999,
+                      .eps = 1e-3, /* gradients of rounding errors alone are to stay small */
+                      .weight_decay = 0.1},
+        .global_batch = 6,
+        .steps = 2,
+        .norm = NORM_2,
+        .max_norm = 0.5,
+        .dropout = true,
+        .poison = true,
+    };
+    return job;
+}
+
+static void compare(const struct engine_job *given, int world, double bound)
+{
+    struct engine_job job = *given;
+    struct engine_outcome *expected = engine_train(&job, GROUP_LOCAL, world);
+    job.device = "cuda:0";
+    job.join = join;
+    for (uint64_t seed = 1; seed <= 2; seed++) {
+        cuda_stub_reset(seed * 1000);
+        struct engine_outcome *found = engine_train(&job, GROUP_LOCAL, world);
+        for (int s = 0; s < job.steps; s++) {
+            double e = expected->loss[s], f = found->loss[s];
+            ck_assert_msg(fabs(e - f) <= bound * (1 + fabs(e)), "loss %d is %.9g, the cpu's %.9g",
+                          s, f, e);
+        }
+        for (int64_t i = 0; i < expected->parameter_elements; i++) {
+            double e = expected->parameters[i], f = found->parameters[i];
+            ck_assert_msg(fabs(e - f) <= 10 * bound * (1 + fabs(e)),
+                          "parameter %lld is %.9g, the cpu's %.9g", (long long)i, f, e);
+        }
+        for (int i = 0; i < PLAN_STATS_COUNT; i++)
+            ck_assert_double_eq_tol(found->evaluated[i], expected->evaluated[i],
+                                    bound * (1 + fabs((double)expected->evaluated[i])));
+        ck_assert_str_eq(found->collectives, expected->collectives);
+        engine_outcome_free(found);
+        if (world > 1) { /* a new group */
+            tear_down();
+            directory = group_make_directory();
+        }
+    }
+    engine_outcome_free(expected);
+}
+
+START_TEST(test_transformers)
+{
+    struct engine_job job = job_of(_i % TINY_COUNT);
+    compare(&job, 1, 2e-5);
+}
+END_TEST
+
+START_TEST(test_transformers_sharded)
+{
+    struct engine_job job = job_of(_i % TINY_COUNT);
+    compare(&job, 2 + _i / TINY_COUNT, 2e-5);
+}
+END_TEST
+
+START_TEST(test_bf16)
+{
+    struct engine_job job = job_of(TINY_GPT2);
+    job.param_dtype = DTYPE_BF16;
+    job.reduce_dtype = _i ? DTYPE_BF16 : DTYPE_F32;
+    job.optimizer = (struct optimizer_step){.kind = OPTIMIZER_SGD, .lr = 0.05};
+    compare(&job, 2, 5e-3);
+}
+END_TEST
+
+START_TEST(test_hybrid)
+{
+    struct engine_job job = job_of(TINY_LLAMA);
+    job.strategy = STRATEGY_HYBRID_SHARD;
+    job.shard_size = 2;
+    job.global_batch = 4;
+    compare(&job, 4, 2e-5);
+}
+END_TEST
+
+START_TEST(test_mnist)
+{
+    struct engine_job job = {
+        .model = engine_mnist(),
+        .policy = {.kind = WRAP_SIZE, .min_num_params = 20000},
+        .strategy = STRATEGY_FULL_SHARD,
+        .prefetch = PREFETCH_PRE,
+        .optimizer = {.kind = OPTIMIZER_ADADELTA, .lr = 1, .rho = 0.9, .eps = 1e-6},
+        .global_batch = 2,
+        .steps = 1,
+        .dropout = true,
+        .poison = true};
+    compare(&job, 1, 1e-4);
+}
+END_TEST
+
+/* ---- the order of what is enqueued ---- */
+
+static char *recorded;
+
+static void record_step(struct executor *executor, struct comm *comm, int step)
+{
+    (void)executor;
+    (void)comm;
+    cuda_stub_record(step == 1); /* the second step */
+}
+
+static const struct plan *planned;
+
+static void keep_plan(struct executor *executor, struct comm *comm, int step)
+{
+    record_step(executor, comm, step);
+    planned = executor_plan(executor);
+}
+
+/* Lines of the record that are about events and work, in order, from the second step on. */
+struct reader {
+    const char *at;
+    char line[128];
+};
+
+static bool next_line(struct reader *reader)
+{
+    for (;;) {
+        if (*reader->at == '\0') return false;
+        size_t length = strcspn(reader->at, "\n");
+        snprintf(reader->line, sizeof reader->line, "%.*s", (int)length, reader->at);
+        reader->at += length + (reader->at[length] == '\n');
+        /* the lane's own clocks, staging and questions */
+        if (strstr(reader->line, "clock") != NULL) continue;
+        if (strncmp(reader->line, "cudaStreamQuery", 15) == 0) continue;
+        return true;
+    }
+}
+
+static const char *const lane_names[LANE_COUNT] = {"compute", "comm", "copy"};
+
+/* Whether the line is work, or a staging part's event, of that lane. */
+static bool is_work(const char *line, const char *lane)
+{
+    char what[32], where[32];
+    if (sscanf(line, "%31s %31s", what, where) != 2) return false;
+    return strcmp(what, "wait") != 0 && strcmp(what, "record") != 0 && strcmp(where, lane) == 0;
+}
+
+static void check_order(struct executor *executor, struct comm *comm, int step)
+{
+    keep_plan(executor, comm, step);
+    if (step != 2) return;
+    recorded = cuda_stub_text();
+    const struct plan_program *program = &planned->train;
+    struct reader reader = {.at = recorded};
+    char **events = mem_alloc_array((size_t)program->instruction_count, sizeof *events);
+    bool more = next_line(&reader);
+    int works = 0;
+    bool before = true; /* the instruction before this one is awaited */
+    for (int i = 0; i < program->instruction_count; i++) {
+        const struct plan_instruction *instruction = &program->instructions[i];
+        const char *lane = lane_names[instruction->lane];
+        bool awaited = false;
+        for (int j = i + 1; j < program->instruction_count; j++)
+            for (int w = 0; w < program->instructions[j].wait_count; w++)
+                awaited = awaited || program->instructions[j].waits[w] == i;
+        for (int w = 0; w < instruction->wait_count; w++) {
+            char *expected = mem_printf("wait %s %s", lane, events[instruction->waits[w]]);
+            ck_assert_msg(more && strcmp(reader.line, expected) == 0,
+                          "instruction %d: found \"%s\", expected \"%s\"", i, reader.line,
+                          expected);
+            free(expected);
+            more = next_line(&reader);
+        }
+        int found = 0;
+        while (more && is_work(reader.line, lane)) {
+            found++;
+            more = next_line(&reader);
+            /* a copy from the host marks its part of the staging memory */
+            while (more && instruction->kind == INSTRUCTION_COPY_BATCH &&
+                   strncmp(reader.line, "record copy", 11) == 0 && found < 3)
+                more = next_line(&reader);
+            if (instruction->kind == INSTRUCTION_COPY_BATCH && found == 3) {
+                more = more && next_line(&reader); /* the last one's */
+                break;
+            }
+        }
+        /* Its work was taken for the one's before it, if nothing lies between. */
+        bool follows = i > 0 && instruction->wait_count == 0 && !before &&
+                       program->instructions[i - 1].lane == instruction->lane;
+        bool silent = instruction->kind == INSTRUCTION_FREE ||
+                      instruction->kind == INSTRUCTION_COMPUTE || follows; /* a view */
+        before = awaited;
+        ck_assert_msg(found > 0 || silent, "instruction %d: nothing was enqueued before \"%s\"", i,
+                      reader.line);
+        works += found;
+        if (!awaited) continue;
+        char where[32], name[32];
+        ck_assert_msg(more && sscanf(reader.line, "record %31s %31s", where, name) == 2 &&
+                          strcmp(where, lane) == 0,
+                      "instruction %d: found \"%s\", expected a record of %s", i, reader.line,
+                      lane);
+        events[i] = mem_strdup(name);
+        more = next_line(&reader);
+    }
+    ck_assert_int_gt(works, program->instruction_count / 2);
+    for (int i = 0; i < program->instruction_count; i++) free(events[i]);
+    free(events);
+    free(recorded);
+}
+
+START_TEST(test_order)
+{
+    struct engine_job job = job_of(TINY_GPT2);
+    job.device = "cuda:0";
+    job.join = join;
+    job.poison = false;
+    job.before_step = check_order;
+    job.steps = 3; /* the third's beginning is the second's end */
+    engine_outcome_free(engine_train(&job, GROUP_LOCAL, 1));
+}
+END_TEST
+
+/* ---- calls that fail ---- */
+
+static int fail_number;
+static const char *fail_call;
+
+static void fail_in_step(struct executor *executor, struct comm *comm, int step)
+{
+    (void)executor;
+    (void)comm;
+    if (step == 1) cuda_stub_fail(fail_call, fail_number, cudaErrorLaunchFailure);
+}
+
+/* The message of the job's end; NULL if it succeeded. Caller frees. */
+static char *run_failing(struct engine_job *job, int world)
+{
+    struct group_result results[GROUP_MAX];
+    struct engine_run what = {job, engine_outcome_new(job)};
+    group_run(GROUP_LOCAL, world, 20000, engine_rank, &what, results);
+    char *message = results[0].code == STATUS_OK ? NULL : mem_strdup(results[0].message);
+    engine_outcome_free(what.outcome);
+    return message;
+}
+
+/* Each of a step's launches in turn, until the step has no more. */
+START_TEST(test_launches_fail)
+{
+    static const char *const calls[] = {"launch", "matmul", "memset", "copy"};
+    fail_call = calls[_i];
+    int failures = 0;
+    for (fail_number = 1;; fail_number += _i == 0 ? 13 : 5) {
+        cuda_stub_reset(5);
+        struct engine_job job = job_of(TINY_GPT2);
+        job.device = "cuda:0";
+        job.poison = false;
+        job.steps = 2;
+        job.before_step = fail_in_step;
+        char *message = run_failing(&job, 1);
+        if (message == NULL) break;
+        failures++;
+        bool where = strstr(message, "training step, instruction ") != NULL &&
+                     (strstr(message, " of op ") != NULL || strstr(message, " of unit ") != NULL ||
+                      strstr(message, ", gate") != NULL || strstr(message, "copy") != NULL);
+        /* what follows the step's last instruction is nobody's: the statistics, the evaluation */
+        bool after = strstr(message, "evaluation step") != NULL ||
+                     strncmp(message, "cudaMemcpyAsync", 15) == 0;
+        ck_assert_msg(where || after, "%s %d: %s", fail_call, fail_number, message);
+        ck_assert_msg(strstr(message, "unspecified launch failure") != NULL ||
+                          strstr(message, "execution failed") != NULL,
+                      "%s", message);
+        free(message);
+    }
+    ck_assert_int_ge(failures, _i == 0 ? 10 : 1);
+}
+END_TEST
+
+/* An error of the device that nobody sees before the lanes are waited for. */
+START_TEST(test_device_fails)
+{
+    fail_call = "cudaStreamQuery", fail_number = 1;
+    struct engine_job job = job_of(TINY_LLAMA);
+    job.device = "cuda:0";
+    job.before_step = fail_in_step;
+    char *message = run_failing(&job, 1);
+    ck_assert_ptr_nonnull(message);
+    ck_assert_msg(strstr(message, "lane") != NULL && strstr(message, "launch failure") != NULL,
+                  "%s", message);
+    free(message);
+}
+END_TEST
+
+/* A peer that is gone: NCCL says so, the group is aborted, and nobody waits. */
+static void lose_peer(struct executor *executor, struct comm *comm, int step)
+{
+    (void)executor;
+    if (step == 1 && comm_rank(comm) == 0)
+        cuda_stub_fail("ncclCommGetAsyncError", 1, ncclRemoteError);
+}
+
+START_TEST(test_peer_is_lost)
+{
+    struct engine_job job = job_of(TINY_GPT2);
+    job.device = "cuda:0";
+    job.join = join;
+    job.before_step = lose_peer;
+    struct group_result results[GROUP_MAX];
+    struct engine_run what = {&job, engine_outcome_new(&job)};
+    group_run(GROUP_LOCAL, 2, 20000, engine_rank, &what, results);
+    bool told = false;
+    for (int r = 0; r < 2; r++) {
+        ck_assert_int_ne(results[r].code, STATUS_OK);
+        told = told || (results[r].code == STATUS_UNAVAILABLE &&
+                        strstr(results[r].message, "remote process exited") != NULL);
+        ck_assert_double_lt(results[r].seconds, 25);
+    }
+    ck_assert_msg(told, "%s; %s", results[0].message, results[1].message);
+    engine_outcome_free(what.outcome);
+}
+END_TEST
+
+/* ---- memory ---- */
+
+START_TEST(test_memory)
+{
+    struct device *device = NULL;
+    void *memory = NULL;
+    ck_assert_ptr_null(device_open("cuda:0", 1, &device));
+    ck_assert_str_eq(device_name(device), "cuda:0");
+    ck_assert_ptr_null(device_allocate(device, 1000, &memory));
+    for (int i = 0; i < 1000; i++) ck_assert_int_eq(((char *)memory)[i], 0);
+    ck_assert_uint_eq(device_peak_bytes(device), 1000);
+    cuda_stub_fail("cudaMalloc", 1, cudaErrorMemoryAllocation);
+    void *more = NULL;
+    status_t status = device_allocate(device, 1 << 20, &more);
+    ck_assert_int_eq(status_code(status), STATUS_RESOURCE_EXHAUSTED);
+    ck_assert_msg(strstr(status_message(status), "cannot allocate 1.0 MB") != NULL ||
+                      strstr(status_message(status), "cannot allocate") != NULL,
+                  "%s", status_message(status));
+    status_free(status);
+    device_release(device, memory);
+    device_close(device);
+    status = device_open("cuda:1", 1, &device);
+    ck_assert_int_eq(status_code(status), STATUS_NOT_FOUND);
+    status_free(status);
+}
+END_TEST
+
+/* More than the staging memory holds, there and back, in odd pieces. */
+START_TEST(test_copies)
+{
+    enum { COUNT = 5 * 1024 * 1024 + 13 };
+    struct device *device = NULL;
+    struct lane_queue *lane = NULL;
+    ck_assert_ptr_null(device_open("cuda:0", 1, &device));
+    ck_assert_ptr_null(lane_open(device, LANE_COPY, &lane));
+    char *from = malloc(COUNT), *to = malloc(COUNT), *memory = NULL;
+    for (int i = 0; i < COUNT; i++) from[i] = (char)(i * 7 + i / 1000);
+    ck_assert_ptr_null(device_allocate(device, COUNT, (void **)&memory));
+    ck_assert_ptr_null(lane_copy(lane, memory, from, COUNT));
+    for (int i = 0; i < 40; i++) /* more than arrive at once */
+        ck_assert_ptr_null(lane_copy(lane, to + i, memory + i, 1));
+    ck_assert_ptr_null(lane_copy(lane, to + 40, memory + 40, COUNT - 40));
+    memset(from, 0, 100); /* the caller's own again */
+    ck_assert_ptr_null(lane_wait(lane, 10000));
+    for (int i = 0; i < COUNT; i++) ck_assert_int_eq(to[i], (char)(i * 7 + i / 1000));
+    lane_close(lane);
+    device_release(device, memory);
+    device_close(device);
+    free(from);
+    free(to);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cuda device");
+    TCase *tests = tcase_create("device");
+    tcase_set_timeout(tests, 240);
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_test(tests, test_memory);
+    tcase_add_test(tests, test_copies);
+    tcase_add_loop_test(tests, test_transformers, 0, TINY_COUNT);
+    tcase_add_loop_test(tests, test_transformers_sharded, 0, 2 * TINY_COUNT);
+    tcase_add_loop_test(tests, test_bf16, 0, 2);
+    tcase_add_test(tests, test_hybrid);
+    tcase_add_test(tests, test_mnist);
+    tcase_add_test(tests, test_order);
+    tcase_add_loop_test(tests, test_launches_fail, 0, 4);
+    tcase_add_test(tests, test_device_fails);
+    tcase_add_test(tests, test_peer_is_lost);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
