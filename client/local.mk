@@ -3,6 +3,7 @@ noinst_LIBRARIES += libclient.a
 libclient_a_SOURCES = \
   %D%/cancel.c \
   %D%/checkpoint.c \
+  %D%/chart.c %D%/chart.h \
   %D%/client.c %D%/client.h \
   %D%/completion.c \
   %D%/curve.c %D%/curve.h \
@@ -13,6 +14,7 @@ libclient_a_SOURCES = \
   %D%/follow.c %D%/follow.h \
   %D%/help.c \
   %D%/history.c \
+  %D%/html.c %D%/html.h \
   %D%/hold.c \
   %D%/list.c \
   %D%/logs.c \
@@ -21,6 +23,10 @@ libclient_a_SOURCES = \
   %D%/options.c %D%/options.h \
   %D%/output.c %D%/output.h \
   %D%/pause.c \
+  %D%/page.c %D%/page.h \
+  %D%/page_head.c \
+  %D%/page_report.c \
+  %D%/page_step.c \
   %D%/plan.c \
   %D%/priority.c \
   %D%/progress.c %D%/progress.h \

@@ -59,6 +59,7 @@ struct options {
     uint32_t tail;         /* 0: all */
     uint32_t every;        /* metrics'; 0: not given */
     bool csv;
+    bool no_trace; /* report's */
     double interval_seconds; /* top's; 0: not given */
     uint32_t rounds;         /* 0: no end */
     const char *arguments[OPTIONS_MAX_ARGUMENTS];

@@ -78,6 +78,12 @@ const struct verb verbs[] = {
      "written as pull writes it. --timeout is how long to wait for the next sign of the job.\n"
      "Because -o names the file here, --format json asks for a result in JSON.\n",
      trace_options, verb_trace},
+    {"report", "JOB", 1, "Write a page about a job, for a browser",
+     "One file of HTML that needs no network: loss, learning rate, throughput, memory against the\n"
+     "plan, units, the timeline of a step, states, settings. A running job is traced for three steps\n"
+     "for it, unless --no-trace is given; otherwise the plan's schedule is shown. FILE is written as\n"
+     "pull writes it. Because -o names the file here, --format json asks for a result in JSON.\n",
+     report_options, verb_report},
     {"workers", "", 0, "List the attached workers", NULL, NULL, verb_workers},
     {"drain", "WORKER", 1, "Give a worker, or all workers of a host, no more work",
      "WORKER is a worker's id or a host's name. What they run goes on to its end; with --now it ends\n"

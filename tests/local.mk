@@ -28,6 +28,7 @@ SYSTEM_TESTS = \
   %D%/system/test_precision.py \
   %D%/system/test_pull.py \
   %D%/system/test_queue.py \
+  %D%/system/test_report.py \
   %D%/system/test_service.py \
   %D%/system/test_shakespeare.py \
   %D%/system/test_tensorboard.py \

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "client/curve.h"
+#include "client/page.h"
 #include "client/progress.h"
 #include "client/series.h"
 
@@ -147,6 +148,69 @@ START_TEST(figures)
 }
 END_TEST
 
+/* However a job is named, and whatever it says, it is text on the page: never markup or script. */
+START_TEST(hostile_page)
+{
+#define EVIL                                                                                       \
+    "</title></style></script><script>alert(1)</script><img src=x onerror='alert(2)'>\"\xff\x1b&"
+    char *evil = (char *)EVIL;
+    Fsdpd__V1__Reason reason = FSDPD__V1__REASON__INIT;
+    reason.code = reason.message = evil;
+    Fsdpd__V1__MemoryClass class = FSDPD__V1__MEMORY_CLASS__INIT, *classes[] = {&class};
+    class.name = evil;
+    class.bytes = 10;
+    Fsdpd__V1__Unit unit = FSDPD__V1__UNIT__INIT, *units[] = {&unit};
+    unit.name = evil;
+    unit.n_modules = 1;
+    unit.modules = &evil;
+    Fsdpd__V1__ScheduleLine line = FSDPD__V1__SCHEDULE_LINE__INIT, *schedule[] = {&line};
+    line.kind = line.subject = line.lane = evil;
+    line.seconds = 1;
+    Fsdpd__V1__PlanProgram program = FSDPD__V1__PLAN_PROGRAM__INIT, *programs[] = {&program};
+    program.name = (char *)"train";
+    program.n_schedule = 1;
+    program.schedule = schedule;
+    Fsdpd__V1__Plan plan = FSDPD__V1__PLAN__INIT;
+    plan.strategy = plan.device = plan.peak_at = evil;
+    plan.peak_bytes = 10;
+    plan.n_memory = 1;
+    plan.memory = classes;
+    plan.n_programs = 1;
+    plan.programs = programs;
+    Fsdpd__V1__HistoryEntry entry = FSDPD__V1__HISTORY_ENTRY__INIT, *entries[] = {&entry};
+    entry.by = evil;
+    entry.reason = &reason;
+    Fsdpd__V1__History history = FSDPD__V1__HISTORY__INIT;
+    history.n_entries = 1;
+    history.entries = entries;
+    Fsdpd__V1__Job job = FSDPD__V1__JOB__INIT;
+    job.id = job.name = evil;
+    job.state = (Fsdpd__V1__JobState)77;
+    job.reason = &reason;
+    job.plan = &plan;
+    job.n_units = 1;
+    job.units = units;
+    job.n_workers = 1;
+    job.workers = &evil;
+    struct page page = {
+        .job = &job, .history = &history, .schedule = &plan, .no_timeline = EVIL, .tokens = true};
+    series_add(&page.loss, 1, 2);
+    struct buf text = {0};
+    page_write(&page, &text);
+    int scripts = 0;
+    for (const char *at = buf_text(&text); (at = strstr(at, "<script")) != NULL; at++) scripts++;
+    ck_assert_int_eq(scripts, 1);
+    ck_assert_ptr_null(strstr(buf_text(&text), "<img"));
+    ck_assert_ptr_null(strchr(buf_text(&text), '\x1b'));
+    ck_assert_ptr_null(strchr(buf_text(&text), '\xff'));
+    ck_assert_ptr_nonnull(strstr(buf_text(&text),
+                                 "&lt;script&gt;alert(1)&lt;/script&gt;&lt;img src=x "
+                                 "onerror=&#39;alert(2)&#39;&gt;&quot;\ufffd\ufffd&amp;"));
+    buf_deinit(&text);
+    page_deinit(&page);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("client_views");
@@ -156,6 +220,7 @@ int main(void)
     tcase_add_test(tests, curves);
     tcase_add_test(tests, bars);
     tcase_add_test(tests, figures);
+    tcase_add_test(tests, hostile_page);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

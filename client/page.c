@@ -1,0 +1,313 @@
+/* A job's page; see page.h. */
+#include "page.h"
+
+#include <math.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/text.h"
+#include "chart.h"
+#include "html.h"
+#include "report.h"
+#include "spec/spec.h"
+
+/* ---- what was recorded ---- */
+
+static void take_metrics(struct page *page, const Fsdpd__V1__Metrics *metrics)
+{
+    double step = (double)metrics->step;
+    if (metrics->tokens_per_second > 0) page->tokens = true;
+    series_add(&page->loss, step, metrics->loss);
+    series_add(&page->learning_rate, step, metrics->learning_rate);
+    series_add(&page->rate, step,
+               page->tokens ? metrics->tokens_per_second : metrics->samples_per_second);
+    if (metrics->gradient_norm_known)
+        series_add(&page->gradient_norm, step, metrics->gradient_norm);
+    series_add(&page->step_time, step, 1000 * metrics->step_seconds);
+    series_add(&page->exposed, step, 1000 * metrics->exposed_communication_seconds);
+}
+
+void page_take(struct page *page, const Fsdpd__V1__MetricsRow *row)
+{
+    struct series *all[] = {&page->loss,          &page->validation, &page->test,
+                            &page->learning_rate, &page->rate,       &page->gradient_norm,
+                            &page->step_time,     &page->exposed};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) all[i]->limit = CHART_BUCKETS;
+    const Fsdpd__V1__JobEvent *event = row->event;
+    if (event == NULL) return;
+    if (row->attempt > page->attempts) page->attempts = row->attempt;
+    double last = page->loss.count > 0 ? page->loss.buckets[page->loss.count - 1].x : 0;
+    if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_METRICS)
+        take_metrics(page, event->metrics);
+    else if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_VALIDATION)
+        series_add(&page->validation, (double)event->validation->step, event->validation->loss);
+    else if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_EPOCH && event->epoch->evaluated)
+        series_add(&page->test, last, event->epoch->test_loss);
+}
+
+void page_deinit(struct page *page)
+{
+    struct series *all[] = {&page->loss,          &page->validation, &page->test,
+                            &page->learning_rate, &page->rate,       &page->gradient_norm,
+                            &page->step_time,     &page->exposed};
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) series_deinit(all[i]);
+}
+
+/* ---- the sections ---- */
+
+static void fact(struct buf *out, const char *name, const char *text)
+{
+    if (text == NULL || text[0] == '\0') return;
+    buf_printf(out, "<dt>%s</dt><dd>", name);
+    html_add(out, text);
+    buf_add_text(out, "</dd>\n");
+}
+
+static void fact_time(struct buf *out, const char *name, int64_t time_ms)
+{
+    char text[32];
+    if (time_ms > 0) fact(out, name, clock_format_wall(time_ms, text));
+}
+
+static void add_summary(const struct page *page, struct buf *out)
+{
+    const Fsdpd__V1__Job *job = page->job;
+    const Fsdpd__V1__Metrics *metrics = job->metrics;
+    char text[160], a[32];
+    buf_add_text(out, "<header><h1>");
+    html_add(out, job->id);
+    buf_printf(out, " <span class=\"state s-%s\">%s</span></h1>\n<p>", report_state(job->state),
+               report_state(job->state));
+    html_add(out, job->reason != NULL ? job->reason->message : "");
+    buf_add_text(out, "</p></header>\n<section><h2>Summary</h2>\n<dl>\n");
+    snprintf(text, sizeof text, "%llu of %llu", (unsigned long long)job->step,
+             (unsigned long long)job->steps);
+    if (job->steps == 0) snprintf(text, sizeof text, "%llu", (unsigned long long)job->step);
+    fact(out, "Steps", text);
+    if (metrics != NULL && metrics->step > 0) {
+        snprintf(text, sizeof text, "%.6g", metrics->loss);
+        fact(out, "Loss", text);
+    }
+    if (metrics != NULL && metrics->evaluated) {
+        snprintf(text, sizeof text, "loss %.6g, accuracy %.2f%%", metrics->test_loss,
+                 100 * metrics->accuracy);
+        fact(out, "Test", text);
+    }
+    if (metrics != NULL && metrics->validated) {
+        snprintf(text, sizeof text, "loss %.6g after step %llu", metrics->val_loss,
+                 (unsigned long long)metrics->val_step);
+        fact(out, "Validation", text);
+    }
+    if (metrics != NULL && metrics->train_seconds > 0)
+        fact(out, "Training", text_format_seconds(metrics->train_seconds, a));
+    snprintf(text, sizeof text, "%u", job->attempt);
+    fact(out, "Attempt", text);
+    struct buf workers = {0};
+    for (size_t i = 0; i < job->n_workers; i++)
+        buf_printf(&workers, "%s%s", i > 0 ? ", " : "", job->workers[i]);
+    fact(out, "Workers by rank", buf_text(&workers));
+    buf_deinit(&workers);
+    if (job->plan != NULL) {
+        snprintf(text, sizeof text, "%s, %s parameters", job->plan->strategy,
+                 text_format_count(job->plan->parameters, a));
+        fact(out, "Strategy", text);
+        fact(out, "Device", job->plan->device);
+    }
+    fact_time(out, "Submitted", job->submitted_ms);
+    fact_time(out, "Started", job->started_ms);
+    fact_time(out, "Finished", job->finished_ms);
+    fact_time(out, "This page was made", page->made_ms);
+    buf_add_text(out, "</dl></section>\n");
+}
+
+static void add_charts(const struct page *page, struct buf *out)
+{
+    buf_add_text(out, "<section><h2>Training</h2>\n");
+    if (page->steps_thinned > 0)
+        buf_printf(
+            out,
+            "<p class=\"note\">%llu recorded steps are no longer kept, and so not shown.</p>\n",
+            (unsigned long long)page->steps_thinned);
+    if (page->attempts > 1)
+        buf_add_text(out,
+                     "<p class=\"note\">What a later attempt trained again is shown as the later "
+                     "attempt has it.</p>\n");
+    const struct chart charts[] = {
+        {.title = "Loss",
+         .unit = "",
+         .lines = {{"training", &page->loss, false},
+                   {"validation", &page->validation, true},
+                   {"test", &page->test, true}},
+         .line_count = 3},
+        {.title = "Learning rate",
+         .unit = "",
+         .from_zero = true,
+         .lines = {{"learning rate", &page->learning_rate, false}},
+         .line_count = 1},
+        {.title = "Throughput",
+         .unit = page->tokens ? "tokens/s" : "samples/s",
+         .from_zero = true,
+         .lines = {{page->tokens ? "tokens per second, all ranks" : "samples per second, all ranks",
+                    &page->rate, false}},
+         .line_count = 1},
+        {.title = "Time of a step",
+         .unit = "ms",
+         .from_zero = true,
+         .lines = {{"a step, in ms", &page->step_time, false},
+                   {"of it exposed communication, in ms", &page->exposed, false}},
+         .line_count = 2},
+        {.title = "Gradient norm",
+         .unit = "",
+         .from_zero = true,
+         .lines = {{"before clipping", &page->gradient_norm, false}},
+         .line_count = 1},
+    };
+    buf_add_text(out, "<div class=\"charts\">\n");
+    for (size_t i = 0; i < sizeof charts / sizeof charts[0]; i++)
+        if (i < 4 || page->gradient_norm.points > 0) chart_add(&charts[i], out);
+    buf_add_text(out, "</div></section>\n");
+}
+
+static void add_memory_bar(const Fsdpd__V1__Plan *plan, uint64_t measured, struct buf *out)
+{
+    enum { WIDTH = 720, HEIGHT = 44 };
+    uint64_t most = plan->peak_bytes > measured ? plan->peak_bytes : measured;
+    double at = 0, scale = most > 0 ? WIDTH / (double)most : 0;
+    buf_printf(out,
+               "<svg class=\"memory\" role=\"img\" viewBox=\"0 0 %d %d\"><title>Memory per rank by "
+               "class</title>\n",
+               WIDTH, HEIGHT);
+    for (size_t i = 0; i < plan->n_memory; i++) {
+        double width = (double)plan->memory[i]->bytes * scale;
+        char bytes[32];
+        buf_printf(out,
+                   "<rect class=\"m%zu\" x=\"%.2f\" y=\"4\" width=\"%.2f\" height=\"26\"><title>",
+                   i % 10, at, width);
+        html_add(out, plan->memory[i]->name);
+        buf_printf(out, ": %s</title></rect>\n", text_format_bytes(plan->memory[i]->bytes, bytes));
+        at += width;
+    }
+    if (measured > 0)
+        buf_printf(out,
+                   "<line class=\"measured\" x1=\"%.2f\" x2=\"%.2f\" y1=\"0\" y2=\"36\"/>"
+                   "<text class=\"x\" x=\"%d\" y=\"43\">measured peak</text>\n",
+                   (double)measured * scale - 1, (double)measured * scale - 1, WIDTH - 45);
+    buf_add_text(out, "</svg>\n");
+}
+
+static void memory_row(struct buf *out, const char *name, uint64_t bytes, uint64_t of, int colour)
+{
+    char text[32];
+    buf_add_text(out, "<tr><td>");
+    if (colour >= 0) buf_printf(out, "<span class=\"key m%d\"></span>", colour);
+    html_add(out, name);
+    buf_add_text(out, "</td>");
+    html_cell(out, text_format_bytes(bytes, text), true);
+    html_cell(out, text_format_count(bytes, text), true);
+    snprintf(text, sizeof text, "%.1f%%", of > 0 ? 100.0 * (double)bytes / (double)of : 0);
+    html_cell(out, text, true);
+    buf_add_text(out, "</tr>\n");
+}
+
+static void add_memory(const struct page *page, struct buf *out)
+{
+    const Fsdpd__V1__Plan *plan = page->job->plan;
+    buf_add_text(out, "<section><h2>Memory per rank</h2>\n");
+    if (plan == NULL || plan->peak_bytes == 0) {
+        buf_add_text(out, "<p class=\"none\">There is no plan yet.</p></section>\n");
+        return;
+    }
+    uint64_t measured = page->job->metrics != NULL ? page->job->metrics->memory_peak_bytes : 0;
+    add_memory_bar(plan, measured, out);
+    buf_add_text(out,
+                 "<table><thead><tr><th>At the plan's peak</th><th class=\"n\"></th>"
+                 "<th class=\"n\">Bytes</th><th class=\"n\">Part</th></tr></thead>\n<tbody>\n");
+    for (size_t i = 0; i < plan->n_memory; i++)
+        memory_row(out, plan->memory[i]->name, plan->memory[i]->bytes, plan->peak_bytes,
+                   (int)(i % 10));
+    buf_add_text(out, "</tbody><tfoot>\n");
+    memory_row(out, "planned peak", plan->peak_bytes, plan->peak_bytes, -1);
+    if (measured > 0) memory_row(out, "measured peak", measured, plan->peak_bytes, -1);
+    buf_add_text(out, "</tfoot></table>\n<p>The peak is at <code>");
+    html_add(out, plan->peak_at);
+    buf_add_text(out, "</code>.</p></section>\n");
+}
+
+static void add_units(const Fsdpd__V1__Job *job, struct buf *out)
+{
+    char text[32];
+    if (job->n_units == 0) return;
+    buf_add_text(out,
+                 "<section><h2>FSDP units</h2>\n<div class=\"wide\"><table><thead><tr>"
+                 "<th>Unit</th><th>Modules</th><th class=\"n\">Parameters</th>"
+                 "<th class=\"n\">Padded</th><th class=\"n\">Shard</th></tr></thead><tbody>\n");
+    for (size_t i = 0; i < job->n_units; i++) {
+        const Fsdpd__V1__Unit *unit = job->units[i];
+        struct buf modules = {0};
+        for (size_t m = 0; m < unit->n_modules; m++)
+            buf_printf(&modules, "%s%s", m > 0 ? ", " : "", unit->modules[m]);
+        buf_add_text(out, "<tr>");
+        html_cell(out, unit->name, false);
+        html_cell(out, buf_text(&modules), false);
+        html_cell(out, text_format_count(unit->parameters, text), true);
+        html_cell(out, text_format_count(unit->padded, text), true);
+        html_cell(out, text_format_bytes(unit->shard_bytes, text), true);
+        buf_add_text(out, "</tr>\n");
+        buf_deinit(&modules);
+    }
+    buf_add_text(out, "</tbody></table></div></section>\n");
+}
+
+static void add_history(const Fsdpd__V1__History *history, struct buf *out)
+{
+    char text[32];
+    buf_add_text(out, "<section><h2>States</h2>\n");
+    if (history == NULL) {
+        buf_add_text(out, "<p class=\"none\">They could not be read.</p></section>\n");
+        return;
+    }
+    if (history->left_out > 0)
+        buf_printf(out, "<p class=\"note\">%u older entries are left out.</p>\n",
+                   history->left_out);
+    buf_add_text(out, "<div class=\"wide\"><table><thead><tr><th>Time (UTC)</th><th>State</th>"
+                      "<th class=\"n\">Attempt</th><th class=\"n\">Step</th><th>By</th>"
+                      "<th>Reason</th></tr></thead><tbody>\n");
+    for (size_t i = 0; i < history->n_entries; i++) {
+        const Fsdpd__V1__HistoryEntry *entry = history->entries[i];
+        buf_add_text(out, "<tr>");
+        html_cell(out, clock_format_wall(entry->time_ms, text), false);
+        buf_printf(out, "<td><span class=\"state s-%s\">%s</span></td>", report_state(entry->state),
+                   report_state(entry->state));
+        snprintf(text, sizeof text, "%u", entry->attempt);
+        html_cell(out, text, true);
+        html_cell(out, text_format_count(entry->step, text), true);
+        html_cell(out, entry->by, false);
+        html_cell(out, entry->reason != NULL ? entry->reason->message : "", false);
+        buf_add_text(out, "</tr>\n");
+    }
+    buf_add_text(out, "</tbody></table></div></section>\n");
+}
+
+static void add_settings(const Fsdpd__V1__Job *job, struct buf *out)
+{
+    if (job->spec == NULL) return;
+    struct buf yaml = {0};
+    spec_to_yaml(job->spec, &yaml);
+    buf_add_text(out, "<section><h2>Settings</h2>\n<pre>");
+    html_add(out, buf_text(&yaml));
+    buf_add_text(out, "</pre></section>\n");
+    buf_deinit(&yaml);
+}
+
+void page_write(const struct page *page, struct buf *out)
+{
+    page_add_head(page->job->id, out);
+    add_summary(page, out);
+    add_charts(page, out);
+    add_memory(page, out);
+    page_add_step(page, out);
+    add_units(page->job, out);
+    add_history(page->history, out);
+    add_settings(page->job, out);
+    page_add_foot(out);
+}
