@@ -31,6 +31,7 @@ int verb_checkpoint(struct client *client);
 int verb_checkpoints(struct client *client);
 int verb_completion(struct client *client);
 int verb_drain(struct client *client);
+int verb_forget(struct client *client);
 int verb_help(struct client *client);
 int verb_history(struct client *client);
 int verb_hold(struct client *client);

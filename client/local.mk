@@ -12,6 +12,7 @@ libclient_a_SOURCES = \
   %D%/drain.c \
   %D%/exit.c %D%/exit.h \
   %D%/follow.c %D%/follow.h \
+  %D%/forget.c \
   %D%/help.c \
   %D%/history.c \
   %D%/html.c %D%/html.h \

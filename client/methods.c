@@ -17,6 +17,7 @@ METHOD(control_drain_workers, "DrainWorkers", RPC_UNARY, drain_workers_request,
        list_workers_response);
 METHOD(control_undrain_workers, "UndrainWorkers", RPC_UNARY, undrain_workers_request,
        list_workers_response);
+METHOD(control_forget_job, "ForgetJob", RPC_UNARY, forget_job_request, forget_job_response);
 METHOD(control_cancel_job, "CancelJob", RPC_UNARY, cancel_job_request, job);
 METHOD(control_watch_job, "WatchJob", RPC_SERVER_STREAM, watch_job_request, job_event);
 METHOD(control_plan_job, "PlanJob", RPC_UNARY, plan_job_request, plan);

@@ -14,6 +14,7 @@ extern const struct rpc_method control_release_job;
 extern const struct rpc_method control_set_priority;
 extern const struct rpc_method control_drain_workers;
 extern const struct rpc_method control_undrain_workers;
+extern const struct rpc_method control_forget_job;
 extern const struct rpc_method control_cancel_job;
 extern const struct rpc_method control_watch_job;
 extern const struct rpc_method control_plan_job;

@@ -64,6 +64,10 @@ const struct verb verbs[] = {
     {"resume", "JOB", 1, "Queue a paused job again: it goes on from where it was", NULL, NULL,
      verb_resume},
     {"cancel", "JOB", 1, "End a job at its next step boundary", NULL, NULL, verb_cancel},
+    {"forget", "JOB", 1, "Remove a job that is over, and all that is kept of it",
+     "Its record, history, metrics, logs, weights, checkpoints and event files. There is no way back.\n"
+     "A job that is not over is refused (exit 6), another user's, too (4).\n",
+     NULL, verb_forget},
     {"pull", "JOB", 1, "Write a job's full state_dict to a file, or as transformers has it",
      "Also from a running job: the weights of one step, the same on all ranks. FILE is written\n"
      "under a temporary name beside it and renamed when it is complete; interrupted, nothing is\n"

@@ -200,10 +200,17 @@ const struct option_row option_rows[] = {
     {"worker.id", "--id", "ID", FOR_WORKER, OPTION_TEXT, SETS(worker.id),
      .help = "the worker's name (HOST/DEVICE)"},
 
+    {"retention.days", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(0, 36500),
+     .fallback = "0", LIMIT(retention_days)},
+    {"retention.jobs", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(0, 1e9),
+     .fallback = "0", LIMIT(retention_jobs)},
+
     {"limits.jobs_active", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 1e6),
      LIMIT(jobs_active)},
     {"limits.jobs_per_user", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 1e6),
      LIMIT(jobs_per_user)},
+    {"limits.spec_bytes", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(4096, 16 << 20),
+     LIMIT(spec_bytes)},
     {"limits.user_priority", NULL, NULL, FOR_SERVERS, OPTION_INTEGER,
      RANGE(-SPEC_PRIORITY_MAX, SPEC_PRIORITY_MAX), LIMIT(user_priority)},
     {"limits.pulls_per_job", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 1024),

@@ -17,6 +17,7 @@
 #include "coordinator/attach.h"
 #include "coordinator/checkpoints.h"
 #include "coordinator/drains.h"
+#include "coordinator/forget.h"
 #include "coordinator/history.h"
 #include "coordinator/jobs.h"
 #include "coordinator/logs.h"
@@ -302,6 +303,8 @@ METHOD(history_method, "Control", "GetHistory", RPC_UNARY, get_history_request, 
 METHOD(hold_method, "Control", "HoldJob", RPC_UNARY, hold_job_request, job);
 METHOD(release_method, "Control", "ReleaseJob", RPC_UNARY, release_job_request, job);
 METHOD(priority_method, "Control", "SetPriority", RPC_UNARY, set_priority_request, job);
+METHOD(forget_method, "Control", "ForgetJob", RPC_UNARY, forget_job_request,
+       forget_job_response);
 METHOD(cancel_method, "Control", "CancelJob", RPC_UNARY, cancel_job_request, job);
 METHOD(watch_method, "Control", "WatchJob", RPC_SERVER_STREAM, watch_job_request, job_event);
 METHOD(plan_method, "Control", "PlanJob", RPC_UNARY, plan_job_request, plan);
@@ -340,6 +343,7 @@ static const struct rpc_handler control_handlers[] = {
     {.method = &hold_method, .on_start = api_hold_job},
     {.method = &release_method, .on_start = api_release_job},
     {.method = &priority_method, .on_start = api_set_priority},
+    {.method = &forget_method, .on_start = forget_start},
     {.method = &cancel_method, .on_start = api_cancel_job},
     {.method = &watch_method,
      .on_start = watch_job,

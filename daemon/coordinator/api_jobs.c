@@ -130,6 +130,14 @@ void api_planning_closed(struct rpc_call *call, bool cancelled, void *service)
     free(planning);
 }
 
+static status_t check_size(const struct coordinator *c, const job_spec *spec)
+{
+    size_t size = protobuf_c_message_get_packed_size(&spec->base);
+    if (size <= (size_t)c->options.limits.spec_bytes) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT, "spec: expected at most %d bytes, found %zu",
+                      c->options.limits.spec_bytes, size);
+}
+
 /* Both calls: refuses what is plainly wrong, asks for the plan otherwise. */
 static void plan(struct coordinator *c, struct rpc_call *call, job_spec *spec, bool dump,
                  const Fsdpd__V1__SubmitJobRequest *submit)
@@ -142,7 +150,8 @@ static void plan(struct coordinator *c, struct rpc_call *call, job_spec *spec, b
     else if (id[0] != '\0' && !job_id_is_valid(id))
         status = status_new(STATUS_INVALID_ARGUMENT,
                             "id: 1 to 64 of a-z, 0-9 and - expected, not beginning with -");
-    else status = spec_validate(spec);
+    else status = check_size(c, spec);
+    if (status == NULL) status = spec_validate(spec);
     if (status != NULL) {
         rpc_call_finish(call, status);
         return;

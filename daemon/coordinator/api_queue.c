@@ -28,8 +28,11 @@ static status_t check_queued(const struct job *job, const char *doing)
 {
     const job_message *message = job->message;
     if (message->state == FSDPD__V1__JOB_STATE__QUEUED) return NULL;
-    return status_new(STATUS_FAILED_PRECONDITION, "job %s is %s: only a queued job can be %s",
-                      message->id, job_state_name(message->state), doing);
+    return status_new(STATUS_FAILED_PRECONDITION, "job %s is %s: only a queued job can be %s%s",
+                      message->id, job_state_name(message->state), doing,
+                      message->state == FSDPD__V1__JOB_STATE__RUNNING
+                          ? "; fsdpctl pause stops one that runs"
+                          : "");
 }
 
 void api_hold_job(struct rpc_call *call, const ProtobufCMessage *message, void *service)

@@ -105,6 +105,7 @@ void attempt_clear(struct job *job)
     job->world = 0;
     job->ending = job->cancel_ordered = false;
     job->escalate_at = 0;
+    job->stop_code = NULL;
 }
 
 static void send_order(struct job *job, struct rank *rank, Fsdpd__V1__Order *order)
@@ -227,6 +228,9 @@ static void give_verdict(struct job *job)
     } else if (job->shut_down) {
         job_set_state(job, JOB_FAILED, "SHUTDOWN",
                       "fsdpd was stopped while the job ran (step %llu)", step);
+    } else if (job->stop_code != NULL && job->stop_is_machine) {
+        retry_attempt_failed(job, true, job->stop_code, "%s; it ended at step %llu",
+                             job->stop_message, step);
     } else if (job->stop_code != NULL) {
         job_set_state(job, JOB_FAILED, job->stop_code, "%s; it ended at step %llu",
                       job->stop_message, step);
@@ -446,10 +450,11 @@ void attempt_cancel(struct job *job, bool cancelled, const char *why)
     order_end(job, why);
 }
 
-void attempt_stop(struct job *job, const char *code, const char *why)
+void attempt_stop(struct job *job, const char *code, bool machine, const char *why)
 {
     if (job->ranks == NULL || job->ending || job->cancel_ordered) return;
     job->stop_code = code;
+    job->stop_is_machine = machine;
     set_stop_message(job, why);
     order_end(job, why);
 }

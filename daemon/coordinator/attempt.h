@@ -46,9 +46,10 @@ void attempt_process_exited(struct coordinator *c, int64_t pid, const char *how)
 /* Ends the attempt at a step boundary; `cancelled` by a user, else by the end of the daemon. */
 void attempt_cancel(struct job *job, bool cancelled, const char *message);
 
-/* The same, and the job is FAILED then for this reason; `code` is static. An attempt that is being
- * ended already keeps its reason. */
-void attempt_stop(struct job *job, const char *code, const char *why);
+/* The same, and the attempt has then failed for this reason: the job, too, or with `machine` what it
+ * runs on, so that it may be tried again. `code` is static. An attempt that is being ended already
+ * keeps its reason. */
+void attempt_stop(struct job *job, const char *code, bool machine, const char *why);
 
 void attempt_order_pull(struct job *job, uint64_t pull);
 void attempt_order_trace(struct job *job, uint64_t trace, uint32_t steps);

@@ -15,6 +15,7 @@
 #include "coordinator/attempt.h"
 #include "coordinator/deadlines.h"
 #include "coordinator/drains.h"
+#include "coordinator/forget.h"
 #include "coordinator/http.h"
 #include "coordinator/logs.h"
 #include "coordinator/notify.h"
@@ -54,6 +55,7 @@ struct coordinator_limits coordinator_limits_default(void)
         .jobs_active = 1000,
         .jobs_per_user = 1000,
         .user_priority = 100,
+        .spec_bytes = 4 << 20,
         .pulls_per_job = 16,
         .watchers = 1024,
         .connections_per_user = 256,
@@ -164,6 +166,7 @@ static void on_tick(uv_timer_t *timer)
     supervisor_tick(c);
     retry_tick(c);
     deadlines_tick(c);
+    forget_tick(c, now);
     queue_changed(c); /* whatever was missed is found now */
     queue_place(c);
     tell_systemd(c, now);
@@ -331,6 +334,7 @@ static status_t open_all(struct coordinator *c)
     TRY(status);
     TRY(drains_load(c));
     TRY(jobs_recover(c));
+    forget_recover(c);
     TRY(rpc_runtime_new(c->loop, &c->runtime));
     struct rpc_service services[API_SERVICES];
     api_services(c, services);
@@ -426,6 +430,7 @@ status_t coordinator_reload(struct coordinator *c, const struct coordinator_opti
     TRY(apply_access(c, options));
     const char *level = options->log_level, *old = c->options.log_level;
     c->options.limits = options->limits;
+    forget_hurry(c);
     bool same = level == NULL ? old == NULL : old != NULL && strcmp(level, old) == 0;
     if (!same) c->options.log_level = keep_text(c, level);
     coordinator_hurry(c);

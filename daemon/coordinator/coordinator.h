@@ -36,6 +36,9 @@ struct coordinator_limits {
     int watch_lag;       /* metrics that a slow watcher may be behind before it misses some */
     int jobs_active;     /* jobs that are not over */
     int jobs_per_user;   /* of these, jobs of one user */
+    int spec_bytes;      /* of a spec that is submitted or planned, packed */
+    int retention_days;  /* finished jobs are forgotten after so many; 0: never */
+    int retention_jobs;  /* so many finished jobs are kept; 0: all */
     int user_priority;   /* the highest that a user who is no operator may give */
     int pulls_per_job;
     int watchers;

@@ -78,7 +78,7 @@ static void finish_late(struct job *job)
     char *when = describe(job->message->spec->deadline->finish);
     char *why = mem_printf("it was not over %s", when);
     if (job->ranks == NULL) job_set_state(job, JOB_FAILED, "DEADLINE_EXCEEDED", "%s", why);
-    else attempt_stop(job, "DEADLINE_EXCEEDED", why);
+    else attempt_stop(job, "DEADLINE_EXCEEDED", false, why);
     free(why);
     free(when);
 }

@@ -109,13 +109,14 @@ static void apply(struct coordinator *c)
     queue_changed(c);
 }
 
-/* What runs on the worker ends at its next step boundary, as if the machine had failed. */
+/* What runs on the worker ends at its next step boundary; that counts as a failure of the machine, so
+ * that it goes on elsewhere from its last checkpoint. */
 static void stop_attempt(struct worker *worker, const char *by)
 {
     struct job *job = worker->job != NULL ? jobs_find(worker->c, worker->job) : NULL;
     if (job == NULL || job->ranks == NULL || job->message->attempt != worker->attempt) return;
     char *why = mem_printf("worker %s was drained by %s", worker->id, by);
-    attempt_stop(job, "WORKER_DRAINED", why);
+    attempt_stop(job, "WORKER_DRAINED", true, why);
     free(why);
 }
 

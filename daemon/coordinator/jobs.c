@@ -19,6 +19,7 @@
 #include "coordinator/checkpoints.h"
 #include "coordinator/deadlines.h"
 #include "coordinator/dependencies.h"
+#include "coordinator/forget.h"
 #include "coordinator/logs.h"
 #include "coordinator/pulls.h"
 #include "coordinator/queue.h"
@@ -249,6 +250,7 @@ static void over(struct job *job)
         if (c->jobs[i] == job) LIST_REMOVE(c->jobs, c->job_count, i);
     tdelete(job, &c->jobs_by_id, compare_ids);
     queue_changed(c);
+    forget_hurry(c);
     dependencies_job_over(c, job->message);
     job_free(job);
 }

@@ -37,6 +37,7 @@ struct job {
     struct standing standing; /* while it is queued */
     int64_t start_by, finish_by; /* monotonic ms, of deadlines that are durations; 0: none */
     const char *stop_code;       /* why the attempt was ordered to end, if not by a user; static */
+    bool stop_is_machine;        /* what it runs on is to blame: it may be tried again */
     char *stop_message;
 
     /* The attempt that runs; ranks is NULL while there is none. See attempt.h. */

@@ -15,6 +15,7 @@ libcoordinator_a_SOURCES = \
   %D%/deadlines.c %D%/deadlines.h \
   %D%/dependencies.c %D%/dependencies.h \
   %D%/drains.c %D%/drains.h \
+  %D%/forget.c %D%/forget.h \
   %D%/http.c %D%/http.h \
   %D%/history.c %D%/history.h \
   %D%/internal.h \
@@ -55,6 +56,7 @@ COORDINATOR_WORLD = tests/unit/test_coordinator_world.c tests/unit/test_coordina
 EXTRA_DIST += tests/unit/stores
 
 COORDINATOR_TESTS = tests/unit/test_store tests/unit/test_migrations tests/unit/test_queue \
+  tests/unit/test_queue_changes \
   tests/unit/test_coordinator \
   tests/unit/test_coordinator_ends tests/unit/test_coordinator_streams \
   tests/unit/test_coordinator_traces tests/unit/test_coordinator_rewrap \
@@ -69,7 +71,12 @@ tests_unit_test_migrations_SOURCES = tests/unit/test_migrations.c
 tests_unit_test_migrations_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
 tests_unit_test_migrations_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
 
-tests_unit_test_queue_SOURCES = tests/unit/test_queue.c $(COORDINATOR_WORLD)
+QUEUE_WORLD = tests/unit/test_queue_world.c tests/unit/test_queue_world.h $(COORDINATOR_WORLD)
+tests_unit_test_queue_changes_SOURCES = tests/unit/test_queue_changes.c $(QUEUE_WORLD)
+tests_unit_test_queue_changes_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
+tests_unit_test_queue_changes_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
+
+tests_unit_test_queue_SOURCES = tests/unit/test_queue.c $(QUEUE_WORLD)
 tests_unit_test_queue_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
 tests_unit_test_queue_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
 

@@ -57,6 +57,15 @@ static const char *const statements[STATEMENT_COUNT] = {
     [ADD_DRAIN] = "INSERT OR IGNORE INTO drains (worker, by, time_ms) VALUES (?1, ?2, ?3)",
     [REMOVE_DRAIN] = "DELETE FROM drains WHERE worker = ?1",
     [LIST_DRAINS] = "SELECT worker, by, time_ms FROM drains ORDER BY worker",
+    [COUNT_FORGOTTEN] = "INSERT INTO forgotten (name, jobs) SELECT name, 1 FROM jobs WHERE id = ?1 "
+                        "ON CONFLICT (name) DO UPDATE SET jobs = jobs + 1",
+    [DELETE_EVENTS] = "DELETE FROM events WHERE job = ?1",
+    [DELETE_RETRIES] = "DELETE FROM retries WHERE job = ?1",
+    [DELETE_JOB] = "DELETE FROM jobs WHERE id = ?1",
+    [LIST_OLD] = "SELECT id FROM jobs WHERE state IN (5, 6, 7) AND finished_ms < ?1 "
+                 "ORDER BY finished_ms",
+    [LIST_BEYOND] = "SELECT id FROM jobs WHERE state IN (5, 6, 7) "
+                    "ORDER BY finished_ms DESC, number DESC LIMIT -1 OFFSET ?1",
 };
 
 status_t store_sqlite_error(sqlite3 *database, const char *path, const char *doing)

@@ -87,6 +87,21 @@ struct store_event_query {
 status_t store_read_events(struct store *store,
                            const struct store_event_query *query) FSDPD_MUST_USE;
 
+/* Deletes the job, its events and all else that the tables have of it; durable. NOT_FOUND. */
+status_t store_forget_job(struct store *store, const char *id) FSDPD_MUST_USE;
+
+/* Calls `visit` with the ids of jobs that are over and ended before `before_ms` (0: none), then of
+ * those that are beyond the `keep` that ended last (0: none), until it returns false. Oldest first
+ * among the former; an id may come twice. */
+struct store_finished_query {
+    int64_t before_ms;
+    int keep;
+    bool (*visit)(void *user, const char *id);
+    void *user;
+};
+status_t store_each_finished(struct store *store,
+                             const struct store_finished_query *query) FSDPD_MUST_USE;
+
 /* Drained workers and hosts; durable. Adding one that is there, or removing one that is not, does
  * nothing. */
 status_t store_add_drain(struct store *store, const char *worker, const char *by,

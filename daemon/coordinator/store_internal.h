@@ -31,6 +31,12 @@ enum store_statement {
     ADD_DRAIN,
     REMOVE_DRAIN,
     LIST_DRAINS,
+    COUNT_FORGOTTEN,
+    DELETE_EVENTS,
+    DELETE_RETRIES,
+    DELETE_JOB,
+    LIST_OLD,
+    LIST_BEYOND,
     STATEMENT_COUNT,
 };
 

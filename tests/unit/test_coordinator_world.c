@@ -28,6 +28,7 @@ METHOD(test_history, "Control", "GetHistory", RPC_UNARY, get_history_request, hi
 METHOD(test_hold, "Control", "HoldJob", RPC_UNARY, hold_job_request, job);
 METHOD(test_release, "Control", "ReleaseJob", RPC_UNARY, release_job_request, job);
 METHOD(test_priority, "Control", "SetPriority", RPC_UNARY, set_priority_request, job);
+METHOD(test_forget, "Control", "ForgetJob", RPC_UNARY, forget_job_request, forget_job_response);
 METHOD(test_drain, "Control", "DrainWorkers", RPC_UNARY, drain_workers_request,
        list_workers_response);
 METHOD(test_undrain, "Control", "UndrainWorkers", RPC_UNARY, undrain_workers_request,

@@ -18,7 +18,7 @@
 extern const struct rpc_method test_submit, test_get, test_list, test_cancel, test_watch, test_plan,
     test_pull, test_trace, test_workers, test_version, test_attach, test_store_set, test_store_get,
     test_upload, test_set_wrap, test_history, test_hold, test_release, test_priority,
-    test_drain, test_undrain;
+    test_drain, test_undrain, test_forget;
 
 struct world {
     uv_loop_t loop;

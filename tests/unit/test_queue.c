@@ -6,13 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/buf.h"
 #include "base/clock.h"
 #include "base/mem.h"
-#include "coordinator/access.h"
 #include "coordinator/placement.h"
 #include "coordinator/queue.h"
-#include "test_coordinator_world.h"
+#include "test_queue_world.h"
 
 /* ---- decisions ---- */
 
@@ -148,58 +146,13 @@ static void tear_down(void)
     world_deinit(&world);
 }
 
-/* Submits what `spec` says; NULL for a refusal, whose status is in *refused. */
-static char *submit(const job_spec *spec, status_t *refused)
-{
-    Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
-    request.spec = (job_spec *)spec;
-    void *response = NULL;
-    status_t status = world_call(&world, &test_submit, &request, &response);
-    if (refused != NULL) *refused = status;
-    else expect_ok(status);
-    if (status != NULL) return NULL;
-    char *id = mem_strdup(((job_message *)response)->id);
-    message_free(response);
-    return id;
-}
-
-static char *submit_priority(uint32_t workers, int priority)
-{
-    job_spec spec = *world_spec(workers);
-    spec.priority = priority;
-    return submit(&spec, NULL);
-}
-
 static char *submit_after(const char *after, const char *after_any, status_t *refused)
 {
     job_spec spec = *world_spec(1);
     char *jobs[] = {(char *)after}, *any[] = {(char *)after_any};
     if (after != NULL) spec.n_after = 1, spec.after = jobs;
     if (after_any != NULL) spec.n_after_any = 1, spec.after_any = any;
-    return submit(&spec, refused);
-}
-
-/* The fake has been given this job, and starts it. */
-static void expect_start(struct fake *fake, int assignments, const char *id)
-{
-    WAIT(&world, fake->assignments == assignments);
-    ck_assert_str_eq(fake->assignment->job, id);
-    fake_started(fake, 42);
-    WAIT(&world, world_job_is(&world, id, JOB_RUNNING));
-}
-
-static void end_job(struct fake *fake, const char *id, enum status_code code)
-{
-    fake_finished(fake, code, code == STATUS_OK ? "" : "it broke");
-    WAIT(&world, world_job_is(&world, id, code == STATUS_OK ? JOB_SUCCEEDED : JOB_FAILED));
-}
-
-static void expect_position(const char *id, uint32_t position)
-{
-    job_message *job = world_job(&world, id);
-    ck_assert_msg(job->queue_position == position, "%s is %u: %s", id, job->queue_position,
-                  job->reason->message);
-    message_free(job);
+    return queue_submit(&world, &spec, refused);
 }
 
 START_TEST(test_priorities)
@@ -207,39 +160,39 @@ START_TEST(test_priorities)
     struct fake fake;
     world_start(&world);
     fake_attach(&world, &fake, "host/cpu:0", 1);
-    char *running = submit_priority(1, 0);
-    expect_start(&fake, 1, running);
-    char *low = submit_priority(1, -3), *old = submit_priority(1, 0);
-    char *young = submit_priority(1, 0), *high = submit_priority(1, 7);
-    expect_position(running, 0);
-    expect_position(high, 1);
-    expect_position(old, 2);
-    expect_position(young, 3);
-    expect_position(low, 4);
+    char *running = queue_submit_priority(&world, 1, 0);
+    queue_expect_start(&world, &fake, 1, running);
+    char *low = queue_submit_priority(&world, 1, -3), *old = queue_submit_priority(&world, 1, 0);
+    char *young = queue_submit_priority(&world, 1, 0), *high = queue_submit_priority(&world, 1, 7);
+    queue_expect_position(&world, running, 0);
+    queue_expect_position(&world, high, 1);
+    queue_expect_position(&world, old, 2);
+    queue_expect_position(&world, young, 3);
+    queue_expect_position(&world, low, 4);
     world_check_reason(&world, high, JOB_QUEUED, "QUEUED", "1st; waits for 1 of 1 cpu worker");
     world_check_reason(&world, old, JOB_QUEUED, "QUEUED",
                        "2nd; 1 job is before it, 1 of higher priority");
     world_check_reason(&world, young, JOB_QUEUED, "QUEUED",
                        "3rd; 2 jobs are before it, 1 of higher priority");
-    char *large = submit_priority(2, 0);
+    char *large = queue_submit_priority(&world, 2, 0);
     world_check_reason(&world, large, JOB_QUEUED, "WAITING_FOR_WORKERS",
                        "4th; needs 2 cpu workers, 1 is attached");
-    end_job(&fake, running, STATUS_OK);
-    expect_start(&fake, 2, high);
-    end_job(&fake, high, STATUS_OK);
-    expect_start(&fake, 3, old);
-    end_job(&fake, old, STATUS_OK);
-    expect_start(&fake, 4, young);
-    end_job(&fake, young, STATUS_OK);
-    expect_start(&fake, 5, low);
+    queue_end_job(&world, &fake, running, STATUS_OK);
+    queue_expect_start(&world, &fake, 2, high);
+    queue_end_job(&world, &fake, high, STATUS_OK);
+    queue_expect_start(&world, &fake, 3, old);
+    queue_end_job(&world, &fake, old, STATUS_OK);
+    queue_expect_start(&world, &fake, 4, young);
+    queue_end_job(&world, &fake, young, STATUS_OK);
+    queue_expect_start(&world, &fake, 5, low);
 
     /* The large one gets its workers when there are enough, before what comes later. */
     struct fake second;
-    char *later = submit_priority(1, 0);
+    char *later = queue_submit_priority(&world, 1, 0);
     fake_attach(&world, &second, "host/cpu:1", 2);
     world_check_reason(&world, large, JOB_QUEUED, "QUEUED", "1st; waits for 1 of 2 cpu workers");
     world_check_reason(&world, later, JOB_QUEUED, "QUEUED", "2nd; 1 job is before it");
-    end_job(&fake, low, STATUS_OK);
+    queue_end_job(&world, &fake, low, STATUS_OK);
     WAIT(&world, second.assignments == 1);
     ck_assert_str_eq(second.assignment->job, large);
     ck_assert_int_eq(fake.assignments, 6);
@@ -255,7 +208,7 @@ START_TEST(test_one_host)
     static const char *const ids[] = {"b/cpu:0", "a/cpu:0", "b/cpu:1", "c/cpu:0"};
     world_start(&world);
     for (int i = 0; i < 4; i++) fake_attach(&world, &fakes[i], ids[i], i + 1);
-    char *id = submit_priority(2, 0);
+    char *id = queue_submit_priority(&world, 2, 0);
     WAIT(&world, fakes[0].assignments == 1 && fakes[2].assignments == 1);
     ck_assert_uint_eq(fakes[0].assignment->rank, 0);
     ck_assert_uint_eq(fakes[2].assignment->rank, 1);
@@ -275,24 +228,24 @@ START_TEST(test_dependencies)
     submit_after(NULL, "nothing-1", &refused);
     expect_status(refused, STATUS_NOT_FOUND, "after_any: there is no job nothing-1");
 
-    char *first = submit_priority(1, 0);
-    expect_start(&fake, 1, first);
+    char *first = queue_submit_priority(&world, 1, 0);
+    queue_expect_start(&world, &fake, 1, first);
     char *second = submit_after(first, NULL, NULL), *third = submit_after(second, NULL, NULL);
     char *whatever = submit_after(NULL, second, NULL);
     world_check_reason(&world, second, JOB_QUEUED, "WAITING_FOR_JOB", "waits for mnist-1");
-    expect_position(second, 0);
-    char *free_one = submit_priority(1, -9);
-    expect_position(free_one, 1); /* those that wait for jobs are not before it */
-    end_job(&fake, first, STATUS_OK);
-    expect_start(&fake, 2, second);
-    end_job(&fake, second, STATUS_INTERNAL);
+    queue_expect_position(&world, second, 0);
+    char *free_one = queue_submit_priority(&world, 1, -9);
+    queue_expect_position(&world, free_one, 1); /* those that wait for jobs are not before it */
+    queue_end_job(&world, &fake, first, STATUS_OK);
+    queue_expect_start(&world, &fake, 2, second);
+    queue_end_job(&world, &fake, second, STATUS_INTERNAL);
     world_check_reason(&world, third, JOB_CANCELLED, "DEPENDENCY_FAILED",
                        "job mnist-2, after which it was to start, is FAILED");
-    expect_start(&fake, 3, whatever);
+    queue_expect_start(&world, &fake, 3, whatever);
     submit_after(second, NULL, &refused);
     expect_status(refused, STATUS_FAILED_PRECONDITION, "job mnist-2 is FAILED");
     char *late = submit_after(first, second, NULL);
-    expect_position(late, 1);
+    queue_expect_position(&world, late, 1);
 
     /* Cancelling the head of a chain takes all of it along. */
     char *a = submit_after(whatever, NULL, NULL), *b = submit_after(a, NULL, NULL);
@@ -311,7 +264,7 @@ START_TEST(test_dependencies_after_a_restart)
     struct fake fake;
     world_start(&world);
     fake_attach(&world, &fake, "host/cpu:0", 1);
-    char *first = submit_priority(2, 0); /* there is one worker: it waits */
+    char *first = queue_submit_priority(&world, 2, 0); /* there is one worker: it waits */
     char *second = submit_after(first, NULL, NULL), *third = submit_after(second, first, NULL);
     world_stop(&world);
     fake_deinit(&fake);
@@ -332,7 +285,7 @@ static char *submit_deadline(const char *start, const char *finish, status_t *re
     if (start != NULL) deadline.start = (char *)start;
     if (finish != NULL) deadline.finish = (char *)finish;
     spec.deadline = &deadline;
-    return submit(&spec, refused);
+    return queue_submit(&world, &spec, refused);
 }
 
 START_TEST(test_deadlines)
@@ -350,7 +303,7 @@ START_TEST(test_deadlines)
     expect_status(refused, STATUS_INVALID_ARGUMENT, "expected a time before deadline.finish (1h)");
 
     char *running = submit_deadline("0.2s", "0.7s", NULL);
-    expect_start(&fake, 1, running);
+    queue_expect_start(&world, &fake, 1, running);
     char *waiting = submit_deadline("0.2s", NULL, NULL);
     clock_format_wall(clock_wall_ms() + 200, at);
     char *timed = submit_deadline(NULL, at, NULL);
@@ -366,7 +319,7 @@ START_TEST(test_deadlines)
     WAIT(&world, world_job_is(&world, running, JOB_FAILED));
     world_check_reason(&world, running, JOB_FAILED, "DEADLINE_EXCEEDED",
                        "it was not over within 0.7s of its submission; it ended at step");
-    expect_start(&fake, 2, patient);
+    queue_expect_start(&world, &fake, 2, patient);
     job_message *job = world_job(&world, patient);
     ck_assert_int_eq(job->start_by_ms, job->submitted_ms + 3600000);
     ck_assert_int_eq(job->finish_by_ms, job->submitted_ms + 7200000);
@@ -382,10 +335,10 @@ START_TEST(test_histories)
     world_start(&world);
     char *id = NULL;
     fake_attach(&world, &fake, "host/cpu:0", 1);
-    id = submit_priority(1, 0);
-    expect_start(&fake, 1, id);
+    id = queue_submit_priority(&world, 1, 0);
+    queue_expect_start(&world, &fake, 1, id);
     for (int i = 1; i <= 20; i++) fake_metrics(&fake, (uint64_t)i, 0.5);
-    end_job(&fake, id, STATUS_OK);
+    queue_end_job(&world, &fake, id, STATUS_OK);
     for (int restarted = 0; restarted < 2; restarted++) {
         Fsdpd__V1__GetHistoryRequest request = FSDPD__V1__GET_HISTORY_REQUEST__INIT;
         request.id = id;
@@ -442,7 +395,7 @@ START_TEST(test_filters)
         spec.n_labels = 2;
         spec.labels = labels;
         spec.name = (char *)(i < 3 ? "mnist" : "gpt");
-        ids[i] = submit(&spec, NULL);
+        ids[i] = queue_submit(&world, &spec, NULL);
     }
     expect_ok(world_cancel(&world, ids[0]));
     Fsdpd__V1__ListJobsRequest request = FSDPD__V1__LIST_JOBS_REQUEST__INIT;
@@ -520,249 +473,20 @@ START_TEST(test_repeated_submission)
 }
 END_TEST
 
-static status_t hold(const char *id, void **response)
-{
-    Fsdpd__V1__HoldJobRequest request = FSDPD__V1__HOLD_JOB_REQUEST__INIT;
-    request.id = (char *)id;
-    return world_call(&world, &test_hold, &request, response);
-}
-
-static status_t release(const char *id)
-{
-    Fsdpd__V1__ReleaseJobRequest request = FSDPD__V1__RELEASE_JOB_REQUEST__INIT;
-    request.id = (char *)id;
-    return world_call(&world, &test_release, &request, NULL);
-}
-
-static status_t set_priority(const char *id, int priority)
-{
-    Fsdpd__V1__SetPriorityRequest request = FSDPD__V1__SET_PRIORITY_REQUEST__INIT;
-    request.id = (char *)id;
-    request.priority = priority;
-    return world_call(&world, &test_priority, &request, NULL);
-}
-
-START_TEST(test_hold_and_release)
-{
-    struct fake fake;
-    void *response = NULL;
-    world_start(&world);
-    fake_attach(&world, &fake, "host/cpu:0", 1);
-    char *running = submit_priority(1, 0);
-    expect_start(&fake, 1, running);
-    expect_status(hold(running, NULL), STATUS_FAILED_PRECONDITION, "only a queued job can be held");
-    char *first = submit_priority(1, 0), *second = submit_priority(1, 0);
-    expect_ok(hold(first, &response));
-    job_message *job = response;
-    ck_assert_str_ne(job->owner, "");
-    ck_assert_str_eq(job->held_by, job->owner); /* this process did both */
-    ck_assert_str_eq(job->reason->code, "HELD");
-    ck_assert_uint_eq(job->queue_position, 0);
-    char *reason = mem_printf("held by %s", job->owner);
-    message_free(job);
-    expect_ok(hold(first, NULL)); /* again */
-    expect_position(second, 1);
-
-    Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
-    request.spec = world_spec(1);
-    request.hold = true;
-    expect_ok(world_call(&world, &test_submit, &request, NULL));
-    world_check_reason(&world, "mnist-4", JOB_QUEUED, "HELD", reason);
-
-    /* It stays held through a restart, and is known to be. */
-    end_job(&fake, running, STATUS_OK);
-    expect_start(&fake, 2, second);
-    end_job(&fake, second, STATUS_OK);
-    fake_deinit(&fake);
-    world_stop(&world);
-    world_start(&world);
-    fake_attach(&world, &fake, "host/cpu:0", 1);
-    world_check_reason(&world, first, JOB_QUEUED, "HELD", reason);
-    ck_assert_int_eq(fake.assignments, 0);
-    expect_ok(release("mnist-4"));
-    expect_start(&fake, 1, "mnist-4");
-    expect_ok(release(first));
-    expect_ok(release(first)); /* again */
-    expect_position(first, 1);
-    end_job(&fake, "mnist-4", STATUS_OK);
-    expect_start(&fake, 2, first);
-    end_job(&fake, first, STATUS_OK);
-    expect_status(hold(first, NULL), STATUS_FAILED_PRECONDITION, "is over already");
-    expect_status(hold("nothing-1", NULL), STATUS_NOT_FOUND, "nothing-1");
-
-    Fsdpd__V1__GetHistoryRequest asked = FSDPD__V1__GET_HISTORY_REQUEST__INIT;
-    asked.id = first;
-    expect_ok(world_call(&world, &test_history, &asked, &response));
-    const Fsdpd__V1__History *history = response;
-    struct buf codes = {0};
-    for (size_t i = 0; i < history->n_entries; i++) {
-        buf_printf(&codes, "%s ", history->entries[i]->reason->code);
-        bool users = i <= 2; /* submitted, held, released */
-        ck_assert_msg((history->entries[i]->by[0] != '\0') == users, "%zu", i);
-    }
-    ck_assert_str_eq(buf_text(&codes), "QUEUED HELD QUEUED STARTING RUNNING DONE ");
-    buf_deinit(&codes);
-    message_free(response);
-    fake_deinit(&fake);
-    free(running), free(first), free(second), free(reason);
-}
-END_TEST
-
-START_TEST(test_changed_priority)
-{
-    struct fake fake;
-    world_start(&world);
-    fake_attach(&world, &fake, "host/cpu:0", 1);
-    char *running = submit_priority(1, 0);
-    expect_start(&fake, 1, running);
-    char *first = submit_priority(1, 0), *second = submit_priority(1, 0);
-    expect_ok(set_priority(second, 9));
-    expect_position(second, 1);
-    expect_position(first, 2);
-    expect_status(set_priority(second, 1001), STATUS_INVALID_ARGUMENT, "-1000 to 1000, found 1001");
-    expect_ok(set_priority(running, 3)); /* counts if it is queued again */
-    world_check_reason(&world, running, JOB_RUNNING, "RUNNING", "training");
-    fake_deinit(&fake);
-    world_stop(&world);
-    world_start(&world);
-    job_message *job = world_job(&world, second);
-    ck_assert_int_eq(job->priority, 9);
-    ck_assert_int_eq(job->spec->priority, 0); /* as it was submitted */
-    ck_assert_uint_eq(job->queue_position, 1);
-    message_free(job);
-    free(running), free(first), free(second);
-}
-END_TEST
-
-START_TEST(test_ownership)
-{
-    job_message job = FSDPD__V1__JOB__INIT;
-    struct rpc_peer peer = {.kind = RPC_PEER_UNIX, .name = "bob", .roles = RPC_USER};
-    job.id = (char *)"mnist-1";
-    job.owner = (char *)"alice";
-    expect_status(access_check(&peer, &job, "hold"), STATUS_PERMISSION_DENIED,
-                  "job mnist-1 belongs to alice: only its owner or an operator may hold it, and "
-                  "you are bob");
-    peer.name = "alice";
-    expect_ok(access_check(&peer, &job, "hold"));
-    peer.name = "bob";
-    peer.roles = RPC_USER | RPC_OPERATOR;
-    expect_ok(access_check(&peer, &job, "hold"));
-    peer.roles = RPC_WORKER;
-    expect_status(access_check(&peer, &job, "hold"), STATUS_PERMISSION_DENIED, "alice");
-    job.owner = (char *)""; /* of an older fsdpd */
-    peer.roles = RPC_USER;
-    peer.name = "";
-    expect_status(access_check(&peer, &job, "hold"), STATUS_PERMISSION_DENIED, "operator");
-}
-END_TEST
-
-static status_t drain(const char *worker, bool now)
-{
-    Fsdpd__V1__DrainWorkersRequest request = FSDPD__V1__DRAIN_WORKERS_REQUEST__INIT;
-    request.worker = (char *)worker;
-    request.now = now;
-    return world_call(&world, &test_drain, &request, NULL);
-}
-
-static status_t undrain(const char *worker)
-{
-    Fsdpd__V1__UndrainWorkersRequest request = FSDPD__V1__UNDRAIN_WORKERS_REQUEST__INIT;
-    request.worker = (char *)worker;
-    return world_call(&world, &test_undrain, &request, NULL);
-}
-
-static void expect_worker(const char *id, const char *state)
-{
-    Fsdpd__V1__ListWorkersRequest request = FSDPD__V1__LIST_WORKERS_REQUEST__INIT;
-    void *response = NULL;
-    expect_ok(world_call(&world, &test_workers, &request, &response));
-    const Fsdpd__V1__ListWorkersResponse *list = response;
-    for (size_t i = 0; i < list->n_workers; i++) {
-        const Fsdpd__V1__Worker *worker = list->workers[i];
-        if (strcmp(worker->id, id) != 0) continue;
-        ck_assert_str_eq(worker->state, state);
-        bool drained = strncmp(state, "drain", 5) == 0;
-        ck_assert_int_eq(worker->drained, drained);
-        ck_assert_int_eq(worker->drained_by[0] != '\0', drained);
-        ck_assert_int_eq(worker->drained_ms > 0, drained);
-    }
-    message_free(response);
-}
-
-START_TEST(test_drains)
-{
-    struct fake fakes[3];
-    static const char *const ids[] = {"a/cpu:0", "b/cpu:0", "b/cpu:1"};
-    world_start(&world);
-    for (int i = 0; i < 3; i++) fake_attach(&world, &fakes[i], ids[i], i + 1);
-    expect_status(drain("c", false), STATUS_NOT_FOUND, "no worker c is attached");
-    expect_status(drain("", false), STATUS_INVALID_ARGUMENT, "worker: expected the id");
-    char *first = submit_priority(1, 0);
-    expect_start(&fakes[0], 1, first);
-    expect_ok(drain("a/cpu:0", false));
-    expect_ok(drain("a/cpu:0", false)); /* again */
-    expect_worker("a/cpu:0", "draining");
-    char *second = submit_priority(2, 0), *third = submit_priority(1, 0);
-    WAIT(&world, fakes[1].assignments == 1 && fakes[2].assignments == 1);
-    world_check_reason(&world, third, JOB_QUEUED, "QUEUED", "1st; waits for 1 of 1 cpu worker");
-    end_job(&fakes[0], first, STATUS_OK);
-    expect_worker("a/cpu:0", "drained");
-    world_run(&world, 50);
-    ck_assert_int_eq(fakes[0].assignments, 1);
-
-    /* Through a restart; and a host, with what attaches later. */
-    expect_ok(drain("b", false));
-    for (int i = 0; i < 3; i++) fake_deinit(&fakes[i]);
-    world_stop(&world);
-    world_start(&world);
-    fake_attach(&world, &fakes[0], "a/cpu:0", 1);
-    fake_attach(&world, &fakes[1], "b/cpu:7", 2);
-    expect_worker("a/cpu:0", "drained");
-    expect_worker("b/cpu:7", "drained");
-    world_check_reason(&world, third, JOB_QUEUED, "WAITING_FOR_WORKERS",
-                       "1st; needs 1 cpu worker, 0 are attached and 2 drained");
-    expect_status(undrain("b/cpu:7"), STATUS_FAILED_PRECONDITION, "undrain b");
-    expect_ok(undrain("b"));
-    expect_ok(undrain("b")); /* again */
-    expect_start(&fakes[1], 1, third);
-    expect_worker("b/cpu:7", "busy");
-
-    /* At once: the attempt ends at a step boundary. */
-    expect_ok(drain("b", true));
-    WAIT(&world, fakes[1].cancels == 1);
-    fake_finished(&fakes[1], STATUS_CANCELLED, "");
-    WAIT(&world, !world_job_is(&world, third, JOB_RUNNING));
-    Fsdpd__V1__GetHistoryRequest asked = FSDPD__V1__GET_HISTORY_REQUEST__INIT;
-    asked.id = third;
-    void *response = NULL;
-    expect_ok(world_call(&world, &test_history, &asked, &response));
-    const Fsdpd__V1__History *history = response;
-    bool told = false;
-    for (size_t i = 0; i < history->n_entries; i++)
-        told = told || strcmp(history->entries[i]->reason->code, "WORKER_DRAINED") == 0;
-    ck_assert(told);
-    message_free(response);
-    fake_deinit(&fakes[0]);
-    fake_deinit(&fakes[1]);
-    free(first), free(second), free(third);
-}
-END_TEST
-
 START_TEST(test_jobs_per_user)
 {
     struct fake fake;
     world.options.limits.jobs_per_user = 2;
     world_start(&world);
     fake_attach(&world, &fake, "host/cpu:0", 1);
-    free(submit_priority(9, 0));
-    char *id = submit_priority(9, 0);
+    free(queue_submit_priority(&world, 9, 0));
+    char *id = queue_submit_priority(&world, 9, 0);
     status_t refused = NULL;
-    submit(world_spec(9), &refused);
+    queue_submit(&world, world_spec(9), &refused);
     expect_status(refused, STATUS_RESOURCE_EXHAUSTED, "the limit per user");
     expect_ok(world_cancel(&world, id));
     free(id);
-    free(submit_priority(9, 0));
+    free(queue_submit_priority(&world, 9, 0));
     fake_deinit(&fake);
 }
 END_TEST
@@ -774,7 +498,6 @@ int main(void)
     tcase_add_test(parts, test_decisions);
     tcase_add_test(parts, test_ordinals);
     tcase_add_test(parts, test_placement);
-    tcase_add_test(parts, test_ownership);
     suite_add_tcase(suite, parts);
     TCase *whole = tcase_create("whole");
     tcase_add_checked_fixture(whole, set_up, tear_down);
@@ -788,9 +511,6 @@ int main(void)
     tcase_add_test(whole, test_filters);
     tcase_add_test(whole, test_repeated_submission);
     tcase_add_test(whole, test_jobs_per_user);
-    tcase_add_test(whole, test_drains);
-    tcase_add_test(whole, test_hold_and_release);
-    tcase_add_test(whole, test_changed_priority);
     suite_add_tcase(suite, whole);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -1,0 +1,463 @@
+/*
+ * What people do to jobs and workers: hold, release, priorities, ownership, drains; and how jobs are
+ * forgotten, one by one or for their age and number. A real coordinator with workers that exist only
+ * as links (test_coordinator_world.h).
+ */
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/mem.h"
+#include "coordinator/access.h"
+#include "test_queue_world.h"
+
+static struct world world;
+
+static void set_up(void)
+{
+    world_init(&world);
+}
+
+static void tear_down(void)
+{
+    world_deinit(&world);
+}
+
+static status_t hold(const char *id, void **response)
+{
+    Fsdpd__V1__HoldJobRequest request = FSDPD__V1__HOLD_JOB_REQUEST__INIT;
+    request.id = (char *)id;
+    return world_call(&world, &test_hold, &request, response);
+}
+
+static status_t release(const char *id)
+{
+    Fsdpd__V1__ReleaseJobRequest request = FSDPD__V1__RELEASE_JOB_REQUEST__INIT;
+    request.id = (char *)id;
+    return world_call(&world, &test_release, &request, NULL);
+}
+
+static status_t set_priority(const char *id, int priority)
+{
+    Fsdpd__V1__SetPriorityRequest request = FSDPD__V1__SET_PRIORITY_REQUEST__INIT;
+    request.id = (char *)id;
+    request.priority = priority;
+    return world_call(&world, &test_priority, &request, NULL);
+}
+
+START_TEST(test_hold_and_release)
+{
+    struct fake fake;
+    void *response = NULL;
+    world_start(&world);
+    fake_attach(&world, &fake, "host/cpu:0", 1);
+    char *running = queue_submit_priority(&world, 1, 0);
+    queue_expect_start(&world, &fake, 1, running);
+    expect_status(hold(running, NULL), STATUS_FAILED_PRECONDITION, "only a queued job can be held");
+    char *first = queue_submit_priority(&world, 1, 0), *second = queue_submit_priority(&world, 1, 0);
+    expect_ok(hold(first, &response));
+    job_message *job = response;
+    ck_assert_str_ne(job->owner, "");
+    ck_assert_str_eq(job->held_by, job->owner); /* this process did both */
+    ck_assert_str_eq(job->reason->code, "HELD");
+    ck_assert_uint_eq(job->queue_position, 0);
+    char *reason = mem_printf("held by %s", job->owner);
+    message_free(job);
+    expect_ok(hold(first, NULL)); /* again */
+    queue_expect_position(&world, second, 1);
+
+    Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
+    request.spec = world_spec(1);
+    request.hold = true;
+    expect_ok(world_call(&world, &test_submit, &request, NULL));
+    world_check_reason(&world, "mnist-4", JOB_QUEUED, "HELD", reason);
+
+    /* It stays held through a restart, and is known to be. */
+    queue_end_job(&world, &fake, running, STATUS_OK);
+    queue_expect_start(&world, &fake, 2, second);
+    queue_end_job(&world, &fake, second, STATUS_OK);
+    fake_deinit(&fake);
+    world_stop(&world);
+    world_start(&world);
+    fake_attach(&world, &fake, "host/cpu:0", 1);
+    world_check_reason(&world, first, JOB_QUEUED, "HELD", reason);
+    ck_assert_int_eq(fake.assignments, 0);
+    expect_ok(release("mnist-4"));
+    queue_expect_start(&world, &fake, 1, "mnist-4");
+    expect_ok(release(first));
+    expect_ok(release(first)); /* again */
+    queue_expect_position(&world, first, 1);
+    queue_end_job(&world, &fake, "mnist-4", STATUS_OK);
+    queue_expect_start(&world, &fake, 2, first);
+    queue_end_job(&world, &fake, first, STATUS_OK);
+    expect_status(hold(first, NULL), STATUS_FAILED_PRECONDITION, "is over already");
+    expect_status(hold("nothing-1", NULL), STATUS_NOT_FOUND, "nothing-1");
+
+    Fsdpd__V1__GetHistoryRequest asked = FSDPD__V1__GET_HISTORY_REQUEST__INIT;
+    asked.id = first;
+    expect_ok(world_call(&world, &test_history, &asked, &response));
+    const Fsdpd__V1__History *history = response;
+    struct buf codes = {0};
+    for (size_t i = 0; i < history->n_entries; i++) {
+        buf_printf(&codes, "%s ", history->entries[i]->reason->code);
+        bool users = i <= 2; /* submitted, held, released */
+        ck_assert_msg((history->entries[i]->by[0] != '\0') == users, "%zu", i);
+    }
+    ck_assert_str_eq(buf_text(&codes), "QUEUED HELD QUEUED STARTING RUNNING DONE ");
+    buf_deinit(&codes);
+    message_free(response);
+    fake_deinit(&fake);
+    free(running), free(first), free(second), free(reason);
+}
+END_TEST
+
+START_TEST(test_changed_priority)
+{
+    struct fake fake;
+    world_start(&world);
+    fake_attach(&world, &fake, "host/cpu:0", 1);
+    char *running = queue_submit_priority(&world, 1, 0);
+    queue_expect_start(&world, &fake, 1, running);
+    char *first = queue_submit_priority(&world, 1, 0), *second = queue_submit_priority(&world, 1, 0);
+    expect_ok(set_priority(second, 9));
+    queue_expect_position(&world, second, 1);
+    queue_expect_position(&world, first, 2);
+    expect_status(set_priority(second, 1001), STATUS_INVALID_ARGUMENT, "-1000 to 1000, found 1001");
+    expect_ok(set_priority(running, 3)); /* counts if it is queued again */
+    world_check_reason(&world, running, JOB_RUNNING, "RUNNING", "training");
+    fake_deinit(&fake);
+    world_stop(&world);
+    world_start(&world);
+    job_message *job = world_job(&world, second);
+    ck_assert_int_eq(job->priority, 9);
+    ck_assert_int_eq(job->spec->priority, 0); /* as it was submitted */
+    ck_assert_uint_eq(job->queue_position, 1);
+    message_free(job);
+    free(running), free(first), free(second);
+}
+END_TEST
+
+START_TEST(test_ownership)
+{
+    job_message job = FSDPD__V1__JOB__INIT;
+    struct rpc_peer peer = {.kind = RPC_PEER_UNIX, .name = "bob", .roles = RPC_USER};
+    job.id = (char *)"mnist-1";
+    job.owner = (char *)"alice";
+    expect_status(access_check(&peer, &job, "hold"), STATUS_PERMISSION_DENIED,
+                  "job mnist-1 belongs to alice: only its owner or an operator may hold it, and "
+                  "you are bob");
+    peer.name = "alice";
+    expect_ok(access_check(&peer, &job, "hold"));
+    peer.name = "bob";
+    peer.roles = RPC_USER | RPC_OPERATOR;
+    expect_ok(access_check(&peer, &job, "hold"));
+    peer.roles = RPC_WORKER;
+    expect_status(access_check(&peer, &job, "hold"), STATUS_PERMISSION_DENIED, "alice");
+    job.owner = (char *)""; /* of an older fsdpd */
+    peer.roles = RPC_USER;
+    peer.name = "";
+    expect_status(access_check(&peer, &job, "hold"), STATUS_PERMISSION_DENIED, "operator");
+}
+END_TEST
+
+static status_t drain(const char *worker, bool now)
+{
+    Fsdpd__V1__DrainWorkersRequest request = FSDPD__V1__DRAIN_WORKERS_REQUEST__INIT;
+    request.worker = (char *)worker;
+    request.now = now;
+    return world_call(&world, &test_drain, &request, NULL);
+}
+
+static status_t undrain(const char *worker)
+{
+    Fsdpd__V1__UndrainWorkersRequest request = FSDPD__V1__UNDRAIN_WORKERS_REQUEST__INIT;
+    request.worker = (char *)worker;
+    return world_call(&world, &test_undrain, &request, NULL);
+}
+
+static void expect_worker(const char *id, const char *state)
+{
+    Fsdpd__V1__ListWorkersRequest request = FSDPD__V1__LIST_WORKERS_REQUEST__INIT;
+    void *response = NULL;
+    expect_ok(world_call(&world, &test_workers, &request, &response));
+    const Fsdpd__V1__ListWorkersResponse *list = response;
+    for (size_t i = 0; i < list->n_workers; i++) {
+        const Fsdpd__V1__Worker *worker = list->workers[i];
+        if (strcmp(worker->id, id) != 0) continue;
+        ck_assert_str_eq(worker->state, state);
+        bool drained = strncmp(state, "drain", 5) == 0;
+        ck_assert_int_eq(worker->drained, drained);
+        ck_assert_int_eq(worker->drained_by[0] != '\0', drained);
+        ck_assert_int_eq(worker->drained_ms > 0, drained);
+    }
+    message_free(response);
+}
+
+START_TEST(test_drains)
+{
+    struct fake fakes[3];
+    static const char *const ids[] = {"a/cpu:0", "b/cpu:0", "b/cpu:1"};
+    world_start(&world);
+    for (int i = 0; i < 3; i++) fake_attach(&world, &fakes[i], ids[i], i + 1);
+    expect_status(drain("c", false), STATUS_NOT_FOUND, "no worker c is attached");
+    expect_status(drain("", false), STATUS_INVALID_ARGUMENT, "worker: expected the id");
+    char *first = queue_submit_priority(&world, 1, 0);
+    queue_expect_start(&world, &fakes[0], 1, first);
+    expect_ok(drain("a/cpu:0", false));
+    expect_ok(drain("a/cpu:0", false)); /* again */
+    expect_worker("a/cpu:0", "draining");
+    char *second = queue_submit_priority(&world, 2, 0), *third = queue_submit_priority(&world, 1, 0);
+    WAIT(&world, fakes[1].assignments == 1 && fakes[2].assignments == 1);
+    world_check_reason(&world, third, JOB_QUEUED, "QUEUED", "1st; waits for 1 of 1 cpu worker");
+    queue_end_job(&world, &fakes[0], first, STATUS_OK);
+    expect_worker("a/cpu:0", "drained");
+    world_run(&world, 50);
+    ck_assert_int_eq(fakes[0].assignments, 1);
+
+    /* Through a restart; and a host, with what attaches later. */
+    expect_ok(drain("b", false));
+    for (int i = 0; i < 3; i++) fake_deinit(&fakes[i]);
+    world_stop(&world);
+    world_start(&world);
+    fake_attach(&world, &fakes[0], "a/cpu:0", 1);
+    fake_attach(&world, &fakes[1], "b/cpu:7", 2);
+    expect_worker("a/cpu:0", "drained");
+    expect_worker("b/cpu:7", "drained");
+    world_check_reason(&world, third, JOB_QUEUED, "WAITING_FOR_WORKERS",
+                       "1st; needs 1 cpu worker, 0 are attached and 2 drained");
+    expect_status(undrain("b/cpu:7"), STATUS_FAILED_PRECONDITION, "undrain b");
+    expect_ok(undrain("b"));
+    expect_ok(undrain("b")); /* again */
+    queue_expect_start(&world, &fakes[1], 1, third);
+    expect_worker("b/cpu:7", "busy");
+
+    /* At once: the attempt ends at a step boundary. */
+    expect_ok(drain("b", true));
+    WAIT(&world, fakes[1].cancels == 1);
+    fake_finished(&fakes[1], STATUS_CANCELLED, "");
+    WAIT(&world, !world_job_is(&world, third, JOB_RUNNING));
+    Fsdpd__V1__GetHistoryRequest asked = FSDPD__V1__GET_HISTORY_REQUEST__INIT;
+    asked.id = third;
+    void *response = NULL;
+    expect_ok(world_call(&world, &test_history, &asked, &response));
+    const Fsdpd__V1__History *history = response;
+    bool told = false;
+    for (size_t i = 0; i < history->n_entries; i++)
+        told = told || strcmp(history->entries[i]->reason->code, "WORKER_DRAINED") == 0;
+    ck_assert(told);
+    message_free(response);
+    fake_deinit(&fakes[0]);
+    fake_deinit(&fakes[1]);
+    free(first), free(second), free(third);
+}
+END_TEST
+
+/* ---- forgetting ---- */
+
+static status_t forget(const char *id)
+{
+    Fsdpd__V1__ForgetJobRequest request = FSDPD__V1__FORGET_JOB_REQUEST__INIT;
+    request.id = (char *)id;
+    return world_call(&world, &test_forget, &request, NULL);
+}
+
+static bool exists(const char *name)
+{
+    char *path = world_path(&world, name);
+    bool is = access(path, F_OK) == 0;
+    free(path);
+    return is;
+}
+
+static void make_file(const char *directory, const char *name)
+{
+    char *parent = world_path(&world, directory), *path = file_path_join(parent, name);
+    expect_ok(file_make_directory(parent, 0700));
+    expect_ok(file_write_atomic(path, "weights", 7, 0600));
+    free(path);
+    free(parent);
+}
+
+static int count_files(const char *name)
+{
+    char *path = world_path(&world, name);
+    DIR *directory = opendir(path);
+    int count = 0;
+    for (struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;)
+        count += entry->d_name[0] != '.';
+    if (directory != NULL) closedir(directory);
+    free(path);
+    return count;
+}
+
+static bool is_known(const char *id)
+{
+    Fsdpd__V1__GetJobRequest request = FSDPD__V1__GET_JOB_REQUEST__INIT;
+    request.id = (char *)id;
+    status_t status = world_call(&world, &test_get, &request, NULL);
+    bool known = status == NULL;
+    status_free(status);
+    return known;
+}
+
+START_TEST(test_forget_one)
+{
+    struct fake fake;
+    world_start(&world);
+    fake_attach(&world, &fake, "host/cpu:0", 1);
+    char *first = queue_submit_priority(&world, 1, 0);
+    queue_expect_start(&world, &fake, 1, first);
+    expect_status(forget(first), STATUS_FAILED_PRECONDITION, "is RUNNING: only a job that is over");
+    queue_end_job(&world, &fake, first, STATUS_OK);
+    make_file("state/jobs/mnist-1/tensorboard", "events");
+    expect_ok(forget(first));
+    ck_assert(!exists("state/jobs/mnist-1"));
+    WAIT(&world, count_files("state/forgotten") == 0);
+    expect_status(forget(first), STATUS_NOT_FOUND, "mnist-1");
+    ck_assert(!is_known(first));
+    Fsdpd__V1__GetHistoryRequest asked = FSDPD__V1__GET_HISTORY_REQUEST__INIT;
+    asked.id = first;
+    expect_status(world_call(&world, &test_history, &asked, NULL), STATUS_NOT_FOUND, "mnist-1");
+    char *second = queue_submit_priority(&world, 1, 0);
+    ck_assert_str_eq(second, "mnist-2"); /* the old name is not given again */
+    fake_deinit(&fake);
+    free(first), free(second);
+}
+END_TEST
+
+/* Killed between the steps of forgetting: what has no record goes, what has one comes back. */
+START_TEST(test_forget_after_a_crash)
+{
+    struct fake fake;
+    world_start(&world);
+    fake_attach(&world, &fake, "host/cpu:0", 1);
+    char *id = queue_submit_priority(&world, 1, 0);
+    queue_expect_start(&world, &fake, 1, id);
+    queue_end_job(&world, &fake, id, STATUS_OK);
+    fake_deinit(&fake);
+    world_stop(&world);
+    make_file("state/forgotten/mnist-1.12", "weights");
+    make_file("state/forgotten/mnist-7.34/deeper", "weights");
+    make_file("state/forgotten/not a job", "of somebody else");
+    char *own = world_path(&world, "state/jobs/mnist-1"); /* the log of fsdpd's own lines */
+    char *command = mem_printf("rm -rf %s", own);
+    ck_assert_int_eq(system(command), 0);
+    free(command);
+    free(own);
+    world_start(&world);
+    WAIT(&world, !exists("state/forgotten/mnist-7.34"));
+    ck_assert(exists("state/jobs/mnist-1/weights"));
+    ck_assert(exists("state/forgotten/not a job/of somebody else"));
+    free(id);
+}
+END_TEST
+
+/* A job that ended so many days ago. */
+static void leave_job(struct store *store, const char *id, int state, int days)
+{
+    job_message job = FSDPD__V1__JOB__INIT;
+    job_event event = FSDPD__V1__JOB_EVENT__INIT;
+    Fsdpd__V1__Reason reason = FSDPD__V1__REASON__INIT;
+    job.id = (char *)id;
+    job.name = (char *)"old";
+    job.spec = world_spec(9);
+    job.spec->device = (char *)"cpu";
+    job.state = (Fsdpd__V1__JobState)state;
+    job.reason = &reason;
+    job.submitted_ms = clock_wall_ms() - days * INT64_C(86400000);
+    if (job_state_is_over(state)) job.finished_ms = job.submitted_ms;
+    event.sequence = 1;
+    expect_ok(store_insert_job(store, &job, &event));
+}
+
+static void leave_jobs(void)
+{
+    char *directory = world_path(&world, "state"), *path = file_path_join(directory, "store.db");
+    struct store *store = NULL;
+    expect_ok(file_make_directory(directory, 0700));
+    expect_ok(store_open(path, &store));
+    leave_job(store, "queued", JOB_QUEUED, 100);
+    leave_job(store, "ancient", JOB_SUCCEEDED, 50);
+    leave_job(store, "old", JOB_FAILED, 11);
+    leave_job(store, "recent", JOB_CANCELLED, 9);
+    leave_job(store, "new", JOB_SUCCEEDED, 1);
+    store_close(store);
+    free(path);
+    free(directory);
+}
+
+START_TEST(test_retention_by_age)
+{
+    leave_jobs();
+    make_file("state/jobs/ancient", "state_dict.safetensors");
+    world.options.limits.retention_days = 10;
+    world_start(&world);
+    WAIT(&world, !is_known("ancient") && !is_known("old"));
+    ck_assert(is_known("recent") && is_known("new") && is_known("queued"));
+    WAIT(&world, count_files("state/forgotten") == 0);
+    ck_assert(!exists("state/jobs/ancient"));
+}
+END_TEST
+
+START_TEST(test_retention_by_number)
+{
+    leave_jobs();
+    world_start(&world);
+    world_run(&world, 300);
+    ck_assert(is_known("ancient")); /* without limits all is kept */
+    world.options.limits.retention_jobs = 1;
+    expect_ok(coordinator_reload(world.coordinator, &world.options));
+    WAIT(&world, !is_known("ancient") && !is_known("old") && !is_known("recent"));
+    ck_assert(is_known("new") && is_known("queued"));
+}
+END_TEST
+
+START_TEST(test_size_of_specs)
+{
+    struct fake fake;
+    world.options.limits.spec_bytes = 4096;
+    world_start(&world);
+    fake_attach(&world, &fake, "host/cpu:0", 1);
+    free(queue_submit_priority(&world, 9, 0));
+    job_spec spec = *world_spec(1);
+    Fsdpd__V1__ModelSpec model = *spec.model;
+    char text[5000];
+    memset(text, '#', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    model.text = text;
+    spec.model = &model;
+    status_t refused = NULL;
+    queue_submit(&world, &spec, &refused);
+    expect_status(refused, STATUS_INVALID_ARGUMENT, "spec: expected at most 4096 bytes, found 5");
+    fake_deinit(&fake);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("queue_changes");
+    TCase *parts = tcase_create("parts");
+    tcase_add_test(parts, test_ownership);
+    suite_add_tcase(suite, parts);
+    TCase *whole = tcase_create("whole");
+    tcase_add_checked_fixture(whole, set_up, tear_down);
+    tcase_set_timeout(whole, 60);
+    tcase_add_test(whole, test_hold_and_release);
+    tcase_add_test(whole, test_changed_priority);
+    tcase_add_test(whole, test_drains);
+    tcase_add_test(whole, test_forget_one);
+    tcase_add_test(whole, test_forget_after_a_crash);
+    tcase_add_test(whole, test_retention_by_age);
+    tcase_add_test(whole, test_retention_by_number);
+    tcase_add_test(whole, test_size_of_specs);
+    suite_add_tcase(suite, whole);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
