@@ -37,11 +37,13 @@ SYSTEM_TESTS = \
   %D%/system/test_units.py \
   %D%/system/test_retry.py \
   %D%/system/test_views.py \
+  %D%/system/test_refusals.py \
   %D%/system/test_restart.py \
+  %D%/system/test_wire_fuzz.py \
   %D%/system/test_wrap.py
 dist_check_SCRIPTS += $(PARITY_TESTS) $(SYSTEM_TESTS)
 TESTS += $(PARITY_TESTS) $(SYSTEM_TESTS)
-EXTRA_DIST += %D%/system/harness.py %D%/system/chaos.py %D%/system/chaos_check.py %D%/parity/reference.py
+EXTRA_DIST += %D%/system/harness.py %D%/system/wire.py %D%/system/chaos.py %D%/system/chaos_check.py %D%/parity/reference.py
 
 # These start daemons and training processes of two threads each: alone, timings mean something.
 %D%/system/test_mnist.log: $(filter-out %D%/system/test_mnist.log,$(SYSTEM_TESTS:.py=.log))

@@ -148,6 +148,16 @@ status_t beneath_open(const char *root, const char *path, bool directory, int *f
     return status;
 }
 
+status_t beneath_resolve(const char *root, const char *path, char **real)
+{
+    if (root == NULL) root = "/";
+    char *real_root = realpath(root, NULL);
+    if (real_root == NULL) return status_from_errno(errno, "cannot resolve the root %s", root);
+    status_t status = resolve(real_root, root, path, real);
+    free(real_root);
+    return status;
+}
+
 status_t beneath_read(const char *root, const char *path, size_t limit, struct buf *out)
 {
     int fd = -1;

@@ -22,6 +22,10 @@
  */
 status_t beneath_open(const char *root, const char *path, bool directory, int *fd) FSDPD_MUST_USE;
 
+/* Where `path` leads: absolute, without links, below `root`. Refuses as beneath_open does. *real is
+ * the caller's to free. What is read there later is opened with beneath_open all the same. */
+status_t beneath_resolve(const char *root, const char *path, char **real) FSDPD_MUST_USE;
+
 /* All of a file, at most `limit` bytes; see file_read. */
 status_t beneath_read(const char *root, const char *path, size_t limit,
                       struct buf *out) FSDPD_MUST_USE;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/beneath.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "spec/spec.h"
@@ -18,7 +19,7 @@ static status_t find_path(const char *key, const char *dir, const struct worker_
 {
     status_t first = NULL;
     for (int i = 0; i < options->data_root_count; i++) {
-        status_t status = file_resolve_under(options->data_roots[i], dir, resolved);
+        status_t status = beneath_resolve(options->data_roots[i], dir, resolved);
         if (status == NULL) {
             *root = mem_strdup(options->data_roots[i]);
             status_free(first);
