@@ -146,15 +146,20 @@ static void overview_text(const struct client *client, const char *address,
                           const struct overview *overview, struct buf *out)
 {
     char age[32];
-    size_t busy = 0;
-    for (size_t i = 0; i < overview->workers->n_workers; i++)
-        busy += overview->workers->workers[i]->job[0] != '\0';
+    size_t busy = 0, drained = 0;
+    for (size_t i = 0; i < overview->workers->n_workers; i++) {
+        const Fsdpd__V1__Worker *worker = overview->workers->workers[i];
+        if (worker->job[0] != '\0') busy++;
+        else drained += worker->drained;
+    }
     buf_add_text(out, "daemon      fsdpd ");
     output_clean(out, overview->version->version, false);
     buf_printf(out, " at %s, up for %s\n", address,
                output_age(overview->version->started_ms, clock_wall_ms(), age));
-    buf_printf(out, "workers     %zu: %zu busy, %zu free\n", overview->workers->n_workers, busy,
-               overview->workers->n_workers - busy);
+    size_t all = overview->workers->n_workers;
+    buf_printf(out, "workers     %zu: %zu busy, %zu free", all, busy, all - busy - drained);
+    if (drained > 0) buf_printf(out, ", %zu drained", drained);
+    buf_add_char(out, '\n');
     overview_jobs(overview, table_width(client), out);
 }
 

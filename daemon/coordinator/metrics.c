@@ -318,12 +318,20 @@ static void add_restarts(void *user, const char *id, uint32_t restarts)
 static void add_workers(struct buf *out, const struct coordinator *c)
 {
     int busy = 0, starting = 0;
-    for (int i = 0; i < c->worker_count; i++) busy += c->workers[i]->job != NULL;
+    int drained = 0, draining = 0;
+    for (int i = 0; i < c->worker_count; i++) {
+        const struct worker *worker = c->workers[i];
+        if (worker->drained) ++*(worker->job != NULL ? &draining : &drained);
+        else busy += worker->job != NULL;
+    }
     supervisor_each_starting((struct coordinator *)c, count_starting, &starting);
     add_family(out, "workers", "gauge", "Workers, by what they do.");
-    add_sample(out, "workers", "state", "idle", NULL, NULL, c->worker_count - busy);
+    add_sample(out, "workers", "state", "idle", NULL, NULL,
+               c->worker_count - busy - drained - draining);
     add_sample(out, "workers", "state", "busy", NULL, NULL, busy);
     add_sample(out, "workers", "state", "starting", NULL, NULL, starting);
+    add_sample(out, "workers", "state", "drained", NULL, NULL, drained);
+    add_sample(out, "workers", "state", "draining", NULL, NULL, draining);
     if (c->options.local_workers > 0) {
         add_family(out, "worker_restarts_total", "counter",
                    "How often a local worker was started again.");

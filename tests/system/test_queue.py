@@ -260,6 +260,7 @@ class Queue(unittest.TestCase):
         drained = self.daemon.ctl("drain", first)
         self.assertEqual(drained.returncode, 0, drained.stderr)
         self.assertIn("drained", drained.stdout)
+        self.assertIn("1 free, 1 drained", self.daemon.ctl("status").stdout)
         self.addCleanup(self.daemon.ctl, "undrain", first)
         self.addCleanup(self.daemon.ctl, "undrain", host)
         job = self.submit(LONG, "workers=1")
