@@ -60,6 +60,7 @@ COORDINATOR_TESTS = tests/unit/test_store tests/unit/test_migrations tests/unit/
   tests/unit/test_coordinator \
   tests/unit/test_coordinator_ends tests/unit/test_coordinator_streams \
   tests/unit/test_coordinator_traces tests/unit/test_coordinator_rewrap \
+  tests/unit/test_coordinator_checkpoints \
   tests/unit/test_coordinator_monitoring tests/unit/test_log_files
 check_PROGRAMS += $(COORDINATOR_TESTS)
 TESTS += $(COORDINATOR_TESTS)
@@ -92,6 +93,11 @@ tests_unit_test_coordinator_streams_SOURCES = tests/unit/test_coordinator_stream
   $(COORDINATOR_WORLD)
 tests_unit_test_coordinator_streams_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
 tests_unit_test_coordinator_streams_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
+
+tests_unit_test_coordinator_checkpoints_SOURCES = tests/unit/test_coordinator_checkpoints.c \
+  $(COORDINATOR_WORLD)
+tests_unit_test_coordinator_checkpoints_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
+tests_unit_test_coordinator_checkpoints_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
 
 tests_unit_test_coordinator_rewrap_SOURCES = tests/unit/test_coordinator_rewrap.c \
   $(COORDINATOR_WORLD)

@@ -24,6 +24,12 @@ METHOD(test_pull, "Control", "PullStateDict", RPC_SERVER_STREAM, pull_state_dict
        state_dict_chunk);
 METHOD(test_trace, "Control", "TraceJob", RPC_SERVER_STREAM, trace_job_request, trace_chunk);
 METHOD(test_set_wrap, "Control", "SetWrapPolicy", RPC_UNARY, set_wrap_policy_request, job);
+METHOD(test_checkpoint, "Control", "CreateCheckpoint", RPC_UNARY, create_checkpoint_request,
+       checkpoint);
+METHOD(test_checkpoints, "Control", "ListCheckpoints", RPC_UNARY, list_checkpoints_request,
+       list_checkpoints_response);
+METHOD(test_pause, "Control", "PauseJob", RPC_UNARY, pause_job_request, job);
+METHOD(test_resume, "Control", "ResumeJob", RPC_UNARY, resume_job_request, job);
 METHOD(test_history, "Control", "GetHistory", RPC_UNARY, get_history_request, history);
 METHOD(test_hold, "Control", "HoldJob", RPC_UNARY, hold_job_request, job);
 METHOD(test_release, "Control", "ReleaseJob", RPC_UNARY, release_job_request, job);
@@ -87,6 +93,8 @@ void world_init(struct world *world)
     limits->cancel_ms = 300;
     limits->kill_ms = 500;
     limits->stop_ms = 500;
+    limits->retry_ms = 200;
+    limits->retry_max_ms = 400;
     limits->pull_start_ms = 1000;
     expect_ok(rpc_runtime_new(&world->loop, &world->runtime));
 }
@@ -206,8 +214,8 @@ job_spec *world_spec(uint32_t workers)
     fsdp.strategy = (char *)"full_shard";
     fsdp.backward_prefetch = (char *)"pre";
     fsdp.wrap = &wrap;
-    static Fsdpd__V1__RetrySpec retry; /* a failure is the end */
-    fsdpd__v1__retry_spec__init(&retry);
+    /* A failure is the end, unless a test says something else. */
+    static Fsdpd__V1__RetrySpec retry = FSDPD__V1__RETRY_SPEC__INIT;
     fsdpd__v1__job_spec__init(&spec);
     spec.retry = &retry;
     spec.name = (char *)"mnist";
@@ -338,6 +346,10 @@ static void take_order(struct fake *fake, const Fsdpd__V1__Order *order)
     } else if (order->order_case == FSDPD__V1__ORDER__ORDER_WRAP) {
         fake->wrap = order->wrap->change;
         fake->wraps++;
+    } else if (order->order_case == FSDPD__V1__ORDER__ORDER_CHECKPOINT) {
+        fake->checkpoint = order->checkpoint->number;
+        fake->pauses += order->checkpoint->pause;
+        fake->checkpoints++;
     } else if (order->cancel->at_once) {
         fake->cancels_at_once++;
     } else {
@@ -478,11 +490,37 @@ void fake_validation(struct fake *fake, uint64_t step, double loss)
     send_event(fake, &event);
 }
 
+void fake_checkpoint(struct fake *fake, uint64_t number, uint64_t step, enum status_code code,
+                     const char *text, const uint64_t *removed)
+{
+    Fsdpd__V1__Checkpoint checkpoint = FSDPD__V1__CHECKPOINT__INIT;
+    checkpoint.step = step;
+    checkpoint.path = (char *)(code == STATUS_OK ? "/somewhere" : "");
+    checkpoint.bytes = 1000;
+    checkpoint.world = 2;
+    Fsdpd__V1__CheckpointReport report = FSDPD__V1__CHECKPOINT_REPORT__INIT;
+    report.number = number;
+    report.code = code;
+    report.message = (char *)text;
+    report.checkpoint = &checkpoint;
+    report.n_removed_steps = removed != NULL;
+    report.removed_steps = (uint64_t *)removed;
+    Fsdpd__V1__AttemptEvent event = FSDPD__V1__ATTEMPT_EVENT__INIT;
+    event.event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_CHECKPOINT;
+    event.checkpoint = &report;
+    send_event(fake, &event);
+}
+
 void fake_finished(struct fake *fake, enum status_code code, const char *text)
+{
+    fake_ended(fake, code, status_code_name(code), text);
+}
+
+void fake_ended(struct fake *fake, enum status_code code, const char *reason, const char *text)
 {
     Fsdpd__V1__Finished finished = FSDPD__V1__FINISHED__INIT;
     finished.code = code;
-    finished.reason = (char *)status_code_name(code);
+    finished.reason = (char *)reason;
     finished.message = (char *)text;
     finished.memory_peak_bytes = 4096;
     Fsdpd__V1__AttemptEvent event = FSDPD__V1__ATTEMPT_EVENT__INIT;

@@ -17,7 +17,8 @@
 
 extern const struct rpc_method test_submit, test_get, test_list, test_cancel, test_watch, test_plan,
     test_pull, test_trace, test_workers, test_version, test_attach, test_store_set, test_store_get,
-    test_upload, test_set_wrap, test_history, test_hold, test_release, test_priority,
+    test_upload, test_set_wrap, test_checkpoint, test_checkpoints, test_pause, test_resume,
+    test_history, test_hold, test_release, test_priority,
     test_drain, test_undrain, test_forget;
 
 struct world {
@@ -101,6 +102,8 @@ struct fake {
     uint32_t trace_steps;
     uint64_t wrap; /* of the latest order of another policy */
     int wraps;
+    uint64_t checkpoint; /* of the latest order of a checkpoint */
+    int checkpoints, pauses;
     uint64_t order_sequence;
 };
 void fake_attach(struct world *world, struct fake *fake, const char *id, int64_t pid);
@@ -112,6 +115,11 @@ void fake_metrics(struct fake *fake, uint64_t step, double loss);
 void fake_validation(struct fake *fake, uint64_t step, double loss);
 void fake_epoch(struct fake *fake, uint32_t epoch);
 void fake_finished(struct fake *fake, enum status_code code, const char *message);
+/* With a reason other than the code's name. */
+void fake_ended(struct fake *fake, enum status_code code, const char *reason, const char *message);
+/* A report of rank 0; `removed`: one step, or NULL. */
+void fake_checkpoint(struct fake *fake, uint64_t number, uint64_t step, enum status_code code,
+                     const char *message, const uint64_t *removed);
 void fake_pull_failed(struct fake *fake, uint64_t pull, const char *message);
 void fake_trace(struct fake *fake, uint64_t trace, Fsdpd__V1__TraceChunk *chunk,
                 enum status_code code, const char *message);

@@ -1,0 +1,262 @@
+/* Checkpoints, pauses and retries as the coordinator sees them: orders and reports, calls that
+ * wait, what the store keeps, whose failure it was, and what the next attempt is told. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "test_coordinator_world.h"
+
+static struct world world;
+static struct fake fakes[2];
+static struct listener calls[4];
+static char *id;
+
+static void set_up(void)
+{
+    world_init(&world);
+    world_start(&world);
+}
+
+static void tear_down(void)
+{
+    for (int r = 0; r < 2; r++)
+        if (fakes[r].world != NULL) fake_deinit(&fakes[r]);
+    free(id);
+    world_deinit(&world);
+}
+
+/* A job that is tried again so often. */
+static void start_running(uint32_t failures, uint32_t machine_failures)
+{
+    Fsdpd__V1__RetrySpec *retry = world_spec(2)->retry; /* of all further specs */
+    retry->failures = failures;
+    retry->machine_failures = machine_failures;
+    id = world_start_running(&world, fakes);
+}
+
+static void open_call(struct listener *call, const struct rpc_method *method, const char *job)
+{
+    Fsdpd__V1__PauseJobRequest request = FSDPD__V1__PAUSE_JOB_REQUEST__INIT;
+    request.id = (char *)job;
+    Fsdpd__V1__CreateCheckpointRequest create = FSDPD__V1__CREATE_CHECKPOINT_REQUEST__INIT;
+    create.id = (char *)job;
+    Fsdpd__V1__ResumeJobRequest resume = FSDPD__V1__RESUME_JOB_REQUEST__INIT;
+    resume.id = (char *)job;
+    *call = (struct listener){0};
+    listener_open(&world, call, method,
+                  method == &test_pause    ? (const void *)&request
+                  : method == &test_resume ? (const void *)&resume
+                                           : (const void *)&create,
+                  false);
+}
+
+static void expect_end(struct listener *call, enum status_code code, const char *words)
+{
+    WAIT(&world, call->closed);
+    if (code == STATUS_OK) {
+        expect_ok(call->status);
+        ck_assert_int_eq(call->count, 1);
+    } else {
+        expect_status(call->status, code, words);
+    }
+    call->status = NULL;
+    listener_deinit(call);
+}
+
+/* The steps that are kept, "3 5 ". */
+static void expect_steps(const char *expected)
+{
+    Fsdpd__V1__ListCheckpointsRequest request = FSDPD__V1__LIST_CHECKPOINTS_REQUEST__INIT;
+    request.id = id;
+    void *answer = NULL;
+    expect_ok(world_call(&world, &test_checkpoints, &request, &answer));
+    const Fsdpd__V1__ListCheckpointsResponse *list = answer;
+    char found[64] = "";
+    for (size_t i = 0; i < list->n_checkpoints; i++)
+        snprintf(found + strlen(found), sizeof found - strlen(found), "%llu ",
+                 (unsigned long long)list->checkpoints[i]->step);
+    ck_assert_str_eq(found, expected);
+    message_free(answer);
+}
+
+START_TEST(test_orders_and_reports)
+{
+    start_running(0, 0);
+    open_call(&calls[0], &test_checkpoint, id);
+    WAIT(&world, fakes[0].checkpoints == 1 && fakes[1].checkpoints == 1);
+    ck_assert_uint_eq(fakes[0].checkpoint, fakes[1].checkpoint);
+    uint64_t first = fakes[0].checkpoint;
+    /* Two that come meanwhile share the next one. */
+    open_call(&calls[1], &test_checkpoint, id);
+    open_call(&calls[2], &test_checkpoint, id);
+    world_run(&world, 100);
+    ck_assert_int_eq(fakes[0].checkpoints, 1);
+    fake_checkpoint(&fakes[0], 0, 2, STATUS_OK, "", NULL); /* by the settings: nobody's answer */
+    fake_checkpoint(&fakes[0], first, 3, STATUS_OK, "", NULL);
+    WAIT(&world, calls[0].closed && fakes[1].checkpoints == 2);
+    ck_assert_uint_eq(((Fsdpd__V1__Checkpoint *)calls[0].messages[0])->step, 3);
+    expect_end(&calls[0], STATUS_OK, NULL);
+    ck_assert(!calls[1].closed && !calls[2].closed);
+    fake_checkpoint(&fakes[0], fakes[0].checkpoint, 5, STATUS_OK, "", (const uint64_t[]){2});
+    for (int i = 1; i < 3; i++) expect_end(&calls[i], STATUS_OK, NULL);
+    expect_steps("3 5 ");
+
+    /* One that could not be written. */
+    open_call(&calls[0], &test_checkpoint, id);
+    WAIT(&world, fakes[0].checkpoints == 3);
+    fake_checkpoint(&fakes[0], fakes[0].checkpoint, 7, STATUS_RESOURCE_EXHAUSTED, "disk full",
+                    NULL);
+    expect_end(&calls[0], STATUS_RESOURCE_EXHAUSTED, "disk full");
+    expect_steps("3 5 ");
+    ck_assert(world_job_is(&world, id, JOB_RUNNING));
+
+    /* One whose client went away is taken all the same; one whose job ends is not. */
+    open_call(&calls[0], &test_checkpoint, id);
+    WAIT(&world, fakes[0].checkpoints == 4);
+    listener_deinit(&calls[0]);
+    fake_checkpoint(&fakes[0], fakes[0].checkpoint, 8, STATUS_OK, "", NULL);
+    open_call(&calls[3], &test_checkpoint, id);
+    WAIT(&world, fakes[0].checkpoints == 5);
+    expect_steps("3 5 8 ");
+    for (int r = 0; r < 2; r++) fake_finished(&fakes[r], STATUS_INTERNAL, "a mistake");
+    expect_end(&calls[3], STATUS_ABORTED, "before the checkpoint was taken");
+    open_call(&calls[0], &test_checkpoint, id);
+    expect_end(&calls[0], STATUS_FAILED_PRECONDITION, "is over");
+    open_call(&calls[0], &test_checkpoint, "other-1");
+    expect_end(&calls[0], STATUS_NOT_FOUND, "other-1");
+}
+END_TEST
+
+START_TEST(test_pause_and_resume)
+{
+    start_running(0, 0);
+    open_call(&calls[0], &test_pause, id);
+    WAIT(&world, fakes[0].pauses == 1 && fakes[1].pauses == 1);
+    world_check_reason(&world, id, JOB_RUNNING, "PAUSING", "checkpoint");
+    fake_checkpoint(&fakes[0], fakes[0].checkpoint, 4, STATUS_RESOURCE_EXHAUSTED, "disk full",
+                    NULL);
+    expect_end(&calls[0], STATUS_RESOURCE_EXHAUSTED, "disk full");
+    world_check_reason(&world, id, JOB_RUNNING, "RUNNING", "disk full");
+
+    open_call(&calls[0], &test_pause, id);
+    WAIT(&world, fakes[1].pauses == 2);
+    fake_metrics(&fakes[0], 6, 1);
+    fake_checkpoint(&fakes[0], fakes[0].checkpoint, 6, STATUS_OK, "", NULL);
+    world_run(&world, 100);
+    ck_assert(!calls[0].closed); /* it still runs */
+    fake_ended(&fakes[0], STATUS_CANCELLED, "PAUSED", "paused at step 6");
+    if (_i == 0) fake_ended(&fakes[1], STATUS_CANCELLED, "PAUSED", "paused at step 6");
+    else fake_detach(&fakes[1]); /* it is lost, which loses nothing */
+    WAIT(&world, calls[0].closed);
+    expect_end(&calls[0], STATUS_OK, NULL);
+    world_check_reason(&world, id, JOB_PAUSED, "PAUSED", "step 6");
+    open_call(&calls[0], &test_pause, id);
+    expect_end(&calls[0], STATUS_FAILED_PRECONDITION, "is PAUSED already");
+    if (_i == 1) return;
+
+    /* Also when the coordinator is another one. */
+    for (int r = 0; r < 2; r++) fake_deinit(&fakes[r]);
+    world_stop(&world);
+    world_start(&world);
+    world_check_reason(&world, id, JOB_PAUSED, "PAUSED", "step 6");
+    fakes[0] = fakes[1] = (struct fake){0};
+    fake_attach(&world, &fakes[0], "host/cpu:0", 1000);
+    fake_attach(&world, &fakes[1], "host/cpu:1", 1001);
+    world_run(&world, 100);
+    ck_assert_int_eq(fakes[0].assignments, 0);
+    open_call(&calls[0], &test_resume, id);
+    expect_end(&calls[0], STATUS_OK, NULL);
+    for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].assignments == 1);
+    ck_assert(fakes[0].assignment->resume && fakes[0].assignment->must_resume);
+    ck_assert_uint_eq(fakes[0].assignment->attempt, 2);
+    ck_assert_ptr_nonnull(strstr(fakes[0].assignment->checkpoint_folder, id));
+    open_call(&calls[0], &test_resume, id);
+    expect_end(&calls[0], STATUS_FAILED_PRECONDITION, "only a PAUSED job");
+}
+END_TEST
+
+START_TEST(test_paused_is_cancelled)
+{
+    start_running(0, 0);
+    open_call(&calls[0], &test_pause, id);
+    WAIT(&world, fakes[1].pauses == 1);
+    for (int r = 0; r < 2; r++) fake_ended(&fakes[r], STATUS_CANCELLED, "PAUSED", "");
+    expect_end(&calls[0], STATUS_OK, NULL);
+    expect_ok(world_cancel(&world, id));
+    ck_assert(world_job_is(&world, id, JOB_CANCELLED));
+}
+END_TEST
+
+/* A lost worker is a failure of machines; what a rank says of itself is the job's. */
+START_TEST(test_retries)
+{
+    start_running(1, 2);
+    for (int lost = 0; lost < 2; lost++) {
+        fake_detach(&fakes[1]);
+        WAIT(&world, fakes[0].cancels_at_once == lost + 1);
+        fake_finished(&fakes[0], STATUS_ABORTED, "");
+        WAIT(&world, world_job_is(&world, id, JOB_QUEUED));
+        world_check_reason(&world, id, JOB_QUEUED, "RETRYING", "rank 1");
+        fake_deinit(&fakes[1]);
+        fakes[1] = (struct fake){0};
+        fake_attach(&world, &fakes[1], "host/cpu:1", 1001);
+        ck_assert_int_eq(fakes[1].assignments, 0); /* there is a pause first */
+        for (int r = 0; r < 2; r++) {
+            WAIT(&world, fakes[r].assignments == (r == 0 ? lost + 2 : 1));
+            ck_assert_uint_eq(fakes[r].assignment->attempt, (uint32_t)lost + 2);
+            ck_assert(fakes[r].assignment->resume && !fakes[r].assignment->must_resume);
+            fake_started(&fakes[r], 42);
+        }
+        WAIT(&world, world_job_is(&world, id, JOB_RUNNING));
+    }
+    fake_finished(&fakes[0], STATUS_ABORTED, "a peer failed");
+    fake_finished(&fakes[1], STATUS_FAILED_PRECONDITION, "the loss is nan");
+    WAIT(&world, world_job_is(&world, id, JOB_QUEUED));
+    world_check_reason(&world, id, JOB_QUEUED, "RETRYING", "failure 1 of 1 of its own");
+    for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].assignments == (r == 0 ? 4 : 2));
+    for (int r = 0; r < 2; r++) fake_finished(&fakes[r], STATUS_FAILED_PRECONDITION, "nan again");
+    WAIT(&world, world_job_is(&world, id, JOB_FAILED));
+    world_check_reason(&world, id, JOB_FAILED, "FAILED_PRECONDITION", "(attempt 4)");
+}
+END_TEST
+
+/* What was used of the budget is in the store. */
+START_TEST(test_budget_survives)
+{
+    start_running(0, 1);
+    fake_detach(&fakes[1]);
+    WAIT(&world, fakes[0].cancels_at_once == 1);
+    fake_finished(&fakes[0], STATUS_ABORTED, "");
+    WAIT(&world, world_job_is(&world, id, JOB_QUEUED));
+    for (int r = 0; r < 2; r++) fake_deinit(&fakes[r]);
+    world_stop(&world);
+    world_start(&world);
+    fakes[0] = fakes[1] = (struct fake){0};
+    fake_attach(&world, &fakes[0], "host/cpu:0", 1000);
+    fake_attach(&world, &fakes[1], "host/cpu:1", 1001);
+    for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].assignments == 1);
+    fake_detach(&fakes[1]);
+    WAIT(&world, fakes[0].cancels_at_once == 1);
+    fake_finished(&fakes[0], STATUS_ABORTED, "");
+    WAIT(&world, world_job_is(&world, id, JOB_FAILED));
+    world_check_reason(&world, id, JOB_FAILED, "WORKER_LOST", "(attempt 2)");
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("coordinator checkpoints");
+    TCase *tests = tcase_create("checkpoints");
+    tcase_set_timeout(tests, 60);
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_test(tests, test_orders_and_reports);
+    tcase_add_loop_test(tests, test_pause_and_resume, 0, 2);
+    tcase_add_test(tests, test_paused_is_cancelled);
+    tcase_add_test(tests, test_retries);
+    tcase_add_test(tests, test_budget_survives);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
