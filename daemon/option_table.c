@@ -74,6 +74,15 @@ static status_t apply_threads(struct options *options, const struct option_row *
     return NULL;
 }
 
+static status_t apply_away(struct options *options, const struct option_row *row, const char *text)
+{
+    double seconds = 0;
+    (void)row;
+    if (!text_parse_f64(text, &seconds)) return NULL; /* it was checked */
+    options->coordinator.worker_away_ms = options->worker.away_ms = (int)lround(seconds * 1000);
+    return NULL;
+}
+
 static status_t apply_log_level(struct options *options, const struct option_row *row,
                                 const char *text)
 {
@@ -199,6 +208,9 @@ const struct option_row option_rows[] = {
      .help = "where other workers reach this host (found out)"},
     {"worker.id", "--id", "ID", FOR_WORKER, OPTION_TEXT, SETS(worker.id),
      .help = "the worker's name (HOST/DEVICE)"},
+    {"worker.away_seconds", "--away", "SECONDS", FOR_DAEMONS, OPTION_SECONDS, RANGE(0.1, 604800),
+     .fallback = "3600", .apply = apply_away,
+     .help = "a worker that has not reached its coordinator\nfor so long gives up what it does (3600)"},
 
     {"retention.days", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(0, 36500),
      .fallback = "0", LIMIT(retention_days)},
@@ -247,6 +259,8 @@ const struct option_row option_rows[] = {
      LIMIT(stop_ms)},
     {"limits.settle_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0.1, 3600),
      LIMIT(settle_ms)},
+    {"limits.reattach_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0.1, 86400),
+     LIMIT(reattach_ms)},
     {"limits.exit_wait_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0.01, 3600),
      LIMIT(exit_wait_ms)},
 

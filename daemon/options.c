@@ -15,6 +15,9 @@ static const char *const role_commands[] = {"fsdpd",         "fsdpd coordinator"
                                             "fsdpd plan",    "fsdpd config",      "fsdpd backup",
                                             "fsdpd restore", "fsdpd cert",        "fsdpd devices"};
 
+/* The fallback of worker.away_seconds, for workers that read no table. */
+enum { WORKER_AWAY_MS = 3600 * 1000 };
+
 static status_t unknown(const char *what, const char *word, const char *const *candidates,
                         size_t count, enum role role)
 {
@@ -294,10 +297,11 @@ status_t options_parse(struct options *options, int argc, char **argv)
         .log_level = LOG_INFO,
         .coordinator = {.local_device = "cpu",
                         .program = "/proc/self/exe",
+                        .worker_away_ms = WORKER_AWAY_MS,
                         .operator_group = COORDINATOR_OPERATOR_GROUP,
                         .operator_group_is_default = true,
                         .limits = coordinator_limits_default()},
-        .worker = {.device = "cpu"},
+        .worker = {.device = "cpu", .away_ms = WORKER_AWAY_MS},
     };
     int at = 1, arguments = 0;
     if (at < argc && argv[at][0] != '-') {

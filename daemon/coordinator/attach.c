@@ -10,6 +10,7 @@
 #include "coordinator/attempt.h"
 #include "coordinator/planner.h"
 #include "coordinator/queue.h"
+#include "coordinator/reattach.h"
 
 void attach_start(struct coordinator *c, struct rpc_call *call)
 {
@@ -49,8 +50,10 @@ static void hello(struct coordinator *c, struct rpc_call *call,
         return;
     }
     rpc_call_set_user(call, worker);
+    reattach_worker(worker, message->hello); /* first: it need not repeat what we have */
     Fsdpd__V1__Welcome welcome = FSDPD__V1__WELCOME__INIT;
     welcome.heartbeat_ms = (uint32_t)c->options.limits.heartbeat_ms;
+    welcome.silence_ms = (uint32_t)c->options.limits.silence_ms;
     Fsdpd__V1__CoordinatorMessage answer = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
     answer.message_case = FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_WELCOME;
     answer.welcome = &welcome;
@@ -60,9 +63,10 @@ static void hello(struct coordinator *c, struct rpc_call *call,
     queue_place(c);
 }
 
-/* Progress between two metrics. */
+/* Progress between two metrics; the answer says that we live, too. */
 static void heartbeat(struct worker *worker, uint64_t step)
 {
+    attempt_answer_heartbeat(worker);
     struct job *job =
         worker->job != NULL && worker->rank == 0 ? jobs_find(worker->c, worker->job) : NULL;
     if (job != NULL && job->message->attempt == worker->attempt && step > job->message->step)

@@ -12,19 +12,22 @@
 #include "base/mem.h"
 #include "coordinator/checkpoints.h"
 #include "coordinator/logs.h"
+#include "coordinator/orders.h"
 #include "coordinator/pulls.h"
+#include "coordinator/reattach.h"
 #include "coordinator/rendezvous.h"
 #include "coordinator/retry.h"
 #include "coordinator/rewrap.h"
+#include "coordinator/supervisor.h"
 #include "coordinator/traces.h"
 #include "coordinator/uploads.h"
 
-static char *store_name(const job_message *message)
+char *attempt_store_name(const job_message *message)
 {
     return mem_printf("%s/%u", message->id, message->attempt);
 }
 
-static bool rank_has_ended(const struct rank *rank)
+bool attempt_rank_has_ended(const struct rank *rank)
 {
     return rank->state == RANK_FINISHED || rank->state == RANK_LOST;
 }
@@ -55,8 +58,7 @@ static void send_assignment(struct job *job, int rank, const char *store,
 void attempt_begin(struct job *job, struct worker **workers)
 {
     job_message *message = job->message;
-    status_t status =
-        checkpoints_check_workers(job, workers, (int)message->spec->workers);
+    status_t status = checkpoints_check_workers(job, workers, (int)message->spec->workers);
     if (status != NULL) {
         job_set_state(job, JOB_FAILED, "CHECKPOINT_DIRECTORY", "%s", status_message(status));
         status_free(status);
@@ -71,7 +73,8 @@ void attempt_begin(struct job *job, struct worker **workers)
     message->n_workers = (size_t)job->world;
     message->workers = mem_alloc_array(message->n_workers, sizeof *message->workers);
     job->ranks = mem_alloc_array((size_t)job->world, sizeof *job->ranks);
-    job->order_sequence = 0;
+    orders_clear(job);
+    job->report = job->report_kept = 0;
     job->failures = 0;
     job->retry_at = 0;
     for (int r = 0; r < job->world; r++) {
@@ -82,7 +85,7 @@ void attempt_begin(struct job *job, struct worker **workers)
                                       .pid = worker->pid};
         worker_assign(worker, message->id, message->attempt, r);
     }
-    char *store = store_name(message);
+    char *store = attempt_store_name(message);
     rendezvous_begin(job->c, store);
     job_set_state(job, JOB_STARTING, "STARTING", "%d worker%s set up the job", job->world,
                   job->world == 1 ? "" : "s");
@@ -106,23 +109,18 @@ void attempt_clear(struct job *job)
     job->ending = job->cancel_ordered = false;
     job->escalate_at = 0;
     job->stop_code = NULL;
+    orders_clear(job);
 }
 
-static void send_order(struct job *job, struct rank *rank, Fsdpd__V1__Order *order)
+void attempt_send_order(struct job *job, struct rank *rank, const Fsdpd__V1__Order *kept)
 {
-    if (rank->worker == NULL) return;
+    Fsdpd__V1__Order view = *kept, *order = &view;
     order->job = job->message->id;
     order->attempt = job->message->attempt;
     Fsdpd__V1__CoordinatorMessage message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
     message.message_case = FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ORDER;
     message.order = order;
     worker_send(rank->worker, &message);
-}
-
-static void order_all(struct job *job, Fsdpd__V1__Order *order)
-{
-    order->sequence = ++job->order_sequence;
-    for (int r = 0; r < job->world; r++) send_order(job, &job->ranks[r], order);
 }
 
 /* Orders all ranks that still run to stop, also without the agreement of the others. */
@@ -134,12 +132,12 @@ static void stop_at_once(struct job *job, const char *why)
     Fsdpd__V1__Order order = FSDPD__V1__ORDER__INIT;
     order.order_case = FSDPD__V1__ORDER__ORDER_CANCEL;
     order.cancel = &cancel;
-    order.sequence = ++job->order_sequence;
+    order.sequence = job->orders.last + 1; /* outside of the order of orders: nothing follows */
     for (int r = 0; r < job->world; r++) {
         struct rank *rank = &job->ranks[r];
         if (rank->worker == NULL || rank->stopped) continue;
         rank->stopped = true;
-        send_order(job, rank, &order);
+        attempt_send_order(job, rank, &order);
         worker_stop_by(rank->worker, job->c->options.limits.kill_ms);
     }
 }
@@ -149,10 +147,50 @@ void attempt_end(struct job *job)
     if (job->ranks == NULL) return;
     stop_at_once(job, "the attempt is over");
     for (int r = 0; r < job->world; r++) job->ranks[r].worker = NULL;
-    char *store = store_name(job->message);
+    if (!job->unsaved) attempt_release(job);
+    char *store = attempt_store_name(job->message);
     rendezvous_end(job->c, store);
     free(store);
     attempt_clear(job);
+}
+
+void attempt_release(struct job *job)
+{
+    const job_message *message = job->message;
+    for (size_t r = 0; r < message->n_workers; r++) {
+        struct worker *worker = workers_find(job->c, message->workers[r]);
+        if (worker != NULL) reattach_release(worker, message->id, message->attempt);
+    }
+}
+
+void attempt_acknowledge(struct job *job)
+{
+    if (job->ranks == NULL || job->report_kept == 0) return;
+    struct worker *worker = workers_find(job->c, job->ranks[0].worker_id);
+    if (worker == NULL) return;
+    Fsdpd__V1__Ack ack = FSDPD__V1__ACK__INIT;
+    ack.job = job->message->id;
+    ack.attempt = job->message->attempt;
+    ack.report = job->report_kept;
+    Fsdpd__V1__CoordinatorMessage message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
+    message.message_case = FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ACK;
+    message.ack = &ack;
+    worker_send(worker, &message);
+}
+
+bool attempt_is_local(const struct job *job)
+{
+    for (int r = 0; r < job->world; r++)
+        if (supervisor_has_slot(job->c, job->ranks[r].worker_id)) return true;
+    return false;
+}
+
+struct rank *attempt_find_rank(const struct job *job, uint32_t attempt, const char *worker_id)
+{
+    if (job->ranks == NULL || job->message->attempt != attempt) return NULL;
+    for (int r = 0; r < job->world; r++)
+        if (strcmp(job->ranks[r].worker_id, worker_id) == 0) return &job->ranks[r];
+    return NULL;
 }
 
 /* A rank failed: the others cannot go on without it. */
@@ -168,12 +206,17 @@ static void begin_ending(struct job *job, struct rank *rank)
     free(why);
 }
 
+void attempt_stop_rest(struct job *job)
+{
+    stop_at_once(job, "another rank failed");
+}
+
 /* How telling a rank's end is; 0: it did not fail. */
 static int weight(const struct rank *rank)
 {
     if (rank->state == RANK_FINISHED && rank->code == STATUS_OK) return 0;
     if (rank->state == RANK_ASSIGNED || rank->state == RANK_STARTED) return 0;
-    bool lost = rank->state == RANK_LOST || rank->state == RANK_LEAVING;
+    bool lost = rank->state == RANK_LOST || rank->state == RANK_AWAY;
     if (lost && !rank->cut_off) return 4;
     bool consequence = rank->code == STATUS_ABORTED || rank->code == STATUS_CANCELLED ||
                        rank->code == STATUS_UNAVAILABLE || rank->code == STATUS_DEADLINE_EXCEEDED;
@@ -209,8 +252,7 @@ static bool has_paused(const struct job *job)
 static bool is_machine_failure(const struct rank *culprit)
 {
     int telling = weight(culprit);
-    return telling == 4 || telling == 1 ||
-           (telling == 2 && culprit->code != STATUS_CANCELLED);
+    return telling == 4 || telling == 1 || (telling == 2 && culprit->code != STATUS_CANCELLED);
 }
 
 /* Ends the attempt, or the job, by what its ranks said. The job may be freed. */
@@ -254,7 +296,7 @@ void attempt_check(struct job *job)
     bool well = true;
     for (int r = 0; r < job->world; r++) {
         const struct rank *rank = &job->ranks[r];
-        if (!rank_has_ended(rank)) return;
+        if (!attempt_rank_has_ended(rank)) return;
         if (rank->state != RANK_FINISHED || rank->code != STATUS_OK) well = false;
     }
     if (!well) {
@@ -292,6 +334,12 @@ static void on_started(struct job *job, struct rank *rank, const Fsdpd__V1__Star
     rank->plan_hash = started->plan_hash;
     if (rank == job->ranks) note_start(job, started);
     if (started->steps > 0) job->message->steps = started->steps;
+    attempt_check_started(job);
+}
+
+void attempt_check_started(struct job *job)
+{
+    if (job->message->state != FSDPD__V1__JOB_STATE__STARTING) return;
     for (int r = 0; r < job->world; r++)
         if (job->ranks[r].state != RANK_STARTED) return;
     for (int r = 1; r < job->world; r++) {
@@ -307,7 +355,7 @@ static void on_started(struct job *job, struct rank *rank, const Fsdpd__V1__Star
         begin_ending(job, other);
         return;
     }
-    if (job->message->state != FSDPD__V1__JOB_STATE__STARTING || job->ending) return;
+    if (job->ending) return;
     if (job->message->plan != NULL && job->message->plan->hash != job->ranks[0].plan_hash)
         log_event(LOG_WARNING, "plan_changed", "job=%s", job->message->id);
     job_set_state(job, JOB_RUNNING, "RUNNING", "%s",
@@ -320,7 +368,7 @@ static void on_started(struct job *job, struct rank *rank, const Fsdpd__V1__Star
 /* Keeps what the rank said. A mismatch of plans that was found before stays the reason. */
 static void on_finished(struct job *job, struct rank *rank, const Fsdpd__V1__Finished *finished)
 {
-    if (rank_has_ended(rank)) return;
+    if (attempt_rank_has_ended(rank)) return;
     rank->state = RANK_FINISHED;
     rank->worker = NULL;
     if (finished->step > job->message->step) job->message->step = finished->step;
@@ -340,28 +388,70 @@ static void on_finished(struct job *job, struct rank *rank, const Fsdpd__V1__Fin
     }
     /* After an order to cancel, that a rank ends so is no failure: the others follow by themselves.
      */
-    bool obeyed = (job->cancel_ordered || job->checkpoint_order != 0 || has_paused(job)) &&
-                  rank->code == STATUS_CANCELLED;
+    bool ordered = job->cancel_ordered || job->cancelled || job->checkpoint_order != 0;
+    bool obeyed = (ordered || has_paused(job)) && rank->code == STATUS_CANCELLED;
     if (rank->code != STATUS_OK && rank->failure == 0 && !obeyed) begin_ending(job, rank);
     attempt_check(job);
 }
 
+/* The rank that reports, unless its attempt is over; what it reports twice counts once. */
+static struct rank *take_report(struct worker *worker, const Fsdpd__V1__AttemptEvent *event,
+                                struct job **job)
+{
+    *job = jobs_find(worker->c, event->job);
+    struct rank *rank = *job != NULL ? attempt_find_rank(*job, event->attempt, worker->id) : NULL;
+    bool finished = event->event_case == FSDPD__V1__ATTEMPT_EVENT__EVENT_FINISHED;
+    if (finished && worker->job != NULL && strcmp(worker->job, event->job) == 0 &&
+        worker->attempt == event->attempt)
+        worker_set_idle(worker);
+    if (rank == NULL) {
+        if (event->report != 0) reattach_release(worker, event->job, event->attempt);
+        return NULL;
+    }
+    if (event->report == 0) return rank;
+    if (event->report <= rank->report) return NULL;
+    rank->report = event->report;
+    if (rank != (*job)->ranks) return rank;
+    if (event->thinned > 0) job_add_dropped(*job, event->thinned);
+    (*job)->report = event->report;
+    job_sync_soon(*job);
+    return rank;
+}
+
+void attempt_answer_heartbeat(struct worker *worker)
+{
+    Fsdpd__V1__Ack ack = FSDPD__V1__ACK__INIT;
+    struct job *job = worker->job != NULL ? jobs_find(worker->c, worker->job) : NULL;
+    struct rank *rank = job != NULL ? attempt_find_rank(job, worker->attempt, worker->id) : NULL;
+    /* Of other ranks than the first, what counts until their end is that they have started. */
+    if (rank != NULL && rank != job->ranks && rank->state == RANK_STARTED &&
+        job->message->state == FSDPD__V1__JOB_STATE__RUNNING) {
+        ack.job = job->message->id;
+        ack.attempt = job->message->attempt;
+        ack.report = rank->report;
+    }
+    Fsdpd__V1__CoordinatorMessage answer = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
+    answer.message_case = FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ACK;
+    answer.ack = &ack;
+    worker_send(worker, &answer);
+}
+
 void attempt_event(struct worker *worker, const Fsdpd__V1__AttemptEvent *event)
 {
-    if (worker->job == NULL || strcmp(worker->job, event->job) != 0 ||
-        worker->attempt != event->attempt)
-        return; /* of an attempt that was settled without it */
-    if (event->event_case == FSDPD__V1__ATTEMPT_EVENT__EVENT_LOGS) { /* also of one that is over */
-        logs_report(worker->c, event->job, event->attempt, worker->rank, event->logs);
+    struct job *job = NULL;
+    struct rank *rank = take_report(worker, event, &job);
+    if (event->event_case == FSDPD__V1__ATTEMPT_EVENT__EVENT_LOGS) {
+        if (rank == NULL && job != NULL &&
+            attempt_find_rank(job, event->attempt, worker->id) != NULL)
+            return; /* a repetition */
+        bool mine = worker->job != NULL && strcmp(worker->job, event->job) == 0 &&
+                    worker->attempt == event->attempt; /* also of one that is over */
+        int from = rank != NULL ? (int)(rank - job->ranks) : mine ? worker->rank : -1;
+        if (from >= 0) logs_report(worker->c, event->job, event->attempt, from, event->logs);
         return;
     }
-    struct job *job = jobs_find(worker->c, event->job);
-    struct rank *rank = NULL;
-    if (job != NULL && job->ranks != NULL && job->message->attempt == event->attempt)
-        rank = &job->ranks[worker->rank];
-    int number = worker->rank;
-    if (event->event_case == FSDPD__V1__ATTEMPT_EVENT__EVENT_FINISHED) worker_set_idle(worker);
     if (rank == NULL) return;
+    int number = (int)(rank - job->ranks);
     switch (event->event_case) {
     case FSDPD__V1__ATTEMPT_EVENT__EVENT_STARTED: on_started(job, rank, event->started); break;
     case FSDPD__V1__ATTEMPT_EVENT__EVENT_METRICS:
@@ -386,34 +476,57 @@ void attempt_event(struct worker *worker, const Fsdpd__V1__AttemptEvent *event)
     }
 }
 
-void attempt_worker_lost(struct worker *worker, const char *how, bool certain)
+void attempt_lose_rank(struct job *job, struct rank *rank, const char *how)
 {
-    struct job *job = worker->job != NULL ? jobs_find(worker->c, worker->job) : NULL;
-    if (job == NULL || job->ranks == NULL || job->message->attempt != worker->attempt) return;
-    struct rank *rank = &job->ranks[worker->rank];
-    if (rank->worker != worker) return;
-    rank->worker = NULL;
-    rank->cut_off = worker->overdue;
-    rank->state = certain ? RANK_LOST : RANK_LEAVING;
-    rank->leave_by = coordinator_now() + job->c->options.limits.exit_wait_ms;
+    char *message = mem_strdup(how); /* which may be the rank's own */
     free(rank->message);
-    rank->message = mem_strdup(how);
+    rank->message = message;
+    rank->worker = NULL;
+    rank->state = RANK_LOST;
     coordinator_hurry(job->c);
     if (rank->failure == 0) begin_ending(job, rank);
     attempt_check(job);
 }
 
-void attempt_process_exited(struct coordinator *c, int64_t pid, const char *how)
+/* It may come back; if something failed already, only its exit status is waited for. */
+static void let_go(struct job *job, struct rank *rank, const char *how)
+{
+    const struct coordinator_limits *limits = &job->c->options.limits;
+    free(rank->message);
+    rank->message = mem_strdup(how);
+    rank->worker = NULL;
+    rank->state = RANK_AWAY;
+    rank->leave_by = coordinator_now() + (job->ending ? limits->exit_wait_ms : limits->reattach_ms);
+    traces_rank_away(job, (int)(rank - job->ranks));
+    coordinator_hurry(job->c);
+}
+
+void attempt_worker_lost(struct worker *worker, const char *how, bool certain)
+{
+    struct coordinator *c = worker->c;
+    if (c->closing) return; /* it goes on without us */
+    for (int i = c->job_count - 1; i >= 0; i--) {
+        struct job *job = i < c->job_count ? c->jobs[i] : NULL;
+        if (job == NULL || job->ranks == NULL) continue;
+        struct rank *rank = attempt_find_rank(job, job->message->attempt, worker->id);
+        if (rank == NULL || attempt_rank_has_ended(rank)) continue;
+        rank->cut_off = worker->overdue;
+        if (certain) attempt_lose_rank(job, rank, how);
+        else let_go(job, rank, how);
+    }
+}
+
+void attempt_process_exited(struct coordinator *c, const char *worker_id, int64_t pid,
+                            const char *how)
 {
     for (int i = c->job_count - 1; i >= 0; i--) {
-        struct job *job = c->jobs[i];
-        for (int r = 0; r < job->world; r++) {
+        struct job *job = i < c->job_count ? c->jobs[i] : NULL;
+        for (int r = 0; job != NULL && r < job->world; r++) {
             struct rank *rank = &job->ranks[r];
-            if (rank->state != RANK_LEAVING || rank->pid != pid) continue;
-            free(rank->message);
-            rank->message = mem_strdup(how);
-            rank->state = RANK_LOST;
-            attempt_check(job); /* may free the job */
+            /* Of a job of before a restart no process is known, only the worker's name. */
+            bool same = rank->pid != 0 ? rank->pid == pid : strcmp(rank->worker_id, worker_id) == 0;
+            if (rank->state != RANK_AWAY || !same) continue;
+            attempt_lose_rank(job, rank, how); /* may free the job */
             return;
         }
     }
@@ -437,7 +550,7 @@ static void order_end(struct job *job, const char *why)
     Fsdpd__V1__Order order = FSDPD__V1__ORDER__INIT;
     order.order_case = FSDPD__V1__ORDER__ORDER_CANCEL;
     order.cancel = &cancel;
-    order_all(job, &order);
+    orders_give(job, &order);
     job_set_reason(job, "CANCELLING", "%s; it ends at its next step boundary", why);
 }
 
@@ -466,7 +579,7 @@ void attempt_order_pull(struct job *job, uint64_t pull)
     Fsdpd__V1__Order order = FSDPD__V1__ORDER__INIT;
     order.order_case = FSDPD__V1__ORDER__ORDER_PULL;
     order.pull = &body;
-    order_all(job, &order);
+    orders_give(job, &order);
 }
 
 void attempt_order_trace(struct job *job, uint64_t trace, uint32_t steps)
@@ -477,7 +590,7 @@ void attempt_order_trace(struct job *job, uint64_t trace, uint32_t steps)
     Fsdpd__V1__Order order = FSDPD__V1__ORDER__INIT;
     order.order_case = FSDPD__V1__ORDER__ORDER_TRACE;
     order.trace = &body;
-    order_all(job, &order);
+    orders_give(job, &order);
 }
 
 void attempt_order_checkpoint(struct job *job, uint64_t number, bool pause)
@@ -488,35 +601,51 @@ void attempt_order_checkpoint(struct job *job, uint64_t number, bool pause)
     Fsdpd__V1__Order order = FSDPD__V1__ORDER__INIT;
     order.order_case = FSDPD__V1__ORDER__ORDER_CHECKPOINT;
     order.checkpoint = &body;
-    order_all(job, &order);
+    orders_give(job, &order);
 }
 
 uint64_t attempt_order_wrap(struct job *job, const Fsdpd__V1__WrapSpec *wrap)
 {
     Fsdpd__V1__SetWrapOrder body = FSDPD__V1__SET_WRAP_ORDER__INIT;
-    body.change = job->order_sequence + 1;
+    body.change = ++job->c->last_wrap;
     body.wrap = (Fsdpd__V1__WrapSpec *)wrap;
     Fsdpd__V1__Order order = FSDPD__V1__ORDER__INIT;
     order.order_case = FSDPD__V1__ORDER__ORDER_WRAP;
     order.wrap = &body;
-    order_all(job, &order);
+    orders_give(job, &order);
     return body.change;
+}
+
+/* A rank that was away for too long: what happened to it is not known. */
+static void give_up(struct job *job, struct rank *rank)
+{
+    bool restarted = strncmp(rank->message, "did not", 7) == 0;
+    char *how = restarted || job->ending
+                    ? mem_strdup(rank->message)
+                    : mem_printf("%s, and did not attach again within %g s", rank->message,
+                                 job->c->options.limits.reattach_ms / 1000.0);
+    attempt_lose_rank(job, rank, how);
+    free(how);
 }
 
 void attempt_tick(struct job *job, int64_t now)
 {
-    if (job->ranks == NULL) return;
-    bool changed = false;
-    for (int r = 0; r < job->world; r++) {
+    struct coordinator *c = job->c;
+    for (int r = 0; job->ranks != NULL && r < job->world; r++) {
         struct rank *rank = &job->ranks[r];
-        if (rank->state != RANK_LEAVING || now < rank->leave_by) continue;
-        rank->state = RANK_LOST;
-        changed = true;
+        if (rank->state != RANK_AWAY || now < rank->leave_by) continue;
+        char *id = mem_strdup(job->message->id);
+        give_up(job, rank);
+        bool over = jobs_find(c, id) != job;
+        free(id);
+        if (over) return;
     }
+    if (job->ranks == NULL) return;
     if (job->escalate_at != 0 && now >= job->escalate_at) {
         job->escalate_at = 0;
         stop_at_once(job, "the order to end at a step boundary had no effect");
+        for (int r = 0; r < job->world; r++)
+            if (job->ranks[r].state == RANK_AWAY) job->ranks[r].leave_by = now;
     }
     if (job->ending && now >= job->settle_at) give_verdict(job);
-    else if (changed) attempt_check(job);
 }

@@ -12,7 +12,7 @@ enum rank_state {
     RANK_ASSIGNED,
     RANK_STARTED,  /* its plan is built */
     RANK_FINISHED, /* it said how it ended */
-    RANK_LEAVING,  /* its link closed; the exit status of the process may still come */
+    RANK_AWAY,     /* its link closed: it may come back, or its exit status may come */
     RANK_LOST,     /* `message` says how */
 };
 
@@ -22,13 +22,15 @@ struct rank {
     int64_t pid;
     enum rank_state state;
     uint64_t plan_hash;
-    int code;      /* FINISHED: gRPC's; 0: well */
-    char *reason;  /* FINISHED badly: machine-readable */
-    char *message; /* FINISHED badly, LEAVING, LOST */
-    int failure;   /* the how manieth of the attempt's failures, from 1 */
-    bool stopped;  /* was ordered to stop at once */
-    bool cut_off;  /* did not, and was killed for it: its end is a consequence */
-    int64_t leave_by;
+    int code;         /* FINISHED: gRPC's; 0: well */
+    char *reason;     /* FINISHED badly: machine-readable */
+    char *message;    /* FINISHED badly, AWAY, LOST */
+    int failure;      /* the how manieth of the attempt's failures, from 1 */
+    bool stopped;     /* was ordered to stop at once */
+    bool cut_off;     /* did not, and was killed for it: its end is a consequence */
+    int64_t leave_by; /* AWAY: lost then */
+    uint64_t orders;  /* as many has its worker been sent */
+    uint64_t report;  /* its last report that was taken */
 };
 
 /* QUEUED → STARTING on exactly spec.workers idle workers; the array gives the ranks. */
@@ -37,11 +39,15 @@ void attempt_begin(struct job *job, struct worker **workers);
 /* A rank's report. Reports of attempts that are over only free the worker. */
 void attempt_event(struct worker *worker, const Fsdpd__V1__AttemptEvent *event);
 
-/* worker_lose calls this. With `certain` false, RANK_LEAVING comes first. */
+/*
+ * worker_lose calls this. With `certain` false the rank is only away: its worker may attach again,
+ * and the ranks go on meanwhile.
+ */
 void attempt_worker_lost(struct worker *worker, const char *how, bool certain);
 
-/* The exit of a child that was a worker. */
-void attempt_process_exited(struct coordinator *c, int64_t pid, const char *how);
+/* The exit of a local worker that is not attached. */
+void attempt_process_exited(struct coordinator *c, const char *worker_id, int64_t pid,
+                            const char *how);
 
 /* Ends the attempt at a step boundary; `cancelled` by a user, else by the end of the daemon. */
 void attempt_cancel(struct job *job, bool cancelled, const char *message);
@@ -59,6 +65,38 @@ void attempt_order_checkpoint(struct job *job, uint64_t number, bool pause);
 
 /* Other units for all ranks; returns the number that rank 0's report will have. */
 uint64_t attempt_order_wrap(struct job *job, const Fsdpd__V1__WrapSpec *wrap);
+
+/* The rank of the job's running attempt, if that is its number, on this worker; else NULL. */
+struct rank *attempt_find_rank(const struct job *job, uint32_t attempt, const char *worker_id);
+bool attempt_rank_has_ended(const struct rank *rank);
+
+/* The rank is lost for certain; `how` completes "rank 1 (host/cpu:1) ...". The job may be over, and
+ * freed, after this. */
+void attempt_lose_rank(struct job *job, struct rank *rank, const char *how);
+
+/* A rank has failed: whoever still runs is ordered to stop at once, unless he was. */
+void attempt_stop_rest(struct job *job);
+
+/* STARTING → RUNNING, if all ranks have started on the same plan. */
+void attempt_check_started(struct job *job);
+
+/* Tells rank 0 which of its reports are on the disk. */
+void attempt_acknowledge(struct job *job);
+
+/* Says that we live, and what the worker need not keep. */
+void attempt_answer_heartbeat(struct worker *worker);
+
+/* All ranks' workers may forget the attempt: it is over, and the store knows. */
+void attempt_release(struct job *job);
+
+/* Whether a rank runs on a worker that this coordinator supervises. */
+bool attempt_is_local(const struct job *job);
+
+/* For orders.c: one order to one rank, which has a worker. */
+void attempt_send_order(struct job *job, struct rank *rank, const Fsdpd__V1__Order *order);
+
+/* "<job>/<attempt>", the name of its rendezvous store; the caller frees it. */
+char *attempt_store_name(const job_message *message);
 
 /* The final state_dict has arrived, or its upload broke off: the verdict may be due. */
 void attempt_check(struct job *job);

@@ -4,6 +4,7 @@
 #include <grp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -40,6 +41,7 @@ struct coordinator_limits coordinator_limits_default(void)
         .plan_wait_ms = 10000,
         .plan_ms = 60000,
         .peer_timeout_ms = 600000,
+        .reattach_ms = 60000,
         .exit_wait_ms = 1000,
         .settle_ms = 3000,
         .cancel_ms = 10000,
@@ -387,6 +389,10 @@ status_t coordinator_new(uv_loop_t *loop, const struct coordinator_options *opti
     c->loop = loop;
     c->runtime_lock = c->state_lock = -1;
     c->started_ms = clock_wall_ms();
+    uint64_t start = 0;
+    if (getrandom(&start, sizeof start, 0) != sizeof start) start = (uint64_t)clock_monotonic_ns();
+    start >>= 16; /* room to count, and for languages whose integers are floats */
+    c->last_plan_request = c->last_pull = c->last_trace = c->last_wrap = start;
     c->last_tick = coordinator_now();
     copy_options(c, options);
     status_t status = open_all(c);
@@ -488,7 +494,7 @@ static void close_server(struct coordinator *c)
 {
     if (c->closing) return;
     c->closing = true;
-    jobs_save_again(c);
+    if (c->store != NULL) jobs_sync(c);
     http_close(c);
     planner_close(c);
     watch_close(c);
@@ -525,7 +531,7 @@ void coordinator_disk_done(struct coordinator *c)
 static void step_drain(struct coordinator *c)
 {
     for (int i = 0; i < c->job_count; i++)
-        if (c->jobs[i]->ranks != NULL) return;
+        if (c->jobs[i]->ranks != NULL && attempt_is_local(c->jobs[i])) return;
     supervisor_stop(c);
 }
 
@@ -541,7 +547,8 @@ void coordinator_drain(struct coordinator *c, void (*closed)(void *user), void *
         rpc_server_set_serving(c->server, NULL, false);
     }
     for (int i = 0; i < c->job_count; i++)
-        attempt_cancel(c->jobs[i], false, "fsdpd is shutting down");
+        if (attempt_is_local(c->jobs[i]))
+            attempt_cancel(c->jobs[i], false, "fsdpd is shutting down");
     coordinator_hurry(c);
     step_drain(c);
 }
@@ -551,7 +558,7 @@ void coordinator_abandon(struct coordinator *c)
     supervisor_kill_all(c);
     for (int i = c->job_count - 1; i >= 0; i--) {
         struct job *job = c->jobs[i];
-        if (job->ranks == NULL) continue;
+        if (job->ranks == NULL || !attempt_is_local(job)) continue;
         job_set_state(job, JOB_FAILED, "SHUTDOWN",
                       "fsdpd was stopped at once while the job ran (step %llu)",
                       (unsigned long long)job->message->step);

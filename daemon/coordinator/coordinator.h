@@ -22,7 +22,8 @@ struct coordinator_limits {
     int plan_wait_ms;    /* for a worker that could plan to attach */
     int plan_ms;         /* for the plan */
     int peer_timeout_ms; /* of a rank's waits for its peers */
-    int exit_wait_ms;    /* after a link closed, for the worker's exit status */
+    int reattach_ms;     /* for a worker whose link broke, or after a start, to attach again */
+    int exit_wait_ms;    /* after a link closed in a failed attempt, for the worker's exit status */
     int settle_ms;       /* after a rank failed, for the others to say how they ended */
     int cancel_ms;       /* a cancel order that had no effect for so long is repeated "at once" */
     int kill_ms;         /* a rank that did not obey "at once" for so long is killed */
@@ -63,6 +64,7 @@ struct coordinator_options {
     int local_workers;        /* to start and supervise */
     const char *local_device; /* their device: "cpu" */
     int worker_threads;       /* of each local worker; 0: its share of the processors */
+    int worker_away_ms;       /* after which local workers give up; see worker_options */
     const char *program;      /* what to start them with: "/proc/self/exe" */
     const char *log_level;    /* handed to local workers; may be NULL */
     struct coordinator_limits limits;
@@ -97,9 +99,10 @@ status_t coordinator_reload(struct coordinator *coordinator,
                             const struct coordinator_options *options) FSDPD_MUST_USE;
 
 /*
- * Takes no more jobs, ends the running ones at their next step boundary (queued ones stay queued
- * for the next start), ends local workers, then closes and frees everything and calls `closed`.
- * Only the first call counts.
+ * Takes no more jobs, ends those that run on local workers at their next step boundary, ends local
+ * workers, then closes and frees everything and calls `closed`. Queued jobs stay queued for the
+ * next start, and workers that are not its own go on with what they do until then. Only the first
+ * call counts.
  */
 void coordinator_drain(struct coordinator *coordinator, void (*closed)(void *user), void *user);
 

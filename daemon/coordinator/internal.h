@@ -30,7 +30,7 @@ struct coordinator {
 
     struct job **jobs; /* not over, oldest first */
     int job_count, job_capacity;
-    void *jobs_by_id; /* the same as a tree, see jobs_find */
+    void *jobs_by_id;        /* the same as a tree, see jobs_find */
     struct worker **workers; /* attached */
     int worker_count, worker_capacity;
     struct plan_request **plans; /* outstanding, oldest first */
@@ -54,7 +54,8 @@ struct coordinator {
     struct supervisor *supervisor;
     struct http *http;         /* NULL: not asked for */
     uint64_t jobs_finished[3]; /* succeeded, failed, cancelled; since the start */
-    uint64_t last_plan_request, last_pull, last_trace, last_checkpoint;
+    /* Counted on from a random number: workers may still answer what another coordinator asked. */
+    uint64_t last_plan_request, last_pull, last_trace, last_wrap, last_checkpoint;
     struct drain **drains; /* what operators have drained */
     int drain_count, drain_capacity;
     int64_t next_forget; /* when retention is looked at again */

@@ -1,7 +1,7 @@
 /*
  * Jobs: creation, recovery, states and events; see jobs.h. All on the loop's thread. The memory
  * copy leads: if the store refuses a change (a full disk), the change stands, is logged, and is
- * written again at every tick until it succeeds.
+ * written, with the events that were refused, at every tick until that succeeds.
  */
 #include "coordinator/jobs.h"
 
@@ -23,13 +23,14 @@
 #include "coordinator/logs.h"
 #include "coordinator/pulls.h"
 #include "coordinator/queue.h"
+#include "coordinator/reattach.h"
 #include "coordinator/retry.h"
 #include "coordinator/rewrap.h"
 #include "coordinator/tensorboard.h"
 #include "coordinator/traces.h"
 #include "coordinator/watch.h"
 
-enum { REASON_MAX = 4096 };
+enum { REASON_MAX = 4096, BACKLOG_MAX = 8192, SYNC_MS = 1000 };
 
 /* Cuts a long sentence between characters: what is no UTF-8 would make the job unreadable. */
 static void format_reason(char text[static REASON_MAX], const char *format, va_list args)
@@ -63,11 +64,19 @@ struct job *jobs_find(struct coordinator *c, const char *id)
     return found != NULL ? *found : NULL;
 }
 
+static void forget_backlog(struct job *job)
+{
+    for (int i = 0; i < job->backlog_count; i++) message_free(job->backlog[i]);
+    job->backlog_count = 0;
+}
+
 static void job_free(struct job *job)
 {
     attempt_clear(job);
     tensorboard_close(job);
     free(job->stop_message);
+    forget_backlog(job);
+    free(job->backlog);
     message_free(job->message);
     free(job->started_text);
     free(job);
@@ -115,8 +124,7 @@ static void state_event(const job_message *message, const char *by, job_event *e
 static status_t check_owner(const struct coordinator *c, const char *owner)
 {
     int limit = c->options.limits.jobs_per_user, count = 0;
-    for (int i = 0; i < c->job_count; i++)
-        count += strcmp(c->jobs[i]->message->owner, owner) == 0;
+    for (int i = 0; i < c->job_count; i++) count += strcmp(c->jobs[i]->message->owner, owner) == 0;
     if (count < limit) return NULL;
     return status_new(STATUS_RESOURCE_EXHAUSTED,
                       "%d jobs of %s are queued or running already, which is the limit per user",
@@ -180,17 +188,53 @@ status_t jobs_create(struct coordinator *c, const struct job_submission *submiss
     return NULL;
 }
 
-/* Writes the job and the event. */
+/* The store refused it: kept in memory. Of very many, every second one of the metrics goes. */
+static void add_to_backlog(struct job *job, const job_event *event)
+{
+    MEM_GROW(job->backlog, job->backlog_count, job->backlog_capacity);
+    job->backlog[job->backlog_count++] = message_copy(event);
+    if (job->backlog_count <= BACKLOG_MAX) return;
+    int kept = 0, seen = 0;
+    for (int i = 0; i < job->backlog_count; i++) {
+        bool metrics = job->backlog[i]->event_case == FSDPD__V1__JOB_EVENT__EVENT_METRICS;
+        if (metrics && seen++ % 2 == 0) message_free(job->backlog[i]);
+        else job->backlog[kept++] = job->backlog[i];
+    }
+    job->backlog_count = kept;
+}
+
+void job_sync_soon(struct job *job)
+{
+    if (job->sync_at == 0) job->sync_at = coordinator_now() + SYNC_MS;
+}
+
+/* Writes the job, what the store refused before, and the event unless it is NULL. */
 static status_t save(struct job *job, const job_event *event, bool durable)
 {
+    int count = job->backlog_count;
+    const job_event **events = mem_alloc_array((size_t)count + 1, sizeof *events);
+    for (int i = 0; i < count; i++) events[i] = job->backlog[i];
+    if (event != NULL) events[count++] = event;
     const struct store_change change = {.job = job->message,
-                                        .events = &event,
-                                        .event_count = 1,
-                                        .durable = durable || job->replanned,
+                                        .events = events,
+                                        .event_count = count,
+                                        .durable = durable || job->replanned || job->unsaved,
                                         .replanned = job->replanned,
-                                        .report = -1};
-    TRY(store_apply(job->c->store, &change));
-    job->replanned = false;
+                                        .report = (int64_t)job->report};
+    status_t status = store_apply(job->c->store, &change);
+    free(events);
+    if (status != NULL) return status;
+    job->replanned = job->unsaved = false;
+    forget_backlog(job);
+    if (!change.durable) {
+        job_sync_soon(job);
+        return NULL;
+    }
+    job->sync_at = 0;
+    if (job->report_kept != job->report) {
+        job->report_kept = job->report;
+        attempt_acknowledge(job);
+    }
     return NULL;
 }
 
@@ -201,13 +245,16 @@ static void record(struct job *job, job_event *event, bool durable)
     event->time_ms = clock_wall_ms();
     event->steps = job->message->steps;
     event->attempt = job->message->attempt;
-    status_t status = save(job, event, durable);
-    if (status != NULL) {
+    /* While the store refuses, what is not urgent waits for the tick that tries again. */
+    status_t status = job->unsaved && !durable ? NULL : save(job, event, durable);
+    if (status != NULL && !job->unsaved)
+        log_status(LOG_ERROR, "store_failed",
+                   status_wrap(status_copy(status), "job %s", job->message->id));
+    if (status != NULL || job->unsaved) {
         job->unsaved = true;
-        log_status(LOG_ERROR, "store_failed", status_wrap(status, "job %s", job->message->id));
-    } else if (durable) {
-        job->unsaved = false;
+        add_to_backlog(job, event);
     }
+    status_free(status);
     watch_tell(job, event);
     tensorboard_record(job, event);
 }
@@ -313,7 +360,7 @@ void job_set_state(struct job *job, enum job_state state, const char *code, cons
     enter(job, state, code, text, true);
     if (left && !job_state_is_over(state)) leave_attempt(job);
     if (job_state_is_over(state) && !job->unsaved) over(job);
-    else if (job_state_is_over(state)) attempt_end(job); /* kept until the store takes it */
+    else if (job_state_is_over(state)) attempt_end(job); /* the rest when the store takes it */
 }
 
 void job_set_reason(struct job *job, const char *code, const char *format, ...)
@@ -393,6 +440,13 @@ void job_add_metrics(struct job *job, const Fsdpd__V1__Metrics *metrics)
     log_status(LOG_ERROR, "store_failed", status);
 }
 
+void job_add_dropped(struct job *job, uint64_t metrics)
+{
+    job->sequence += metrics; /* a gap says how many are missing; see watch.c */
+    log_event(LOG_WARNING, "metrics_dropped", "job=%s count=%llu", job->message->id,
+              (unsigned long long)metrics);
+}
+
 void job_add_epoch(struct job *job, const Fsdpd__V1__EpochEnd *epoch)
 {
     Fsdpd__V1__Metrics report = FSDPD__V1__METRICS__INIT;
@@ -462,25 +516,46 @@ void job_set_wrap(struct job *job, const Fsdpd__V1__WrapSpec *wrap, const Fsdpd_
     record(job, &event, true);
 }
 
+static void save_again(struct job *job)
+{
+    uint64_t last = job->sequence;
+    status_t status = save(job, NULL, true);
+    if (status != NULL) {
+        status_free(status); /* was logged when it began */
+        return;
+    }
+    log_event(LOG_INFO, "store_recovered", "job=%s sequence=%llu", job->message->id,
+              (unsigned long long)last);
+    watch_wake(job);
+    if (job->ranks == NULL) attempt_release(job); /* what it has reported is kept now */
+    if (job_state_is_over(job->message->state)) over(job);
+}
+
+/* Reports are on the disk within a second: before that, their rank keeps them. */
+static void sync_reports(struct job *job)
+{
+    status_t status = save(job, NULL, true);
+    if (status == NULL) return;
+    job->unsaved = true;
+    log_status(LOG_ERROR, "store_failed", status_wrap(status, "job %s", job->message->id));
+}
+
 void jobs_save_again(struct coordinator *c)
+{
+    int64_t now = coordinator_now();
+    for (int i = c->job_count - 1; i >= 0; i--) {
+        struct job *job = c->jobs[i];
+        if (job->unsaved) save_again(job);
+        else if (job->sync_at != 0 && now >= job->sync_at) sync_reports(job);
+    }
+}
+
+void jobs_sync(struct coordinator *c)
 {
     for (int i = c->job_count - 1; i >= 0; i--) {
         struct job *job = c->jobs[i];
-        if (!job->unsaved) continue;
-        job_event event;
-        Fsdpd__V1__StateChange change;
-        state_event(job->message, "", &event, &change);
-        event.sequence = job->sequence + 1;
-        status_t status = save(job, &event, true);
-        if (status != NULL) {
-            status_free(status); /* was logged when it began */
-            continue;
-        }
-        job->sequence++;
-        job->unsaved = false;
-        log_event(LOG_INFO, "store_recovered", "job=%s", job->message->id);
-        watch_tell(job, &event);
-        if (job_state_is_over(job->message->state)) over(job);
+        if (job->unsaved) save_again(job);
+        else if (job->sync_at != 0) sync_reports(job);
     }
 }
 
@@ -507,6 +582,9 @@ status_t jobs_recover(struct coordinator *c)
         unlink(half);
         free(half);
         free(path);
+        TRY(store_get_report(c->store, job->message->id, &job->report));
+        job->report_kept = job->report;
+        if (reattach_job(job)) continue;
         retry_attempt_failed(job, true, "COORDINATOR_RESTARTED",
                              "fsdpd ended while the job was %s, and its workers with it",
                              job_state_name(job->message->state));

@@ -26,31 +26,46 @@ struct standing {
     int attached, idle, drained; /* workers of its kind; `idle`: when it was its turn */
 };
 
+/* Orders of the running attempt; see orders.h. */
+struct order_log {
+    Fsdpd__V1__Order **kept; /* the last ones, by number */
+    int count, capacity;
+    uint64_t last;           /* the number of the last one */
+    Fsdpd__V1__Order **held; /* to be given when all ranks are there */
+    int held_count, held_capacity;
+};
+
 struct job {
     struct coordinator *c;
     job_message *message; /* owned; what the API shows */
     uint64_t sequence;    /* of the last event */
     uint64_t metrics_events;
-    bool replanned;        /* its spec and plan changed; the store does not know them yet */
-    struct rewrap *rewrap; /* a change of its wrap policy that is under way, or NULL */
-    bool unsaved;          /* the store refused the last change; tried again at every tick */
-    struct standing standing; /* while it is queued */
+    bool replanned;              /* its spec and plan changed; the store does not know them yet */
+    struct rewrap *rewrap;       /* a change of its wrap policy that is under way, or NULL */
+    bool unsaved;                /* the store refused the last change; tried again at every tick */
+    struct standing standing;    /* while it is queued */
     int64_t start_by, finish_by; /* monotonic ms, of deadlines that are durations; 0: none */
     const char *stop_code;       /* why the attempt was ordered to end, if not by a user; static */
     bool stop_is_machine;        /* what it runs on is to blame: it may be tried again */
     char *stop_message;
+    job_event **backlog; /* the events that it refused, in order */
+    int backlog_count, backlog_capacity;
 
     /* The attempt that runs; ranks is NULL while there is none. See attempt.h. */
     struct rank *ranks;
     int world;
-    uint64_t order_sequence;
-    int failures;      /* counts ranks that failed, to tell which was first */
-    bool ending;       /* some rank failed */
-    int64_t settle_at; /* when the verdict is due */
+    struct order_log orders;
+    uint64_t wrap_done;   /* the last change of units whose report was taken */
+    uint64_t report;      /* of rank 0: the last that was recorded, */
+    uint64_t report_kept; /* and the last that is on the disk */
+    int64_t sync_at;      /* when the first is to become the second; 0: it is */
+    int failures;         /* counts ranks that failed, to tell which was first */
+    bool ending;          /* some rank failed */
+    int64_t settle_at;    /* when the verdict is due */
     bool cancel_ordered;
-    int64_t escalate_at; /* when the cancel order is repeated "at once"; 0: not due */
-    bool cancelled;      /* by a user */
-    bool shut_down;      /* by the daemon's end */
+    int64_t escalate_at;          /* when the cancel order is repeated "at once"; 0: not due */
+    bool cancelled;               /* by a user */
+    bool shut_down;               /* by the daemon's end */
     uint64_t checkpoint_order;    /* under way; 0: none */
     char *started_text;           /* what RUNNING will say; NULL until rank 0 has started */
     struct store_retries retries; /* that were made */
@@ -79,12 +94,14 @@ status_t jobs_create(struct coordinator *c, const struct job_submission *submiss
 /* The job if it is not over, else NULL. */
 struct job *jobs_find(struct coordinator *c, const char *id);
 
-/* Reads jobs that were not over from the store: queued ones are queued again, the others FAILED. */
+/* Reads jobs that were not over from the store: queued ones are queued again, those that ran wait
+ * for their workers. */
 status_t jobs_recover(struct coordinator *c) FSDPD_MUST_USE;
 
 /*
  * Every change of state: checks that it is allowed, writes the store and the event, logs it, tells
- * the watchers. Leaving an attempt for PAUSED or QUEUED lets go of the ranks. When the job is over it is freed: the caller must not use it again.
+ * the watchers. Leaving an attempt for PAUSED or QUEUED lets go of the ranks. When the job is over
+ * it is freed: the caller must not use it again.
  */
 void job_set_state(struct job *job, enum job_state state, const char *code, const char *format, ...)
     FSDPD_PRINTF(4, 5);
@@ -108,12 +125,22 @@ void job_add_epoch(struct job *job, const Fsdpd__V1__EpochEnd *epoch);
 /* A checkpoint was taken, or could not be: an event, kept and handed on. */
 void job_add_checkpoint(struct job *job, const Fsdpd__V1__CheckpointReport *report);
 
+/* Metrics that rank 0 dropped before its next report, as nobody took them. */
+void job_add_dropped(struct job *job, uint64_t metrics);
+
 /* It has these units now: the spec, the plan and an event, kept and handed on. */
 void job_set_wrap(struct job *job, const Fsdpd__V1__WrapSpec *wrap, const Fsdpd__V1__Plan *plan,
                   const Fsdpd__V1__WrapReport *report);
 
-/* Writes jobs whose last change the store refused. */
+/* Writes jobs whose last change the store refused, and brings reports to the disk that have waited
+ * for it long enough. */
 void jobs_save_again(struct coordinator *c);
+
+/* What changed in the job is to be on the disk within a second. */
+void job_sync_soon(struct job *job);
+
+/* Brings everything to the disk, before the coordinator ends. */
+void jobs_sync(struct coordinator *c);
 
 /* Frees all records without changing them: the coordinator ends. */
 void jobs_free_all(struct coordinator *c);

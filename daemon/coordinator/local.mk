@@ -4,6 +4,7 @@ libcoordinator_a_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS) $(S
   $(MICROHTTPD_CFLAGS)
 libcoordinator_a_SOURCES = \
   %D%/access.c %D%/access.h \
+  %D%/adopted.c %D%/adopted.h \
   %D%/api.c %D%/api.h \
   %D%/api_jobs.c %D%/api_jobs.h \
   %D%/api_list.c %D%/api_list.h \
@@ -26,10 +27,12 @@ libcoordinator_a_SOURCES = \
   %D%/metrics.c %D%/metrics.h \
   %D%/migrations.c %D%/migrations.h \
   %D%/notify.c %D%/notify.h \
+  %D%/orders.c %D%/orders.h \
   %D%/placement.c %D%/placement.h \
   %D%/planner.c %D%/planner.h \
   %D%/pulls.c %D%/pulls.h \
   %D%/queue.c %D%/queue.h \
+  %D%/reattach.c %D%/reattach.h \
   %D%/rendezvous.c %D%/rendezvous.h \
   %D%/retry.c %D%/retry.h \
   %D%/rewrap.c %D%/rewrap.h \
@@ -60,7 +63,7 @@ COORDINATOR_TESTS = tests/unit/test_store tests/unit/test_migrations tests/unit/
   tests/unit/test_coordinator \
   tests/unit/test_coordinator_ends tests/unit/test_coordinator_streams \
   tests/unit/test_coordinator_traces tests/unit/test_coordinator_rewrap \
-  tests/unit/test_coordinator_checkpoints \
+  tests/unit/test_coordinator_checkpoints tests/unit/test_coordinator_reattach \
   tests/unit/test_coordinator_monitoring tests/unit/test_log_files
 check_PROGRAMS += $(COORDINATOR_TESTS)
 TESTS += $(COORDINATOR_TESTS)
@@ -113,6 +116,11 @@ tests_unit_test_coordinator_traces_SOURCES = tests/unit/test_coordinator_traces.
   $(COORDINATOR_WORLD)
 tests_unit_test_coordinator_traces_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
 tests_unit_test_coordinator_traces_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
+
+tests_unit_test_coordinator_reattach_SOURCES = tests/unit/test_coordinator_reattach.c \
+  $(COORDINATOR_WORLD)
+tests_unit_test_coordinator_reattach_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
+tests_unit_test_coordinator_reattach_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
 
 tests_unit_test_coordinator_SOURCES = tests/unit/test_coordinator.c $(COORDINATOR_WORLD)
 tests_unit_test_coordinator_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)

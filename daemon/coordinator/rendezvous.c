@@ -65,13 +65,17 @@ static status_t gone(const char *name)
     return status_new(STATUS_ABORTED, "the attempt %s is over", name);
 }
 
-void rendezvous_end(struct coordinator *c, const char *name)
+/* Whoever waits is told that the attempt is over, or else that the coordinator goes: then the wait
+ * goes on at the next one. */
+static void end(struct coordinator *c, const char *name, bool over)
 {
     struct rendezvous *store = find(c, name);
     if (store == NULL) return;
     for (int i = 0; i < c->store_count; i++)
         if (c->stores[i] == store) LIST_REMOVE(c->stores, c->store_count, i);
-    while (store->wait_count > 0) answer(store, store->wait_count - 1, gone(name), NULL);
+    while (store->wait_count > 0)
+        answer(store, store->wait_count - 1,
+               over ? gone(name) : status_new(STATUS_UNAVAILABLE, "fsdpd is shutting down"), NULL);
     for (int i = 0; i < store->entry_count; i++) {
         free(store->entries[i].key);
         free(store->entries[i].value);
@@ -80,6 +84,11 @@ void rendezvous_end(struct coordinator *c, const char *name)
     free(store->waits);
     free(store->name);
     free(store);
+}
+
+void rendezvous_end(struct coordinator *c, const char *name)
+{
+    end(c, name, true);
 }
 
 static status_t check_key(const char *key)
@@ -170,7 +179,7 @@ void rendezvous_tick(struct coordinator *c)
 
 void rendezvous_close(struct coordinator *c)
 {
-    while (c->store_count > 0) rendezvous_end(c, c->stores[c->store_count - 1]->name);
+    while (c->store_count > 0) end(c, c->stores[c->store_count - 1]->name, false);
     free(c->stores);
     c->stores = NULL;
     c->store_capacity = 0;

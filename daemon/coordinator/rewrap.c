@@ -11,6 +11,7 @@
 #include "base/mem.h"
 #include "coordinator/access.h"
 #include "coordinator/attempt.h"
+#include "coordinator/orders.h"
 #include "coordinator/planner.h"
 #include "spec/spec.h"
 
@@ -139,10 +140,58 @@ void rewrap_closed(struct rpc_call *call)
     else if (rewrap->number == 0) settle(rewrap, NULL); /* nobody was ordered anything yet */
 }
 
+/*
+ * A change that the coordinator of before had ordered: its client is gone, but the job has other
+ * units now, and its record must say so.
+ */
+struct adoption {
+    struct coordinator *c;
+    char *job;
+    uint32_t attempt;
+    Fsdpd__V1__WrapReport *report;
+};
+
+static void on_adoption_planned(void *user, status_t status, const job_spec *spec,
+                                const Fsdpd__V1__PlanResult *result)
+{
+    struct adoption *adoption = user;
+    struct job *job = jobs_find(adoption->c, adoption->job);
+    if (status != NULL)
+        log_status(LOG_ERROR, "wrap_not_recorded",
+                   status_wrap(status, "job %s has another wrap policy now", adoption->job));
+    else if (job != NULL && job->message->attempt == adoption->attempt)
+        job_set_wrap(job, spec->fsdp->wrap, result->plan, adoption->report);
+    message_free(adoption->report);
+    free(adoption->job);
+    free(adoption);
+}
+
+static void adopt(struct job *job, const Fsdpd__V1__WrapReport *report)
+{
+    const Fsdpd__V1__WrapSpec *wrap = orders_find_wrap(job, report->change);
+    if (wrap == NULL || report->code != STATUS_OK || report->change == job->wrap_done) return;
+    job->wrap_done = report->change;
+    struct adoption *adoption = mem_alloc(sizeof *adoption);
+    *adoption = (struct adoption){.c = job->c,
+                                  .job = mem_strdup(job->message->id),
+                                  .attempt = job->message->attempt,
+                                  .report = message_copy(report)};
+    Fsdpd__V1__FsdpSpec fsdp;
+    job_spec spec;
+    status_t status = check_spec(job, (Fsdpd__V1__WrapSpec *)wrap, &fsdp, &spec);
+    if (status == NULL)
+        planner_ask(job->c, &spec, false, false, on_adoption_planned, adoption, &status);
+    if (status != NULL) on_adoption_planned(adoption, status, NULL, NULL);
+}
+
 void rewrap_report(struct job *job, const Fsdpd__V1__WrapReport *report)
 {
     struct rewrap *rewrap = job->rewrap;
-    if (rewrap == NULL || rewrap->number == 0 || rewrap->number != report->change) return;
+    if (rewrap == NULL || rewrap->number == 0 || rewrap->number != report->change) {
+        adopt(job, report);
+        return;
+    }
+    job->wrap_done = report->change;
     if (report->code != STATUS_OK) {
         bool known = report->code <= STATUS_UNAUTHENTICATED;
         settle(rewrap, status_new(known ? (enum status_code)report->code : STATUS_UNKNOWN, "%s",

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "coordinator/adopted.h"
 #include "coordinator/attempt.h"
 #include "coordinator/queue.h"
 
@@ -24,16 +25,20 @@ struct child {
 };
 
 struct slot {
-    char *id;            /* "<host>/cpu:0" */
-    struct child *child; /* NULL while none runs */
+    struct coordinator *c;
+    char *id;                /* "<host>/cpu:0" */
+    struct child *child;     /* NULL while none runs */
+    struct adopted *adopted; /* instead of a child: one of the coordinator of before */
+    int64_t attach_by;       /* for that one to attach again */
+    bool extra;              /* there are fewer slots now: it is not replaced */
     int64_t started_at, start_at;
     int backoff_ms;
     uint32_t starts;
 };
 
 struct supervisor {
-    struct slot *slots;
-    int count;
+    struct slot **slots;
+    int count, capacity;
     int closing; /* handles that libuv has not closed yet */
     bool stopping;
     int64_t kill_at;
@@ -47,12 +52,43 @@ static int processor_count(void)
     return online > 0 ? (int)online : 1;
 }
 
+/* Of the process that is there; 0: none is. */
+static int64_t slot_pid(const struct slot *slot)
+{
+    if (slot->child != NULL) return slot->child->process.pid;
+    return slot->adopted != NULL ? adopted_pid(slot->adopted) : 0;
+}
+
+static void slot_kill(struct slot *slot, int number)
+{
+    if (slot->child != NULL) uv_process_kill(&slot->child->process, number);
+    else if (slot->adopted != NULL) adopted_kill(slot->adopted, number);
+}
+
+/* For the coordinator that may come after this one. */
+static void write_records(struct coordinator *c)
+{
+    struct supervisor *supervisor = c->supervisor;
+    struct process_record *records =
+        mem_alloc_array((size_t)supervisor->count + 1, sizeof *records);
+    int count = 0;
+    for (int i = 0; i < supervisor->count; i++) {
+        struct slot *slot = supervisor->slots[i];
+        int64_t pid = slot_pid(slot);
+        if (pid != 0)
+            records[count++] = (struct process_record){slot->id, pid, process_started(pid)};
+    }
+    status_t status = records_write(c, records, count);
+    if (status != NULL) log_status(LOG_WARNING, "workers_not_recorded", status);
+    free(records);
+}
+
 static void report_stopped(struct coordinator *c)
 {
     struct supervisor *supervisor = c->supervisor;
     if (!supervisor->stopping || supervisor->closing > 0) return;
     for (int i = 0; i < supervisor->count; i++)
-        if (supervisor->slots[i].child != NULL) return;
+        if (slot_pid(supervisor->slots[i]) != 0) return;
     if (!c->supervisor_gone) coordinator_supervisor_gone(c);
 }
 
@@ -73,34 +109,54 @@ static char *describe_exit(int64_t status, int signal_number)
     return mem_printf("was killed by signal %d (SIG%s)", signal_number, name);
 }
 
-static void on_exit_of_child(uv_process_t *process, int64_t status, int signal_number)
+/* The slot's process has ended. */
+static void process_ended(struct coordinator *c, struct slot *slot, int64_t pid, const char *how)
 {
-    struct child *child = (struct child *)process;
-    struct coordinator *c = child->c;
-    struct slot *slot = child->slot;
-    int64_t pid = process->pid;
-    slot->child = NULL;
     if (coordinator_now() - slot->started_at >= STEADY_MS) slot->backoff_ms = BACKOFF_FIRST_MS;
     slot->start_at = coordinator_now() + slot->backoff_ms;
-    char *how = describe_exit(status, signal_number);
     char *quoted = log_quote(how);
     log_event(c->supervisor->stopping ? LOG_INFO : LOG_WARNING, "worker_exited",
               "worker=%s pid=%lld how=%s", slot->id, (long long)pid, quoted);
     free(quoted);
     c->supervisor->closing++;
-    uv_close((uv_handle_t *)process, on_child_closed);
     coordinator_hurry(c);
+    write_records(c);
 
     struct worker *worker = workers_find(c, slot->id);
     if (worker != NULL && worker->pid == pid) worker_lose(worker, how, true);
-    else attempt_process_exited(c, pid, how);
-    free(how);
+    else attempt_process_exited(c, slot->id, pid, how);
     queue_place(c);
+}
+
+static void on_exit_of_child(uv_process_t *process, int64_t status, int signal_number)
+{
+    struct child *child = (struct child *)process;
+    struct slot *slot = child->slot;
+    slot->child = NULL;
+    char *how = describe_exit(status, signal_number);
+    process_ended(child->c, slot, process->pid, how);
+    free(how);
+    uv_close((uv_handle_t *)process, on_child_closed);
+}
+
+static void on_adopted_closed(struct coordinator *c)
+{
+    c->supervisor->closing--;
+    report_stopped(c);
+}
+
+static void on_exit_of_adopted(void *user)
+{
+    struct slot *slot = user;
+    struct adopted *adopted = slot->adopted;
+    slot->adopted = NULL;
+    process_ended(slot->c, slot, adopted_pid(adopted), "ended");
+    adopted_free(adopted, on_adopted_closed);
 }
 
 /* Flags in pairs, then singles; the strings live until uv_spawn has returned. */
 static int build_arguments(struct coordinator *c, struct slot *slot, const char *threads,
-                           const char **arguments)
+                           const char *away, const char **arguments)
 {
     const struct coordinator_options *options = &c->options;
     int count = 0;
@@ -115,6 +171,8 @@ static int build_arguments(struct coordinator *c, struct slot *slot, const char 
     arguments[count++] = slot->id;
     arguments[count++] = "--threads";
     arguments[count++] = threads;
+    arguments[count++] = "--away";
+    arguments[count++] = away;
     if (options->log_level != NULL) {
         arguments[count++] = "--log-level";
         arguments[count++] = options->log_level;
@@ -133,8 +191,9 @@ static void start_child(struct coordinator *c, struct slot *slot)
     if (share <= 0) share = processor_count() / c->options.local_workers;
     if (share < 1) share = 1;
     char *threads = mem_printf("%d", share);
-    const char *arguments[16 + 2 * COORDINATOR_DATA_ROOTS_MAX];
-    build_arguments(c, slot, threads, arguments);
+    char *away = mem_printf("%g", c->options.worker_away_ms / 1000.0);
+    const char *arguments[18 + 2 * COORDINATOR_DATA_ROOTS_MAX];
+    build_arguments(c, slot, threads, away, arguments);
 
     struct child *child = mem_alloc(sizeof *child);
     child->c = c;
@@ -154,6 +213,7 @@ static void start_child(struct coordinator *c, struct slot *slot)
     };
     int error = uv_spawn(c->loop, &child->process, &options);
     free(threads);
+    free(away);
     slot->started_at = coordinator_now();
     slot->backoff_ms =
         slot->backoff_ms * 2 > BACKOFF_MAX_MS ? BACKOFF_MAX_MS : slot->backoff_ms * 2;
@@ -169,48 +229,81 @@ static void start_child(struct coordinator *c, struct slot *slot)
     slot->starts++;
     log_event(LOG_INFO, "worker_started", "worker=%s pid=%d starts=%u", slot->id,
               (int)child->process.pid, slot->starts);
+    write_records(c);
+}
+
+static struct slot *add_slot(struct coordinator *c, char *id)
+{
+    struct supervisor *supervisor = c->supervisor;
+    struct slot *slot = mem_alloc(sizeof *slot);
+    *slot = (struct slot){.c = c, .id = id, .backoff_ms = BACKOFF_FIRST_MS};
+    MEM_GROW(supervisor->slots, supervisor->count, supervisor->capacity);
+    return supervisor->slots[supervisor->count++] = slot;
+}
+
+static struct slot *find_slot(const struct coordinator *c, const char *id)
+{
+    for (int i = 0; c->supervisor != NULL && i < c->supervisor->count; i++)
+        if (strcmp(c->supervisor->slots[i]->id, id) == 0) return c->supervisor->slots[i];
+    return NULL;
+}
+
+/* It trains, or it is about to end: either way no other one is started beside it. */
+static void adopt(void *user, const struct process_record *record)
+{
+    struct coordinator *c = user;
+    struct slot *slot = find_slot(c, record->id);
+    bool extra = slot == NULL;
+    if (extra) slot = add_slot(c, mem_strdup(record->id));
+    if (slot->adopted != NULL) return;
+    slot->extra = extra;
+    slot->adopted = adopted_new(c, record->pid, on_exit_of_adopted, slot);
+    if (slot->adopted == NULL) return;
+    slot->started_at = coordinator_now();
+    slot->attach_by = coordinator_now() + c->options.limits.reattach_ms;
+    slot->starts = 1;
+    log_event(LOG_INFO, "worker_adopted", "worker=%s pid=%lld", slot->id, (long long)record->pid);
 }
 
 void supervisor_start(struct coordinator *c)
 {
     struct supervisor *supervisor = mem_alloc(sizeof *supervisor);
     c->supervisor = supervisor;
-    supervisor->count = c->options.local_workers;
-    supervisor->slots = mem_alloc_array((size_t)supervisor->count, sizeof *supervisor->slots);
     char host[65] = "";
     if (gethostname(host, sizeof host - 1) != 0 || host[0] == '\0') strcpy(host, "localhost");
     for (char *s = host; *s; s++)
         if (*s <= ' ' || *s >= 0x7f || *s == '/') *s = '-';
-    for (int i = 0; i < supervisor->count; i++) {
-        struct slot *slot = &supervisor->slots[i];
-        slot->id = mem_printf("%s/%s:%d", host, c->options.local_device, i);
-        slot->backoff_ms = BACKOFF_FIRST_MS;
-        start_child(c, slot);
-    }
+    for (int i = 0; i < c->options.local_workers; i++)
+        add_slot(c, mem_printf("%s/%s:%d", host, c->options.local_device, i));
+    records_read(c, adopt, c);
+    for (int i = 0; i < supervisor->count; i++)
+        if (slot_pid(supervisor->slots[i]) == 0 && !supervisor->slots[i]->extra)
+            start_child(c, supervisor->slots[i]);
+}
+
+bool supervisor_has_slot(const struct coordinator *c, const char *id)
+{
+    return find_slot(c, id) != NULL;
 }
 
 bool supervisor_has_child(const struct coordinator *c, const char *id, int64_t pid)
 {
-    for (int i = 0; c->supervisor != NULL && i < c->supervisor->count; i++) {
-        const struct slot *slot = &c->supervisor->slots[i];
-        if (slot->child != NULL && slot->child->process.pid == pid && strcmp(slot->id, id) == 0)
-            return true;
-    }
-    return false;
+    const struct slot *slot = find_slot(c, id);
+    return slot != NULL && pid != 0 && slot_pid(slot) == pid;
 }
 
 int supervisor_starting(const struct coordinator *c)
 {
     int count = 0;
     for (int i = 0; c->supervisor != NULL && i < c->supervisor->count; i++)
-        count += workers_find((struct coordinator *)c, c->supervisor->slots[i].id) == NULL;
+        count += workers_find((struct coordinator *)c, c->supervisor->slots[i]->id) == NULL;
     return count;
 }
 
 uint32_t supervisor_restarts(const struct coordinator *c, const char *id)
 {
     for (int i = 0; c->supervisor != NULL && i < c->supervisor->count; i++) {
-        const struct slot *slot = &c->supervisor->slots[i];
+        const struct slot *slot = c->supervisor->slots[i];
         if (strcmp(slot->id, id) == 0) return slot->starts > 0 ? slot->starts - 1 : 0;
     }
     return 0;
@@ -222,10 +315,9 @@ void supervisor_each_starting(struct coordinator *c,
                               void *user)
 {
     for (int i = 0; c->supervisor != NULL && i < c->supervisor->count; i++) {
-        const struct slot *slot = &c->supervisor->slots[i];
-        if (workers_find(c, slot->id) != NULL) continue;
-        visit(user, slot->id, slot->child != NULL ? slot->child->process.pid : 0,
-              slot->starts > 0 ? slot->starts - 1 : 0);
+        const struct slot *slot = c->supervisor->slots[i];
+        if (workers_find(c, slot->id) != NULL || (slot->extra && slot->adopted == NULL)) continue;
+        visit(user, slot->id, slot_pid(slot), slot->starts > 0 ? slot->starts - 1 : 0);
     }
 }
 
@@ -233,17 +325,31 @@ void supervisor_each_slot(const struct coordinator *c,
                           void (*visit)(void *user, const char *id, uint32_t restarts), void *user)
 {
     for (int i = 0; c->supervisor != NULL && i < c->supervisor->count; i++) {
-        const struct slot *slot = &c->supervisor->slots[i];
+        const struct slot *slot = c->supervisor->slots[i];
         visit(user, slot->id, slot->starts > 0 ? slot->starts - 1 : 0);
     }
 }
 
 void supervisor_kill(struct coordinator *c, int64_t pid)
 {
-    for (int i = 0; c->supervisor != NULL && i < c->supervisor->count; i++) {
-        struct slot *slot = &c->supervisor->slots[i];
-        if (slot->child != NULL && slot->child->process.pid == pid)
-            uv_process_kill(&slot->child->process, SIGKILL);
+    for (int i = 0; c->supervisor != NULL && i < c->supervisor->count; i++)
+        if (slot_pid(c->supervisor->slots[i]) == pid) slot_kill(c->supervisor->slots[i], SIGKILL);
+}
+
+/* One of the coordinator of before that does not attach, or is one too many and idle. */
+static void check_adopted(struct coordinator *c, struct slot *slot, int64_t now)
+{
+    struct worker *worker = workers_find(c, slot->id);
+    if (worker == NULL && slot->attach_by != 0 && now >= slot->attach_by) {
+        log_event(LOG_WARNING, "worker_killed", "worker=%s pid=%lld why=did_not_attach", slot->id,
+                  (long long)slot_pid(slot));
+        slot->attach_by = 0;
+        slot_kill(slot, SIGKILL);
+    } else if (worker != NULL) {
+        slot->attach_by = 0;
+        if (!slot->extra || worker->job != NULL || worker->obsolete) return;
+        worker->obsolete = true; /* told once */
+        worker_drain(worker);
     }
 }
 
@@ -260,8 +366,9 @@ void supervisor_tick(struct coordinator *c)
         return;
     }
     for (int i = 0; i < supervisor->count; i++) {
-        struct slot *slot = &supervisor->slots[i];
-        if (slot->child != NULL) continue;
+        struct slot *slot = supervisor->slots[i];
+        if (slot->adopted != NULL) check_adopted(c, slot, now);
+        if (slot_pid(slot) != 0 || slot->extra) continue;
         if (now >= slot->start_at) start_child(c, slot);
         else if (slot->start_at - now < 1000) coordinator_hurry(c);
     }
@@ -278,18 +385,11 @@ void supervisor_stop(struct coordinator *c)
     supervisor->stopping = true;
     supervisor->kill_at = coordinator_now() + c->options.limits.stop_ms;
     for (int i = 0; i < supervisor->count; i++) {
-        struct slot *slot = &supervisor->slots[i];
-        if (slot->child == NULL) continue;
+        struct slot *slot = supervisor->slots[i];
+        if (slot_pid(slot) == 0) continue;
         struct worker *worker = workers_find(c, slot->id);
-        if (worker == NULL || worker->pid != slot->child->process.pid) {
-            uv_process_kill(&slot->child->process, SIGTERM);
-            continue;
-        }
-        Fsdpd__V1__Drain drain = FSDPD__V1__DRAIN__INIT;
-        Fsdpd__V1__CoordinatorMessage message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
-        message.message_case = FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_DRAIN;
-        message.drain = &drain;
-        worker_send(worker, &message);
+        if (worker != NULL && worker->pid == slot_pid(slot)) worker_drain(worker);
+        else slot_kill(slot, SIGTERM);
     }
     coordinator_hurry(c);
     report_stopped(c);
@@ -298,8 +398,7 @@ void supervisor_stop(struct coordinator *c)
 void supervisor_kill_all(struct coordinator *c)
 {
     for (int i = 0; c->supervisor != NULL && i < c->supervisor->count; i++) {
-        struct slot *slot = &c->supervisor->slots[i];
-        if (slot->child != NULL) uv_process_kill(&slot->child->process, SIGKILL);
+        slot_kill(c->supervisor->slots[i], SIGKILL);
     }
 }
 
@@ -307,7 +406,10 @@ void supervisor_free(struct coordinator *c)
 {
     struct supervisor *supervisor = c->supervisor;
     if (supervisor == NULL) return;
-    for (int i = 0; i < supervisor->count; i++) free(supervisor->slots[i].id);
+    for (int i = 0; i < supervisor->count; i++) {
+        free(supervisor->slots[i]->id);
+        free(supervisor->slots[i]);
+    }
     free(supervisor->slots);
     free(supervisor);
     c->supervisor = NULL;

@@ -1,18 +1,23 @@
 /*
  * Local workers: child processes, one per slot, started with the program's `worker` role and
  * started again, with growing pauses, when they die. Their stderr is the daemon's. They are not in
- * its process group, so that Ctrl-C reaches the coordinator alone, which then ends them in order;
- * they leave by themselves when their link to it is gone.
+ * its process group, so that Ctrl-C reaches the coordinator alone, which then ends them in order.
+ * When the coordinator dies, those that do nothing leave by themselves, and those that train go on:
+ * the next coordinator takes them over (see adopted.h).
  */
 #ifndef FSDPD_COORDINATOR_SUPERVISOR_H
 #define FSDPD_COORDINATOR_SUPERVISOR_H
 
 #include "coordinator/internal.h"
 
-/* Starts options.local_workers children. */
+/* Takes over what a coordinator of before left, and starts what is missing of
+ * options.local_workers. */
 void supervisor_start(struct coordinator *c);
 
-/* Whether a child of this process has this id and pid. */
+/* Whether a local worker has this id. */
+bool supervisor_has_slot(const struct coordinator *c, const char *id);
+
+/* Whether a local worker has this id and pid. */
 bool supervisor_has_child(const struct coordinator *c, const char *id, int64_t pid);
 
 /* Slots whose worker is not attached. */

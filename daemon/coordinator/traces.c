@@ -148,6 +148,14 @@ void traces_job_over(struct job *job)
                               job_state_name(job->message->state)));
 }
 
+void traces_rank_away(struct job *job, int rank)
+{
+    struct trace_call *trace = find_trace(job->c, job->message->id);
+    if (trace != NULL && !trace->ended[rank])
+        end(trace, status_new(STATUS_UNAVAILABLE, "the link to rank %d of job %s broke", rank,
+                              trace->job));
+}
+
 void traces_tick(struct coordinator *c)
 {
     for (int i = 0; i < c->trace_count; i++) {

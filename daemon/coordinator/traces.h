@@ -25,6 +25,9 @@ void traces_report(struct job *job, int rank, const Fsdpd__V1__TraceReport *repo
 /* The job is over: what is not complete by now fails. */
 void traces_job_over(struct job *job);
 
+/* What the rank had to tell is lost. */
+void traces_rank_away(struct job *job, int rank);
+
 /* Tells clients that wait how far the job is. */
 void traces_tick(struct coordinator *c);
 void traces_close(struct coordinator *c);

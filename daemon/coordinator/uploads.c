@@ -121,6 +121,11 @@ static status_t begin_final(struct upload *upload, const Fsdpd__V1__UploadStateR
         return status_new(STATUS_ABORTED, "attempt %u of job %s is over", first->attempt,
                           first->job);
     const job_message *message = job->message;
+    uint64_t step = 0;
+    if (message->has_state_dict) TRY(store_get_state_dict(c->store, message->id, &step));
+    if (message->has_state_dict && step == first->step) /* only our answer to it was lost */
+        return status_new(STATUS_ALREADY_EXISTS, "the state_dict of job %s, step %llu, is kept",
+                          message->id, (unsigned long long)step);
     if (!message->spec->save_model || message->has_state_dict || uploads_has(job))
         return status_new(STATUS_FAILED_PRECONDITION, "job %s needs no final state_dict",
                           message->id);

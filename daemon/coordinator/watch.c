@@ -142,6 +142,13 @@ void watch_tell(struct job *job, const job_event *event)
     }
 }
 
+void watch_wake(struct job *job)
+{
+    struct coordinator *c = job->c;
+    for (int i = 0; i < c->watcher_count; i++)
+        if (c->watchers[i]->job == job) pump(c->watchers[i]);
+}
+
 void watch_over(struct job *job)
 {
     struct coordinator *c = job->c;

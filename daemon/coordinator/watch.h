@@ -12,6 +12,9 @@ void watch_closed(struct coordinator *c, struct rpc_call *call);
 /* An event was recorded. */
 void watch_tell(struct job *job, const job_event *event);
 
+/* Events that watchers could not be given are in the store now. */
+void watch_wake(struct job *job);
+
 /* The job is over, and about to be freed. */
 void watch_over(struct job *job);
 

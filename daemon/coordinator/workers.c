@@ -13,7 +13,11 @@
 #include "coordinator/drains.h"
 #include "coordinator/planner.h"
 #include "coordinator/queue.h"
+#include "coordinator/reattach.h"
 #include "coordinator/supervisor.h"
+
+/* Of worker.proto's messages, as the worker's link has it. */
+enum { PROTOCOL = 1 };
 
 struct worker *workers_find(struct coordinator *c, const char *id)
 {
@@ -48,11 +52,17 @@ status_t workers_add(struct coordinator *c, struct rpc_call *link, const Fsdpd__
     TRY(check_text("version", hello->version));
     if (hello->address[0] != '\0') TRY(check_text("address", hello->address));
     if (hello->host[0] != '\0') TRY(check_text("host", hello->host));
-    if (strcmp(hello->version, PACKAGE_VERSION) != 0)
+    bool same = strcmp(hello->version, PACKAGE_VERSION) == 0;
+    if (!same && !(hello->protocol == PROTOCOL && reattach_is_wanted(c, hello)))
         return status_new(STATUS_FAILED_PRECONDITION,
                           "worker %s is fsdpd %s, the coordinator is %s: they must be the same",
                           hello->id, hello->version, PACKAGE_VERSION);
-    if (workers_find(c, hello->id) != NULL)
+    struct worker *old = workers_find(c, hello->id);
+    if (old != NULL && old->pid == hello->pid) {
+        worker_lose(old, "was lost: it opened another link", false);
+        old = NULL;
+    }
+    if (old != NULL)
         return status_new(STATUS_ALREADY_EXISTS, "a worker %s is attached already", hello->id);
     if (c->worker_count >= 4096)
         return status_new(STATUS_RESOURCE_EXHAUSTED, "%d workers are attached, which is the limit",
@@ -74,6 +84,7 @@ status_t workers_add(struct coordinator *c, struct rpc_call *link, const Fsdpd__
                               .heard_at = coordinator_now(),
                               .rank = -1};
     worker->drained = drains_find(c, worker->id, worker->host) != NULL;
+    worker->obsolete = !same;
     worker->supervised = supervisor_has_child(c, hello->id, hello->pid);
     MEM_GROW(c->workers, c->worker_count, c->worker_capacity);
     c->workers[c->worker_count++] = worker;
@@ -101,6 +112,16 @@ void worker_set_idle(struct worker *worker)
     worker->rank = -1;
     worker->stop_at = 0;
     queue_changed(worker->c);
+    if (worker->obsolete) worker_drain(worker);
+}
+
+void worker_drain(struct worker *worker)
+{
+    Fsdpd__V1__Drain drain = FSDPD__V1__DRAIN__INIT;
+    Fsdpd__V1__CoordinatorMessage message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
+    message.message_case = FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_DRAIN;
+    message.drain = &drain;
+    worker_send(worker, &message);
 }
 
 void worker_send(struct worker *worker, Fsdpd__V1__CoordinatorMessage *message)
@@ -132,7 +153,7 @@ void worker_lose(struct worker *worker, const char *how, bool certain)
                         status_new(STATUS_UNAVAILABLE, "worker %s %s", worker->id, how));
     }
     planner_worker_lost(worker);
-    attempt_worker_lost(worker, how, certain || !worker->supervised);
+    attempt_worker_lost(worker, how, certain);
     free(worker->job);
     free(worker->id);
     free(worker->device);
@@ -160,7 +181,7 @@ static void enforce(struct worker *worker, int64_t now)
     if (worker->supervised && stuck) return;
     char *how = stuck ? mem_printf("was lost: it did not stop when it was told to")
                       : mem_printf("was lost: it was silent for %g s", silence / 1000.0);
-    worker_lose(worker, how, true);
+    worker_lose(worker, how, stuck);
     free(how);
 }
 

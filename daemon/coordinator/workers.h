@@ -21,13 +21,15 @@ struct worker {
     uint32_t attempt;
     int rank;
     int64_t stop_at; /* it was told to stop at once and is killed then; 0: it was not */
+    bool obsolete;   /* of another version of fsdpd: it ends with its attempt */
     bool overdue;    /* it did not stop, so it is killed or cut off */
     bool killed;     /* its process was sent SIGKILL */
     int plans;       /* that it was asked for and has not answered */
 };
 
-/* A worker has said hello. ALREADY_EXISTS if its id is attached; FAILED_PRECONDITION if its version
- * is another; INVALID_ARGUMENT for fields that are missing or too long. */
+/* A worker has said hello. ALREADY_EXISTS if its id is attached by another process (the same one's
+ * old link is closed); FAILED_PRECONDITION if its version is another and it runs nothing of ours;
+ * INVALID_ARGUMENT for fields that are missing or too long. */
 status_t workers_add(struct coordinator *c, struct rpc_call *link, const Fsdpd__V1__Hello *hello,
                      struct worker **worker) FSDPD_MUST_USE;
 
@@ -38,6 +40,8 @@ bool worker_is_kind(const char *device, const char *kind);
 
 void worker_assign(struct worker *worker, const char *job, uint32_t attempt, int rank);
 void worker_set_idle(struct worker *worker);
+/* Tells it to leave. */
+void worker_drain(struct worker *worker);
 void worker_send(struct worker *worker, Fsdpd__V1__CoordinatorMessage *message);
 
 /* It is told to be back by then, or it is killed (a child) or cut off (any other). */

@@ -31,6 +31,9 @@ struct queued_order {
     bool pause;                    /* the attempt ends with it */
 };
 
+/* Orders that other ranks may have missed when the coordinator went. */
+enum { TAIL_ORDERS = 32 };
+
 struct attempt {
     struct link *link;
     struct mailbox *mailbox;
@@ -48,7 +51,10 @@ struct attempt {
     pthread_cond_t changed;
     struct queued_order *orders; /* by sequence, from 1 */
     int order_count, order_capacity;
-    char *aborted; /* why; NULL if not */
+    Fsdpd__V1__Order
+        *tail[TAIL_ORDERS];    /* copies of the last ones; order n is at n % TAIL_ORDERS */
+    uint64_t plan_hash, steps; /* once it has started */
+    char *aborted;             /* why; NULL if not */
     struct train_session *session;
     struct comm *comm;
     struct puller *puller;
@@ -97,6 +103,10 @@ static void note_resumed(void *user, uint64_t step, const char *name, const char
 static void tell_started(void *user, uint64_t plan_hash, uint64_t steps)
 {
     struct attempt *attempt = user;
+    pthread_mutex_lock(&attempt->lock);
+    attempt->plan_hash = plan_hash;
+    attempt->steps = steps;
+    pthread_mutex_unlock(&attempt->lock);
     Fsdpd__V1__AttemptEvent *event = attempt_event_new();
     event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_STARTED;
     event->started = mem_alloc(sizeof *event->started);
@@ -325,7 +335,8 @@ static status_t take_checkpoint(void *user)
     return checkpointer_add(attempt->checkpointer, 0, train_session_capture(attempt->session));
 }
 
-/* With `pause` all ranks wait until they know whether it is on the disk, and leave only if it is. */
+/* With `pause` all ranks wait until they know whether it is on the disk, and leave only if it is.
+ */
 static status_t order_checkpoint(struct attempt *attempt, const struct queued_order *order,
                                  uint64_t step)
 {
@@ -394,6 +405,23 @@ static Fsdpd__V1__SetWrapOrder *wrap_order_copy(const Fsdpd__V1__SetWrapOrder *o
     return copy;
 }
 
+static Fsdpd__V1__Order *order_copy(const Fsdpd__V1__Order *order)
+{
+    size_t size = fsdpd__v1__order__get_packed_size(order);
+    uint8_t *bytes = mem_alloc(size + 1);
+    fsdpd__v1__order__pack(order, bytes);
+    Fsdpd__V1__Order *copy = fsdpd__v1__order__unpack(NULL, size, bytes);
+    free(bytes);
+    return copy;
+}
+
+static void keep_in_tail(struct attempt *attempt, const Fsdpd__V1__Order *order)
+{
+    Fsdpd__V1__Order **slot = &attempt->tail[order->sequence % TAIL_ORDERS];
+    if (*slot != NULL) fsdpd__v1__order__free_unpacked(*slot, NULL);
+    *slot = order_copy(order);
+}
+
 void attempt_order(struct attempt *attempt, const Fsdpd__V1__Order *order)
 {
     const Fsdpd__V1__Assignment *assignment = attempt->assignment;
@@ -425,6 +453,7 @@ void attempt_order(struct attempt *attempt, const Fsdpd__V1__Order *order)
     if (order->sequence == (uint64_t)attempt->order_count + 1) {
         MEM_GROW(attempt->orders, attempt->order_count, attempt->order_capacity);
         attempt->orders[attempt->order_count++] = queued;
+        keep_in_tail(attempt, order);
         queued.cancel_message = NULL;
         queued.wrap = NULL;
     }
@@ -454,6 +483,30 @@ uint64_t attempt_step(const struct attempt *attempt)
     uint64_t step = attempt->session != NULL ? train_session_step(attempt->session) : 0;
     pthread_mutex_unlock(&mutable->lock);
     return step;
+}
+
+bool attempt_is(const struct attempt *attempt, const char *job, uint32_t number)
+{
+    return attempt->assignment->attempt == number && strcmp(attempt->assignment->job, job) == 0;
+}
+
+void attempt_describe(struct attempt *attempt, Fsdpd__V1__HeldAttempt *held)
+{
+    held->job = mem_strdup(attempt->assignment->job);
+    held->attempt = attempt->assignment->attempt;
+    held->rank = attempt->assignment->rank;
+    held->world = attempt->assignment->world;
+    held->running = true;
+    held->step = attempt_step(attempt);
+    pthread_mutex_lock(&attempt->lock);
+    held->plan_hash = attempt->plan_hash;
+    held->steps = attempt->steps;
+    held->orders = (uint64_t)attempt->order_count;
+    held->tail = mem_alloc_array(TAIL_ORDERS, sizeof *held->tail);
+    uint64_t first = held->orders > TAIL_ORDERS ? held->orders - TAIL_ORDERS + 1 : 1;
+    for (uint64_t n = first; n <= held->orders; n++)
+        held->tail[held->n_tail++] = order_copy(attempt->tail[n % TAIL_ORDERS]);
+    pthread_mutex_unlock(&attempt->lock);
 }
 
 /* The rendezvous that communicators see: the attempt's store at the coordinator. */
@@ -668,6 +721,8 @@ void attempt_free(struct attempt *attempt)
     free(attempt->orders);
     free(attempt->resumed_name);
     free(attempt->resumed_note);
+    for (int i = 0; i < TAIL_ORDERS; i++)
+        if (attempt->tail[i] != NULL) fsdpd__v1__order__free_unpacked(attempt->tail[i], NULL);
     free(attempt->aborted);
     gate_deinit(&attempt->gate);
     pthread_cond_destroy(&attempt->changed);

@@ -23,6 +23,12 @@ void attempt_order(struct attempt *attempt, const Fsdpd__V1__Order *order);
 /* Ends it soon without the agreement of the others; `ended` still follows. */
 void attempt_abort(struct attempt *attempt, const char *why);
 
+/* Whether it is this attempt of this job. */
+bool attempt_is(const struct attempt *attempt, const char *job, uint32_t number);
+
+/* What a coordinator must know to go on with it; in malloc'ed memory. */
+void attempt_describe(struct attempt *attempt, Fsdpd__V1__HeldAttempt *held);
+
 /* Of the last step, for heartbeats. */
 uint64_t attempt_step(const struct attempt *attempt);
 

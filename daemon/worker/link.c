@@ -1,7 +1,8 @@
 /*
  * The link; see link.h. The channel, the streams and the timers belong to the loop's thread. What
  * other threads wait for (answers, uploads' progress, gates) is guarded by one lock with one
- * condition: there are at most a few waiters, and each knows its own state.
+ * condition: there are at most a few waiters, and each knows its own state. The rendezvous store's
+ * calls are in link_store.c.
  */
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -16,10 +17,15 @@
 #include "worker/link_internal.h"
 #include "worker/methods.h"
 
-enum { RECONNECT_MS = 500, STORE_SET_MS = 10000, FLUSH_MS = 1000 };
+enum { RETRY_FIRST_MS = 200, RETRY_MAX_MS = 5000, FLUSH_MS = 1000 };
 
 static void open_stream(struct link *link);
 static void close_channel(struct link *link);
+
+static int64_t now_ms(void)
+{
+    return clock_monotonic_ns() / 1000000;
+}
 
 /* Sending. */
 
@@ -36,8 +42,13 @@ struct posted_message {
 static void send_posted(void *argument)
 {
     struct posted_message *posted = argument;
-    send_message(posted->link, posted->message);
-    fsdpd__v1__worker_message__free_unpacked(posted->message, NULL);
+    struct link *link = posted->link;
+    Fsdpd__V1__WorkerMessage *message = posted->message;
+    bool kept = false;
+    if (message->message_case == FSDPD__V1__WORKER_MESSAGE__MESSAGE_EVENT)
+        outbox_add(&link->outbox, message, &kept);
+    if (link->welcome) send_message(link, message);
+    if (!kept) fsdpd__v1__worker_message__free_unpacked(message, NULL);
     free(posted);
 }
 
@@ -58,26 +69,64 @@ static char *host_name(char *host, size_t size)
     return host;
 }
 
+static Fsdpd__V1__HeldAttempt *add_attempt(Fsdpd__V1__Hello *hello)
+{
+    hello->attempts =
+        mem_resize_array(hello->attempts, hello->n_attempts + 1, sizeof *hello->attempts);
+    Fsdpd__V1__HeldAttempt *held = mem_alloc(sizeof *held);
+    fsdpd__v1__held_attempt__init(held);
+    return hello->attempts[hello->n_attempts++] = held;
+}
+
+/* The attempt that runs, and those that have ended without the coordinator's knowledge. */
+static void add_attempts(struct link *link, Fsdpd__V1__Hello *hello)
+{
+    Fsdpd__V1__HeldAttempt *running = add_attempt(hello);
+    if (!link->callbacks.held(link->callbacks.user, running)) {
+        fsdpd__v1__held_attempt__free_unpacked(running, NULL);
+        running = NULL;
+        hello->n_attempts = 0;
+    }
+    const Fsdpd__V1__AttemptEvent *event;
+    for (int position = 0; (event = outbox_next_attempt(&link->outbox, &position)) != NULL;) {
+        if (running != NULL && running->attempt == event->attempt &&
+            strcmp(running->job, event->job) == 0)
+            continue;
+        Fsdpd__V1__HeldAttempt *held = add_attempt(hello);
+        held->job = mem_strdup(event->job);
+        held->attempt = event->attempt;
+    }
+}
+
 static void send_hello(struct link *link)
 {
-    Fsdpd__V1__Hello hello = FSDPD__V1__HELLO__INIT;
-    hello.id = (char *)link->id;
-    hello.device = (char *)link->options->device;
-    hello.version = (char *)PACKAGE_VERSION;
-    hello.memory_bytes = link->memory_bytes;
-    hello.pid = getpid();
-    hello.address = link->address;
+    Fsdpd__V1__Hello *hello = mem_alloc(sizeof *hello);
+    fsdpd__v1__hello__init(hello);
+    hello->id = mem_strdup(link->id);
+    hello->device = mem_strdup(link->options->device);
+    hello->version = mem_strdup(PACKAGE_VERSION);
+    hello->memory_bytes = link->memory_bytes;
+    hello->pid = getpid();
+    hello->address = mem_strdup(link->address);
     char host[128];
-    hello.host = host_name(host, sizeof host);
+    hello->host = mem_strdup(host_name(host, sizeof host));
+    hello->protocol = LINK_PROTOCOL;
+    add_attempts(link, hello);
     Fsdpd__V1__WorkerMessage message = FSDPD__V1__WORKER_MESSAGE__INIT;
     message.message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_HELLO;
-    message.hello = &hello;
+    message.hello = hello;
     send_message(link, &message);
+    fsdpd__v1__hello__free_unpacked(hello, NULL);
 }
 
 static void on_heartbeat(uv_timer_t *timer)
 {
     struct link *link = timer->data;
+    if (link->silence_ms > 0 && now_ms() - link->heard_at > link->silence_ms) {
+        rpc_stream_cancel(link->stream); /* on_stream_closed follows */
+        uv_timer_stop(timer);
+        return;
+    }
     Fsdpd__V1__Heartbeat heartbeat = FSDPD__V1__HEARTBEAT__INIT;
     heartbeat.step = link->callbacks.step(link->callbacks.user);
     Fsdpd__V1__WorkerMessage message = FSDPD__V1__WORKER_MESSAGE__INIT;
@@ -88,6 +137,38 @@ static void on_heartbeat(uv_timer_t *timer)
 
 /* Receiving. */
 
+static void set_attached(struct link *link, bool attached)
+{
+    link->welcome = attached;
+    pthread_mutex_lock(&link->lock);
+    link->attached = attached;
+    pthread_cond_broadcast(&link->changed);
+    pthread_mutex_unlock(&link->lock);
+}
+
+static void on_welcome(struct link *link, const Fsdpd__V1__Welcome *welcome)
+{
+    int64_t away_ms = link->lost_at != 0 ? now_ms() - link->lost_at : 0;
+    if (link->outbox.count > 0 || away_ms >= 1000)
+        log_event(LOG_INFO, "coordinator_found", "away_seconds=%.1f reports=%d", away_ms / 1000.0,
+                  link->outbox.count);
+    link->lost_at = 0;
+    link->retry_ms = RETRY_FIRST_MS;
+    link->silence_ms = (int)welcome->silence_ms;
+    if (welcome->heartbeat_ms > 0)
+        uv_timer_start(&link->heartbeat, on_heartbeat, welcome->heartbeat_ms,
+                       welcome->heartbeat_ms);
+    set_attached(link, true);
+    for (int i = 0; i < link->outbox.count; i++) send_message(link, link->outbox.messages[i]);
+    link_store_repeat(link);
+}
+
+static void on_release(struct link *link, const Fsdpd__V1__Release *release)
+{
+    outbox_acknowledge(&link->outbox, release->job, release->attempt, UINT64_MAX);
+    link->callbacks.on_release(link->callbacks.user, release);
+}
+
 static void on_message(struct rpc_stream *stream, const ProtobufCMessage *base, void *user)
 {
     struct link *link = user;
@@ -97,12 +178,14 @@ static void on_message(struct rpc_stream *stream, const ProtobufCMessage *base, 
         if (link->stream == stream) rpc_stream_read(stream);
         return;
     }
+    link->heard_at = now_ms();
     switch (message->message_case) {
-    case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_WELCOME:
-        if (message->welcome->heartbeat_ms > 0)
-            uv_timer_start(&link->heartbeat, on_heartbeat, message->welcome->heartbeat_ms,
-                           message->welcome->heartbeat_ms);
+    case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_WELCOME: on_welcome(link, message->welcome); break;
+    case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ACK:
+        outbox_acknowledge(&link->outbox, message->ack->job, message->ack->attempt,
+                           message->ack->report);
         break;
+    case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_RELEASE: on_release(link, message->release); break;
     case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_PLAN:
         callbacks->on_plan(callbacks->user, message->plan);
         break;
@@ -121,25 +204,39 @@ static void on_message(struct rpc_stream *stream, const ProtobufCMessage *base, 
 static void on_reconnect(uv_timer_t *timer)
 {
     struct link *link = timer->data;
-    if (link->callbacks.busy(link->callbacks.user))
-        uv_timer_start(timer, on_reconnect, RECONNECT_MS, 0);
-    else open_stream(link);
+    int64_t away_ms = now_ms() - link->lost_at;
+    if (link->options->away_ms > 0 && away_ms >= link->options->away_ms)
+        link->callbacks.on_away(link->callbacks.user, away_ms);
+    if (!link->closing) open_stream(link);
+}
+
+/* Pauses grow, and differ between workers that lost the same coordinator. */
+static void reconnect_later(struct link *link)
+{
+    int spread = link->retry_ms / 2;
+    uint64_t pause =
+        (uint64_t)(link->retry_ms - spread / 2 + (int)(uv_hrtime() / 1000 % (unsigned)spread));
+    uv_timer_start(&link->reconnect, on_reconnect, pause, 0);
+    link->retry_ms = link->retry_ms * 2 < RETRY_MAX_MS ? link->retry_ms * 2 : RETRY_MAX_MS;
 }
 
 static void on_stream_closed(struct rpc_stream *stream, status_t status, void *user)
 {
     (void)stream;
     struct link *link = user;
+    bool welcome = link->welcome;
     link->stream = NULL;
+    set_attached(link, false);
     if (link->closing) {
         status_free(status);
         close_channel(link);
         return;
     }
     uv_timer_stop(&link->heartbeat);
-    uv_timer_start(&link->reconnect, on_reconnect, RECONNECT_MS, 0);
+    if (link->lost_at == 0) link->lost_at = now_ms();
+    reconnect_later(link);
     if (status == NULL) status = status_new(STATUS_UNAVAILABLE, "the coordinator ended the link");
-    link->callbacks.on_lost(link->callbacks.user, status);
+    link->callbacks.on_lost(link->callbacks.user, status, welcome);
 }
 
 static void open_stream(struct link *link)
@@ -218,11 +315,14 @@ status_t link_new(uv_loop_t *loop, struct mailbox *mailbox, const struct worker_
             options->address ? mem_strdup(options->address) : find_address(options->coordinator),
         .runtime = runtime,
         .channel = channel,
-        .handles_open = 2,
+        .retry_ms = RETRY_FIRST_MS,
+        .lost_at = now_ms(),
+        .handles_open = 3,
     };
     uv_timer_init(loop, &link->heartbeat);
     uv_timer_init(loop, &link->reconnect);
-    link->heartbeat.data = link->reconnect.data = link;
+    uv_timer_init(loop, &link->retry);
+    link->heartbeat.data = link->reconnect.data = link->retry.data = link;
     pthread_mutex_init(&link->lock, NULL);
     pthread_condattr_t attributes;
     pthread_condattr_init(&attributes);
@@ -240,6 +340,8 @@ static void finish_close(struct link *link)
     void *user = link->closed_user;
     pthread_cond_destroy(&link->changed);
     pthread_mutex_destroy(&link->lock);
+    link_store_deinit(link);
+    outbox_deinit(&link->outbox);
     free(link->address);
     free(link);
     if (closed != NULL) closed(user);
@@ -256,6 +358,7 @@ static void on_runtime_closed(void *user)
     struct link *link = user;
     uv_close((uv_handle_t *)&link->heartbeat, on_timer_closed);
     uv_close((uv_handle_t *)&link->reconnect, on_timer_closed);
+    uv_close((uv_handle_t *)&link->retry, on_timer_closed);
 }
 
 static void on_channel_closed(void *user)
@@ -284,6 +387,7 @@ void link_close(struct link *link, void (*closed)(void *user), void *user)
     link->closed_user = user;
     uv_timer_stop(&link->heartbeat);
     uv_timer_stop(&link->reconnect);
+    uv_timer_stop(&link->retry);
     if (link->stream == NULL) {
         close_channel(link);
         return;
@@ -291,6 +395,11 @@ void link_close(struct link *link, void (*closed)(void *user), void *user)
     /* A stream that is cut off may lose what was said last; one that ends well does not. */
     rpc_stream_finish_sending(link->stream);
     uv_timer_start(&link->reconnect, on_flush_timeout, FLUSH_MS, 0);
+}
+
+bool link_has_reports(const struct link *link)
+{
+    return link->outbox.count > 0;
 }
 
 const char *link_address(const struct link *link)
@@ -320,114 +429,10 @@ bool link_wait(struct link *link, const struct gate *gate, const bool *done)
     return *done;
 }
 
-/* One call to the rendezvous store. Made by the waiter; freed by whoever leaves last. */
-struct store_call {
-    struct link *link;
-    bool is_get;
-    Fsdpd__V1__StoreSetRequest set;
-    Fsdpd__V1__StoreGetRequest get;
-    bool done, abandoned; /* guarded by link->lock */
-    status_t status;
-    uint8_t *value;
-    size_t size;
-};
-
-static void store_call_free(struct store_call *call)
+bool link_wait_attached(struct link *link, const struct gate *gate)
 {
-    free(call->set.store);
-    free(call->set.key);
-    free(call->set.value.data);
-    free(call->get.store);
-    free(call->get.key);
-    free(call->value);
-    free(call);
-}
-
-static void on_store_answer(status_t status, const ProtobufCMessage *response, void *user)
-{
-    struct store_call *call = user;
-    struct link *link = call->link;
     pthread_mutex_lock(&link->lock);
-    bool abandoned = call->abandoned;
-    if (!abandoned) {
-        call->done = true;
-        call->status = status;
-        if (status == NULL && call->is_get) {
-            const Fsdpd__V1__StoreGetResponse *answer =
-                (const Fsdpd__V1__StoreGetResponse *)response;
-            call->size = answer->value.len;
-            call->value = mem_dup(answer->value.data, answer->value.len);
-        }
-        pthread_cond_broadcast(&link->changed);
-    }
+    bool attached = link_wait(link, gate, &link->attached);
     pthread_mutex_unlock(&link->lock);
-    if (abandoned) {
-        status_free(status);
-        store_call_free(call);
-    }
-}
-
-static void start_store_call(void *argument)
-{
-    struct store_call *call = argument;
-    if (call->is_get) /* the server answers at its own timeout; a margin lets that answer arrive */
-        rpc_channel_call(call->link->channel, &worker_method_store_get, &call->get.base,
-                         (int64_t)call->get.timeout_ms + STORE_SET_MS, false, on_store_answer,
-                         call);
-    else
-        rpc_channel_call(call->link->channel, &worker_method_store_set, &call->set.base,
-                         STORE_SET_MS, false, on_store_answer, call);
-}
-
-/* On true the call is the caller's again; on false it was left to the loop's thread. */
-static bool store_call_run(struct store_call *call, struct gate *gate, status_t *status)
-{
-    struct link *link = call->link;
-    mailbox_post(link->mailbox, start_store_call, call);
-    pthread_mutex_lock(&link->lock);
-    bool done = link_wait(link, gate, &call->done);
-    *status = done ? call->status : status_new(STATUS_ABORTED, "%s", gate->closed);
-    if (!done) call->abandoned = true;
-    pthread_mutex_unlock(&link->lock);
-    return done;
-}
-
-status_t link_store_set(struct link *link, struct gate *gate, const char *store, const char *key,
-                        const void *value, size_t size)
-{
-    struct store_call *call = mem_alloc(sizeof *call);
-    call->link = link;
-    fsdpd__v1__store_set_request__init(&call->set);
-    fsdpd__v1__store_get_request__init(&call->get);
-    call->get.store = call->get.key = NULL;
-    call->set.store = mem_strdup(store);
-    call->set.key = mem_strdup(key);
-    call->set.value.data = mem_dup(value, size);
-    call->set.value.len = size;
-    status_t status;
-    if (store_call_run(call, gate, &status)) store_call_free(call);
-    return status_wrap(status, "rendezvous: setting %s", key);
-}
-
-status_t link_store_get(struct link *link, struct gate *gate, const char *store, const char *key,
-                        int64_t timeout_ms, void **value, size_t *size)
-{
-    struct store_call *call = mem_alloc(sizeof *call);
-    call->link = link;
-    call->is_get = true;
-    fsdpd__v1__store_set_request__init(&call->set);
-    fsdpd__v1__store_get_request__init(&call->get);
-    call->set.store = call->set.key = NULL;
-    call->get.store = mem_strdup(store);
-    call->get.key = mem_strdup(key);
-    call->get.timeout_ms = (uint32_t)timeout_ms;
-    status_t status;
-    bool done = store_call_run(call, gate, &status);
-    if (status == NULL) {
-        *value = call->value;
-        *size = call->size;
-        call->value = NULL;
-    }
-    if (done) store_call_free(call);
-    return status_wrap(status, "rendezvous: waiting for %s", key);
+    return attached;
 }

@@ -1,6 +1,8 @@
 /*
- * The link: the Attach stream to the coordinator, and the other calls on the same channel.
- * Functions run on the loop's thread unless they say otherwise.
+ * The link: the Attach stream to the coordinator, and the other calls on the same channel. A stream
+ * that breaks is opened again, with pauses that grow, for as long as it takes; what was reported
+ * meanwhile, or not acknowledged before, is then told. Functions run on the loop's thread unless
+ * they say otherwise.
  */
 #ifndef FSDPD_WORKER_LINK_H
 #define FSDPD_WORKER_LINK_H
@@ -13,15 +15,23 @@
 
 struct link;
 
+/* Of the messages of worker.proto: raised when attempts could not go on across a difference. */
+enum { LINK_PROTOCOL = 1 };
+
 struct link_callbacks {
     void (*on_plan)(void *user, const Fsdpd__V1__PlanOrder *order);
     void (*on_assignment)(void *user, const Fsdpd__V1__Assignment *assignment);
     void (*on_order)(void *user, const Fsdpd__V1__Order *order);
     void (*on_drain)(void *user);
-    /* The stream is gone; it is opened again by itself. The callee owns `status`. */
-    void (*on_lost)(void *user, status_t status);
-    /* Whether to wait with opening it again: who says hello must be free for an assignment. */
-    bool (*busy)(void *user);
+    /* That attempt is over: to be ended if it runs. */
+    void (*on_release)(void *user, const Fsdpd__V1__Release *release);
+    /* The stream is gone, or could not be opened; it is opened again by itself. `attached`: the
+     * coordinator had taken the hello. The callee owns `status`. */
+    void (*on_lost)(void *user, status_t status, bool attached);
+    /* There was no coordinator for options->away_ms or longer. */
+    void (*on_away)(void *user, int64_t away_ms);
+    /* Describes the attempt that runs, in malloc'ed memory, for the hello; false: none does. */
+    bool (*held)(void *user, Fsdpd__V1__HeldAttempt *held);
     uint64_t (*step)(void *user); /* for heartbeats */
     void *user;
 };
@@ -32,9 +42,13 @@ status_t link_new(uv_loop_t *loop, struct mailbox *mailbox, const struct worker_
 /* `closed` comes when the channel and the runtime are gone. */
 void link_close(struct link *link, void (*closed)(void *user), void *user);
 
-/* Takes ownership of `message`, which was made with malloc'ed memory. From any thread. Dropped if
- * there is no link. */
+/* Takes ownership of `message`, which was made with malloc'ed memory. From any thread. Reports of
+ * an attempt are kept until the coordinator has them (see outbox.h); others are dropped without
+ * one. */
 void link_post(struct link *link, Fsdpd__V1__WorkerMessage *message);
+
+/* Whether reports wait for the coordinator to acknowledge them. */
+bool link_has_reports(const struct link *link);
 
 /* The address that peers reach this worker under. */
 const char *link_address(const struct link *link);
@@ -49,10 +63,15 @@ struct gate {
 void link_close_gate(struct link *link, struct gate *gate, const char *why); /* from any thread */
 void gate_deinit(struct gate *gate);
 
+/* Waits for a coordinator that has taken the hello; false if the gate closes first. */
+bool link_wait_attached(struct link *link, const struct gate *gate);
+
 status_t link_store_set(struct link *link, struct gate *gate, const char *store, const char *key,
                         const void *value, size_t size) FSDPD_MUST_USE;
 status_t link_store_get(struct link *link, struct gate *gate, const char *store, const char *key,
                         int64_t timeout_ms, void **value, size_t *size) FSDPD_MUST_USE;
+/* What was set is set again at every coordinator to come, until this. Loop's thread. */
+void link_forget_keys(struct link *link);
 
 /* A state_dict on its way to the coordinator: at most a few pieces are under way at once. */
 struct upload;

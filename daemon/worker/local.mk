@@ -4,10 +4,11 @@ libworker_a_SOURCES = \
   %D%/checkpointer.c %D%/checkpointer.h \
   %D%/job_message.c %D%/job_message.h \
   %D%/job_model.c %D%/job_model.h \
-  %D%/link.c %D%/link.h %D%/link_internal.h \
+  %D%/link.c %D%/link.h %D%/link_internal.h %D%/link_store.c \
   %D%/logs.c %D%/logs.h \
   %D%/mailbox.c %D%/mailbox.h \
   %D%/methods.c %D%/methods.h \
+  %D%/outbox.c %D%/outbox.h \
   %D%/pull.c %D%/pull.h \
   %D%/trace.c %D%/trace.h \
   %D%/upload.c \

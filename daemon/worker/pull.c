@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
+#include "base/log.h"
 #include "base/mem.h"
 
 struct pull_request {
@@ -67,14 +68,17 @@ static status_t rendezvous_get(void *user, const char *key, int64_t timeout_ms, 
                           timeout_ms, value, size);
 }
 
-/* Makes the group of this pull and publishes it, so that puller_abort reaches it. */
-static status_t join_group(struct puller *puller, const struct pull_request *request,
+/* Makes the group of this pull and publishes it, so that puller_abort reaches it. `round` counts
+ * the groups that were made for it before. */
+static status_t join_group(struct puller *puller, const struct pull_request *request, int round,
                            struct comm **comm)
 {
     const struct pull_context *context = puller->context;
     *comm = NULL;
     if (!snapshot_is_sharded(request->snapshot)) return NULL;
-    char *prefix = mem_printf("pull-%llu", (unsigned long long)request->pull);
+    char *prefix = round == 0
+                       ? mem_printf("pull-%llu", (unsigned long long)request->pull)
+                       : mem_printf("pull-%llu-%d", (unsigned long long)request->pull, round);
     status_t status = comm_gloo_new(context->rank, context->world, context->address, prefix,
                                     &puller->rendezvous, context->timeout_ms, comm);
     free(prefix);
@@ -86,22 +90,78 @@ static status_t join_group(struct puller *puller, const struct pull_request *req
     return NULL;
 }
 
-static status_t run_pull(struct puller *puller, const struct pull_request *request)
+/* How rank 0's part of the final state_dict ended. */
+enum verdict { VERDICT_DONE, VERDICT_AGAIN, VERDICT_FAILED };
+
+/* The coordinator went while the state_dict was on its way: nobody's fault, and not the end. */
+static bool is_interrupted(status_t status)
+{
+    return status_code(status) == STATUS_UNAVAILABLE;
+}
+
+/*
+ * Only rank 0 knows whether the coordinator has the final state_dict: it tells the others, so that
+ * all of them do it again, or none. Takes `status`; UNAVAILABLE means again.
+ */
+static status_t agree(struct puller *puller, struct comm *comm, status_t status, bool interrupted)
+{
+    bool root = puller->context->rank == 0;
+    uint32_t verdict = status == NULL ? VERDICT_DONE : interrupted ? VERDICT_AGAIN : VERDICT_FAILED;
+    status_t told = comm_broadcast(comm, puller->lane, &verdict, sizeof verdict, 0);
+    if (told == NULL) told = lane_wait(puller->lane, puller->context->timeout_ms);
+    if (root || status != NULL) {
+        status_free(told);
+        return status;
+    }
+    if (told != NULL) return told;
+    if (verdict == VERDICT_AGAIN)
+        return status_new(STATUS_UNAVAILABLE, "the coordinator went while rank 0 sent the weights");
+    if (verdict == VERDICT_FAILED)
+        return status_new(STATUS_ABORTED, "rank 0 could not hand out the weights");
+    return NULL;
+}
+
+/* `again`: it failed for want of a coordinator, on this rank or on rank 0. */
+static status_t run_pull(struct puller *puller, const struct pull_request *request, int round,
+                         bool *again)
 {
     const struct pull_context *context = puller->context;
     struct comm *comm;
-    TRY(join_group(puller, request, &comm));
+    *again = false;
+    TRY(join_group(puller, request, round, &comm));
     struct pull_sink sink = {.puller = puller, .pull = request->pull};
     const struct state_dict_sink callbacks = {sink_begin, sink_write, &sink};
     status_t status = state_dict_stream(request->snapshot, comm, puller->lane, context->job,
                                         context->rank == 0 ? &callbacks : NULL);
+    if (status == NULL && sink.upload != NULL) status = upload_finish(sink.upload);
+    else upload_cancel(sink.upload);
+    /* An earlier attempt at it arrived, and only the answer was lost. */
+    if (request->pull == 0 && status_code(status) == STATUS_ALREADY_EXISTS) {
+        status_free(status);
+        status = NULL;
+    }
+    bool interrupted = context->rank == 0 && is_interrupted(status);
+    if (request->pull == 0 && comm != NULL) status = agree(puller, comm, status, interrupted);
+    *again = request->pull == 0 &&
+             (interrupted || (context->rank != 0 && comm != NULL && is_interrupted(status)));
     pthread_mutex_lock(&puller->lock);
     puller->comm = NULL;
     pthread_mutex_unlock(&puller->lock);
     comm_free(comm);
-    if (status == NULL && sink.upload != NULL) return upload_finish(sink.upload);
-    upload_cancel(sink.upload);
     return status;
+}
+
+/* A final state_dict is handed out again until a coordinator has it. */
+static status_t run_until_done(struct puller *puller, const struct pull_request *request)
+{
+    for (int round = 0;; round++) {
+        bool again = false;
+        status_t status = run_pull(puller, request, round, &again);
+        if (!again) return status;
+        log_status(LOG_INFO, "state_dict_again", status);
+        if (!link_wait_attached(puller->context->link, &puller->gate))
+            return status_new(STATUS_ABORTED, "%s", puller->aborted);
+    }
 }
 
 static void tell_failure(const struct pull_context *context, uint64_t pull, status_t status)
@@ -139,7 +199,7 @@ static void *puller_thread(void *argument)
         if (puller->aborted != NULL) status = status_new(STATUS_ABORTED, "%s", puller->aborted);
         pthread_mutex_unlock(&puller->lock);
 
-        if (status == NULL) status = run_pull(puller, request);
+        if (status == NULL) status = run_until_done(puller, request);
         if (status != NULL && request->pull != 0)
             tell_failure(puller->context, request->pull, status);
         snapshot_free(request->snapshot);

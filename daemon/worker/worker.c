@@ -30,6 +30,7 @@ struct worker {
     uv_timer_t leave_timer;
     int plans_running;
     bool leaving;
+    enum status_code last_loss; /* of the link, as it was logged */
     int exit_code;
 };
 
@@ -169,6 +170,7 @@ static void on_attempt_ended(void *user)
     logs_end();
     attempt_free(worker->attempt);
     worker->attempt = NULL;
+    link_forget_keys(worker->link);
     leave_if_idle(worker);
 }
 
@@ -200,22 +202,58 @@ static void on_drain(void *user)
     leave(user, "the daemon is stopping", 0);
 }
 
-static void on_lost(void *user, status_t status)
+static void on_release(void *user, const Fsdpd__V1__Release *release)
 {
     struct worker *worker = user;
-    if (worker->attempt != NULL) attempt_abort(worker->attempt, "the coordinator is gone");
-    if (worker->options->supervised) {
+    if (worker->attempt != NULL && attempt_is(worker->attempt, release->job, release->attempt))
+        attempt_abort(worker->attempt, "the coordinator has ended this attempt");
+}
+
+/* Whether it would be a loss if this process ended. */
+static bool is_needed(const struct worker *worker)
+{
+    return worker->attempt != NULL || link_has_reports(worker->link);
+}
+
+/*
+ * What a supervised worker does goes on, and its next coordinator takes it over; one that does
+ * nothing ends, as that coordinator would start another one anyway.
+ */
+static void on_lost(void *user, status_t status, bool attached)
+{
+    struct worker *worker = user;
+    if (worker->leaving) {
+        status_free(status);
+        return;
+    }
+    /* link is not set yet when the very first connection fails at once */
+    bool needed = worker->link != NULL && is_needed(worker);
+    if (worker->options->supervised && !needed) {
         log_status(LOG_WARNING, "coordinator_lost", status);
         leave(worker, "the coordinator is gone", 1);
         return;
     }
-    log_status(LOG_INFO, "coordinator_unreachable", status);
+    bool news = attached || worker->last_loss != status_code(status);
+    worker->last_loss = status_code(status);
+    if (attached) log_status(LOG_WARNING, "coordinator_lost", status);
+    else if (news) log_status(LOG_INFO, "coordinator_unreachable", status);
+    else status_free(status);
 }
 
-static bool is_busy(void *user)
+static void on_away(void *user, int64_t away_ms)
 {
     struct worker *worker = user;
-    return worker->attempt != NULL || worker->leaving;
+    if (worker->leaving || (!is_needed(worker) && !worker->options->supervised)) return;
+    log_event(LOG_ERROR, "coordinator_away", "seconds=%.0f", (double)away_ms / 1000);
+    leave(worker, "the coordinator was away for too long", 1);
+}
+
+static bool describe_attempt(void *user, Fsdpd__V1__HeldAttempt *held)
+{
+    struct worker *worker = user;
+    if (worker->attempt == NULL) return false;
+    attempt_describe(worker->attempt, held);
+    return true;
 }
 
 static uint64_t current_step(void *user)
@@ -264,8 +302,10 @@ static status_t start(struct worker *worker, const char *id)
         .on_assignment = on_assignment,
         .on_order = on_order,
         .on_drain = on_drain,
+        .on_release = on_release,
         .on_lost = on_lost,
-        .busy = is_busy,
+        .on_away = on_away,
+        .held = describe_attempt,
         .step = current_step,
         .user = worker,
     };

@@ -24,7 +24,8 @@ struct worker_options {
     const char *address; /* that other workers reach this host under; NULL: found out */
     struct rpc_channel_security security; /* for a coordinator over TCP */
     int threads;                          /* per CPU op; 0: 1 */
-    bool supervised; /* exit when the link is lost, instead of attaching again */
+    bool supervised; /* by the coordinator: exit when the link is lost and nothing is done */
+    int away_ms;     /* give up what is done if there is no coordinator for so long; 0: never */
 };
 
 int worker_main(const struct worker_options *options);

@@ -176,6 +176,21 @@ class Daemon:
         self.process.send_signal(number)
         return self.process.wait(20)
 
+    def end_workers(self):
+        """Workers that outlived an fsdpd that was killed, and that no other one has taken over."""
+        try:
+            with open(os.path.join(self.root, "run/workers")) as records:
+                pids = [int(line.split()[0]) for line in records]
+        except FileNotFoundError:
+            return
+        for pid in pids:
+            try:
+                with open(f"/proc/{pid}/cmdline", "rb") as command:
+                    if self.root.encode() in command.read():
+                        os.kill(pid, signal.SIGKILL)
+            except (FileNotFoundError, ProcessLookupError):
+                pass
+
     def close(self):
         if self.process and self.process.poll() is None:
             pids = children(self.process.pid)
@@ -191,6 +206,7 @@ class Daemon:
             left = [pid for pid in pids if alive(pid)]
             if left:
                 raise AssertionError(f"workers outlived fsdpd: {left}\n{self.text()}")
+        self.end_workers()
         if self.owns_root:
             shutil.rmtree(self.root, ignore_errors=True)
 

@@ -1,48 +1,122 @@
 #!/usr/bin/env python3
 """The store: what a coordinator that was killed with -9 still knows, and what still runs."""
 
+import json
 import os
+import signal
+import subprocess
 import sys
 import time
 import unittest
+from random import Random
 
 sys.path.insert(0, os.path.dirname(__file__))
 import harness
 
 
+SETTINGS = ("train.max_steps=60", "train.log_interval=1", "train.evaluate=false")
+
+
+def tensors(daemon, job):
+    path = os.path.join(daemon.root, job + ".safetensors")
+    pulled = daemon.ctl("pull", job, "-o", path)
+    assert pulled.returncode == 0, pulled.stderr
+    return harness.read_safetensors(path)[0]
+
+
+def events(output):
+    return [json.loads(line) for line in output.splitlines()]
+
+
+def metric_steps(watched):
+    return [event["metrics"]["step"] for event in watched if "metrics" in event]
+
+
 class Restart(unittest.TestCase):
+    def check_record(self, watched):
+        """Every event once, in order, with every step's metrics."""
+        self.assertEqual([event["sequence"] for event in watched],
+                         list(range(1, len(watched) + 1)))
+        self.assertEqual(metric_steps(watched), list(range(1, 61)))
+
     def test_kill_and_restart(self):
+        """What is over, what runs and what waits; the workers that train are the same ones after."""
         with harness.Daemon() as daemon:
-            self.assertEqual(daemon.submit("train.epochs=2", wait=True).returncode, 0)
+            self.assertEqual(daemon.submit(*SETTINGS, wait=True).returncode, 0)
             finished = daemon.json("list")[-1]["id"]
             before = daemon.show(finished)
-            events = daemon.ctl("watch", finished, "-o", "json").stdout
-            running = daemon.submit("train.epochs=1000")
+            undisturbed = tensors(daemon, finished)
+            told = daemon.ctl("watch", finished, "-o", "json").stdout
+            self.check_record(events(told))
+            running = daemon.submit(*SETTINGS)
             daemon.wait_step(running, 3)
             queued = daemon.submit("train.max_steps=3")
             self.assertEqual(daemon.show(queued)["state"], "QUEUED")
-            workers = harness.children(daemon.process.pid)
+            workers = {worker["id"]: worker["pid"] for worker in daemon.worker_list()}
 
             daemon.kill()
             daemon.start()
 
             self.assertEqual(daemon.show(finished), before)
-            self.assertEqual(daemon.ctl("watch", finished, "-o", "json").stdout, events)
-            pulled = daemon.ctl("pull", finished, "-o", os.path.join(daemon.root, "finished"))
-            self.assertEqual(pulled.returncode, 0, pulled.stderr)
-            shown = daemon.wait_state(running, "FAILED", "RUNNING")
-            if shown["state"] == "FAILED":
-                self.assertTrue(shown["reason"]["code"])
-                self.assertTrue(shown["reason"]["message"])
-            else:
-                daemon.ctl("cancel", running)
+            self.assertEqual(daemon.ctl("watch", finished, "-o", "json").stdout, told)
+            daemon.wait_log("job_resumed job=" + running)
+            self.assertEqual({worker["id"]: worker["pid"] for worker in daemon.worker_list()},
+                             workers)
+            self.assertEqual(daemon.wait_state(running, "SUCCEEDED")["attempt"], 1)
+            self.assertEqual(tensors(daemon, running), undisturbed)
+            self.check_record(events(daemon.ctl("watch", running, "-o", "json").stdout))
             daemon.wait_state(queued, "SUCCEEDED")
-            until = time.monotonic() + 15
-            while any(harness.alive(pid) for pid in workers) and time.monotonic() < until:
-                time.sleep(0.1)
-            if shown["state"] == "FAILED":
-                self.assertEqual([pid for pid in workers if harness.alive(pid)], [],
-                                 "workers of the killed daemon are left")
+            self.assertEqual({worker["id"]: worker["pid"] for worker in daemon.worker_list()},
+                             workers)
+            for pid in workers.values():
+                self.assertTrue(harness.alive(int(pid)))
+            daemon.process.terminate()
+            self.assertEqual(daemon.process.wait(20), 0)
+            for pid in workers.values():
+                self.assertFalse(harness.alive(int(pid)), "an adopted worker outlived fsdpd")
+
+    def test_killed_at_random_moments(self):
+        """Watched from the beginning to the end, pulled in between, and the same bits after all."""
+        random = Random(20)
+        with harness.Daemon() as daemon:
+            self.assertEqual(daemon.submit(*SETTINGS, wait=True).returncode, 0)
+            undisturbed = tensors(daemon, daemon.json("list")[-1]["id"])
+            job = daemon.submit(*SETTINGS)
+            watcher = daemon.spawn("watch", job, "-o", "json", "--timeout", "60")
+            for _ in range(4):
+                time.sleep(random.uniform(0, 0.6))
+                daemon.kill()
+                time.sleep(random.uniform(0, 0.4))
+                daemon.start()
+            state = daemon.wait_for(lambda: daemon.show(job)["reason"]["code"] != "REATTACHING" and
+                                    daemon.show(job)["state"], 30, "the workers to be back")
+            if state == "RUNNING":
+                pulled = daemon.ctl("pull", job, "-o", os.path.join(daemon.root, "half"))
+                self.assertIn(pulled.returncode, (0, harness.FAILED), pulled.stderr)
+            shown = daemon.wait_state(job, "SUCCEEDED", "FAILED")
+            self.assertEqual((shown["state"], shown["attempt"]), ("SUCCEEDED", 1),
+                             shown["reason"])
+            self.assertEqual(tensors(daemon, job), undisturbed)
+            output, errors = watcher.communicate(timeout=30)
+            self.assertEqual(watcher.returncode, 0, errors)
+            self.check_record(events(output))
+            self.assertEqual(events(daemon.ctl("watch", job, "-o", "json").stdout),
+                             events(output))
+
+    def test_worker_that_dies_while_nobody_looks(self):
+        with harness.Daemon() as daemon:
+            job = daemon.submit("train.epochs=100000")
+            daemon.wait_step(job, 3)
+            workers = {worker["rank"]: worker["pid"] for worker in daemon.worker_list()}
+            daemon.kill()
+            os.kill(int(workers[1]), signal.SIGKILL)
+            daemon.start()
+            daemon.wait_for(lambda: daemon.show(job)["state"] == "FAILED" or
+                            daemon.show(job)["attempt"] > 1, 30, "the attempt to end")
+            text = json.dumps(daemon.show(job)) + daemon.ctl("watch", job, "-o", "json").stdout \
+                if daemon.show(job)["state"] == "FAILED" else daemon.text()
+            self.assertIn("rank 1", text)
+            daemon.ctl("cancel", job)
 
     def test_killed_again_and_again(self):
         with harness.Daemon() as daemon:
@@ -67,6 +141,81 @@ class Restart(unittest.TestCase):
             daemon.ctl("cancel", queued)
             _, errors = watcher.communicate(timeout=30)
             self.assertEqual(watcher.returncode, harness.JOB_CANCELLED, errors)
+
+
+class Separate(unittest.TestCase):
+    """Workers of their own, as systemd's fsdpd-worker@ units are."""
+
+    def start_workers(self, daemon, *arguments):
+        workers = []
+        log = open(os.path.join(daemon.root, "workers.log"), "ab")
+        self.addCleanup(log.close)
+        for i in range(2):
+            workers.append(subprocess.Popen(
+                [harness.FSDPD, "worker", "--id", f"here/cpu:{i}", "--coordinator", daemon.address,
+                 "--data-root", daemon.data, *arguments], stdin=subprocess.DEVNULL, stdout=log,
+                stderr=log, env=dict(os.environ, FSDPD_CONFIG="")))
+            self.addCleanup(workers[-1].wait)
+            self.addCleanup(workers[-1].kill)
+        daemon.wait_for(lambda: len(daemon.worker_list()) == 2, 20, "the workers to attach")
+        return workers
+
+    def test_stop_and_start(self):
+        """systemctl restart fsdpd: jobs on workers of their own do not notice."""
+        with harness.Daemon(workers=0) as daemon:
+            workers = self.start_workers(daemon)
+            self.assertEqual(daemon.submit(*SETTINGS, wait=True).returncode, 0)
+            undisturbed = tensors(daemon, daemon.json("list")[-1]["id"])
+            job = daemon.submit(*SETTINGS)
+            watcher = daemon.spawn("watch", job, "-o", "json", "--timeout", "60")
+            daemon.wait_step(job, 3)
+            daemon.process.terminate()
+            self.assertEqual(daemon.process.wait(20), 0)
+            time.sleep(0.5)
+            self.assertEqual([worker.poll() for worker in workers], [None, None])
+            daemon.start()
+            shown = daemon.wait_state(job, "SUCCEEDED", "FAILED")
+            self.assertEqual((shown["state"], shown["attempt"]), ("SUCCEEDED", 1),
+                             shown["reason"])
+            self.assertEqual(tensors(daemon, job), undisturbed)
+            output, errors = watcher.communicate(timeout=30)
+            self.assertEqual(watcher.returncode, 0, errors)
+            self.assertEqual(metric_steps(events(output)), list(range(1, 61)))
+
+    def test_cancelled_and_killed(self):
+        """What a user was told is done, whoever does it."""
+        with harness.Daemon(workers=0) as daemon:
+            workers = self.start_workers(daemon)
+            job = daemon.submit("train.epochs=100000")
+            daemon.wait_step(job, 3)
+            for worker in workers:
+                worker.send_signal(signal.SIGSTOP)
+            self.assertEqual(daemon.ctl("cancel", job).returncode, 0)
+            daemon.kill()
+            for worker in workers:
+                worker.send_signal(signal.SIGCONT)
+            daemon.start()
+            daemon.wait_state(job, "CANCELLED")
+
+    def test_coordinator_that_does_not_come_back(self):
+        """Who trains gives up after --away; who has nothing to do waits."""
+        with harness.Daemon(workers=0) as daemon:
+            workers = self.start_workers(daemon, "--away", "1")
+            job = daemon.submit("train.epochs=100000", "workers=1")
+            daemon.wait_step(job, 3)
+            busy = [int(worker["pid"]) for worker in daemon.worker_list()
+                    if worker["state"] == "busy"]
+            daemon.kill()
+            until = time.monotonic() + 30
+            while all(worker.poll() is None for worker in workers) and time.monotonic() < until:
+                time.sleep(0.1)
+            self.assertEqual([(worker.pid in busy, worker.poll()) for worker in workers],
+                             [(worker.pid in busy, 1 if worker.pid in busy else None)
+                              for worker in workers])
+            daemon.start()
+            shown = daemon.wait_for(lambda: [worker for worker in daemon.worker_list()
+                                             if worker["state"] == "idle"], 30, "it to attach")
+            self.assertEqual(len(shown), 1)
 
 
 if __name__ == "__main__":

@@ -489,6 +489,7 @@ END_TEST
 START_TEST(test_silent_worker)
 {
     world.options.limits.silence_ms = 400;
+    world.options.limits.reattach_ms = 50;
     world_start(&world);
     struct fake fakes[2];
     fake_attach(&world, &fakes[0], "host/cpu:0", 1000);

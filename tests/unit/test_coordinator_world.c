@@ -89,6 +89,7 @@ void world_init(struct world *world)
     limits->plan_wait_ms = 300;
     limits->plan_ms = 500;
     limits->exit_wait_ms = 500;
+    limits->reattach_ms = 400;
     limits->settle_ms = 600;
     limits->cancel_ms = 300;
     limits->kill_ms = 500;
@@ -367,10 +368,16 @@ static void on_fake_message(struct rpc_stream *stream, const ProtobufCMessage *b
     case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ASSIGNMENT:
         message_free(fake->assignment);
         fake->assignment = message_copy(message->assignment);
+        fake->report = fake->acknowledged = 0;
         fake->assignments++;
         break;
     case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ORDER: take_order(fake, message->order); break;
     case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_DRAIN: fake->drained = true; break;
+    case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ACK:
+        if (message->ack->job[0] == '\0') fake->heartbeats_answered++;
+        else fake->acknowledged = message->ack->report;
+        break;
+    case FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_RELEASE: fake->releases++; break;
     default: ck_abort_msg("a message of an unknown kind");
     }
     rpc_stream_read(stream);
@@ -378,23 +385,30 @@ static void on_fake_message(struct rpc_stream *stream, const ProtobufCMessage *b
 
 static void on_fake_closed(struct rpc_stream *stream, status_t status, void *user)
 {
-    (void)stream;
     struct fake *fake = user;
+    if (fake->stream != stream) { /* it has another one by now */
+        status_free(status);
+        return;
+    }
     fake->closed = true;
     fake->stream = NULL;
     fake->status = status;
 }
 
-void fake_attach(struct world *world, struct fake *fake, const char *id, int64_t pid)
+static void say_hello(struct fake *fake, int64_t pid, Fsdpd__V1__HeldAttempt *held)
 {
     static const struct rpc_stream_callbacks callbacks = {.on_message = on_fake_message,
                                                           .on_closed = on_fake_closed};
-    *fake = (struct fake){.world = world, .id = id};
+    struct world *world = fake->world;
+    fake->closed = fake->welcome = false;
     fake->stream = rpc_stream_open(world->channel, &test_attach, NULL, 0, false, &callbacks, fake);
     Fsdpd__V1__Hello hello = FSDPD__V1__HELLO__INIT;
-    hello.id = (char *)id;
+    hello.id = (char *)fake->id;
     hello.device = (char *)"cpu";
-    hello.version = (char *)PACKAGE_VERSION;
+    hello.version = (char *)(fake->version != NULL ? fake->version : PACKAGE_VERSION);
+    hello.protocol = 1;
+    hello.attempts = &held;
+    hello.n_attempts = held != NULL;
     hello.memory_bytes = 1 << 30;
     hello.pid = pid;
     hello.address = (char *)"127.0.0.1";
@@ -404,6 +418,30 @@ void fake_attach(struct world *world, struct fake *fake, const char *id, int64_t
     fake_send(fake, &message);
     rpc_stream_read(fake->stream);
     WAIT(world, fake->welcome || fake->closed);
+}
+
+void fake_attach(struct world *world, struct fake *fake, const char *id, int64_t pid)
+{
+    *fake = (struct fake){.world = world, .id = id};
+    say_hello(fake, pid, NULL);
+}
+
+void fake_attach_again(struct fake *fake, int64_t pid, bool running, uint64_t orders,
+                       Fsdpd__V1__Order **tail, size_t tail_count)
+{
+    Fsdpd__V1__HeldAttempt held = FSDPD__V1__HELD_ATTEMPT__INIT;
+    held.job = fake->assignment->job;
+    held.attempt = fake->assignment->attempt;
+    held.rank = fake->assignment->rank;
+    held.world = fake->assignment->world;
+    held.running = running;
+    held.plan_hash = 42;
+    held.orders = orders;
+    held.tail = tail;
+    held.n_tail = tail_count;
+    status_free(fake->status);
+    fake->status = NULL;
+    say_hello(fake, pid, &held);
 }
 
 void fake_detach(struct fake *fake)
@@ -434,6 +472,7 @@ static void send_event(struct fake *fake, Fsdpd__V1__AttemptEvent *event)
     ck_assert_ptr_nonnull(fake->assignment);
     event->job = fake->assignment->job;
     event->attempt = fake->assignment->attempt;
+    event->report = ++fake->report;
     Fsdpd__V1__WorkerMessage message = FSDPD__V1__WORKER_MESSAGE__INIT;
     message.message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_EVENT;
     message.event = event;
@@ -451,7 +490,7 @@ void fake_started(struct fake *fake, uint64_t hash)
     send_event(fake, &event);
 }
 
-void fake_metrics(struct fake *fake, uint64_t step, double loss)
+static void send_metrics(struct fake *fake, uint64_t step, double loss, uint64_t thinned)
 {
     Fsdpd__V1__Metrics metrics = FSDPD__V1__METRICS__INIT;
     metrics.step = step;
@@ -462,7 +501,18 @@ void fake_metrics(struct fake *fake, uint64_t step, double loss)
     Fsdpd__V1__AttemptEvent event = FSDPD__V1__ATTEMPT_EVENT__INIT;
     event.event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_METRICS;
     event.metrics = &metrics;
+    event.thinned = thinned;
     send_event(fake, &event);
+}
+
+void fake_metrics(struct fake *fake, uint64_t step, double loss)
+{
+    send_metrics(fake, step, loss, 0);
+}
+
+void fake_thinned(struct fake *fake, uint64_t step, uint64_t thinned)
+{
+    send_metrics(fake, step, 0.5, thinned);
 }
 
 void fake_epoch(struct fake *fake, uint32_t number)

@@ -105,13 +105,23 @@ struct fake {
     uint64_t checkpoint; /* of the latest order of a checkpoint */
     int checkpoints, pauses;
     uint64_t order_sequence;
+    uint64_t report;       /* number of the latest report */
+    uint64_t acknowledged; /* as the coordinator said */
+    int heartbeats_answered, releases;
+    const char *version; /* another one than this fsdpd's; NULL: the same */
 };
 void fake_attach(struct world *world, struct fake *fake, const char *id, int64_t pid);
+/* The same worker on a new link: with its attempt, or the end of it (`running` false), and the
+ * orders that it has had, of which it still knows `tail`. */
+void fake_attach_again(struct fake *fake, int64_t pid, bool running, uint64_t orders,
+                       Fsdpd__V1__Order **tail, size_t tail_count);
 void fake_detach(struct fake *fake);
 void fake_deinit(struct fake *fake);
 void fake_heartbeat(struct fake *fake, uint64_t step);
 void fake_started(struct fake *fake, uint64_t hash);
 void fake_metrics(struct fake *fake, uint64_t step, double loss);
+/* The same, after `thinned` ones that were dropped. */
+void fake_thinned(struct fake *fake, uint64_t step, uint64_t thinned);
 void fake_validation(struct fake *fake, uint64_t step, double loss);
 void fake_epoch(struct fake *fake, uint32_t epoch);
 void fake_finished(struct fake *fake, enum status_code code, const char *message);

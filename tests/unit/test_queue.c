@@ -1,7 +1,7 @@
 /*
  * The queue: who is before whom, which workers a job gets, jobs that wait for others, deadlines,
- * filters of lists, histories. Decisions first, then a real coordinator with workers that exist only
- * as links (test_coordinator_world.h).
+ * filters of lists, histories. Decisions first, then a real coordinator with workers that exist
+ * only as links (test_coordinator_world.h).
  */
 #include <stdlib.h>
 #include <string.h>
@@ -62,8 +62,7 @@ START_TEST(test_decisions)
     check_queue(WISHES({2, 0}, {1, 0}), 1, 2, 1, "t10 t20");
     check_queue(WISHES({1, 0}), 0, 0, 0, "w10");
     /* Of those before it, some may have a higher priority. */
-    check_queue(WISHES({2, 5}, {1, 5}, {1, 0}, {1, 0}, {1, -1}), 2, 2, 1,
-                "t10 t20 t32 t42 t54");
+    check_queue(WISHES({2, 5}, {1, 5}, {1, 0}, {1, 0}, {1, -1}), 2, 2, 1, "t10 t20 t32 t42 t54");
 
     struct queue_item items[] = {{.kind = "cuda", .workers = 1},
                                  {.kind = "cpu", .workers = 1},
@@ -82,9 +81,9 @@ START_TEST(test_ordinals)
     static const struct {
         int number;
         const char *text;
-    } cases[] = {{1, "1st"},   {2, "2nd"},   {3, "3rd"},     {4, "4th"},     {11, "11th"},
-                 {12, "12th"}, {13, "13th"}, {21, "21st"},   {101, "101st"}, {111, "111th"},
-                 {102, "102nd"}};
+    } cases[] = {{1, "1st"},     {2, "2nd"},     {3, "3rd"},    {4, "4th"},
+                 {11, "11th"},   {12, "12th"},   {13, "13th"},  {21, "21st"},
+                 {101, "101st"}, {111, "111th"}, {102, "102nd"}};
     char text[16];
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         ck_assert_str_eq(queue_ordinal(cases[i].number, text), cases[i].text);
@@ -195,7 +194,7 @@ START_TEST(test_priorities)
     queue_end_job(&world, &fake, low, STATUS_OK);
     WAIT(&world, second.assignments == 1);
     ck_assert_str_eq(second.assignment->job, large);
-    ck_assert_int_eq(fake.assignments, 6);
+    WAIT(&world, fake.assignments == 6);
     fake_deinit(&fake);
     fake_deinit(&second);
     free(running), free(low), free(old), free(young), free(high), free(large), free(later);
@@ -270,7 +269,8 @@ START_TEST(test_dependencies_after_a_restart)
     fake_deinit(&fake);
     world_start(&world);
     world_check_reason(&world, second, JOB_QUEUED, "WAITING_FOR_JOB", "waits for mnist-1");
-    world_check_reason(&world, third, JOB_QUEUED, "WAITING_FOR_JOB", "waits for mnist-2 and 1 more job");
+    world_check_reason(&world, third, JOB_QUEUED, "WAITING_FOR_JOB",
+                       "waits for mnist-2 and 1 more job");
     expect_ok(world_cancel(&world, first));
     world_check_reason(&world, second, JOB_CANCELLED, "DEPENDENCY_FAILED", "mnist-1");
     world_check_reason(&world, third, JOB_CANCELLED, "DEPENDENCY_FAILED", "mnist-2");
@@ -357,7 +357,8 @@ START_TEST(test_histories)
         ck_assert_uint_ge(history->entries[3]->step, 20);
         message_free(response);
         request.id = (char *)"nothing-1";
-        expect_status(world_call(&world, &test_history, &request, NULL), STATUS_NOT_FOUND, "nothing-1");
+        expect_status(world_call(&world, &test_history, &request, NULL), STATUS_NOT_FOUND,
+                      "nothing-1");
         if (restarted) break;
         fake_deinit(&fake);
         world_stop(&world);
@@ -399,7 +400,8 @@ START_TEST(test_filters)
     }
     expect_ok(world_cancel(&world, ids[0]));
     Fsdpd__V1__ListJobsRequest request = FSDPD__V1__LIST_JOBS_REQUEST__INIT;
-    Fsdpd__V1__ListJobsRequest__LabelsEntry first = FSDPD__V1__LIST_JOBS_REQUEST__LABELS_ENTRY__INIT;
+    Fsdpd__V1__ListJobsRequest__LabelsEntry first =
+        FSDPD__V1__LIST_JOBS_REQUEST__LABELS_ENTRY__INIT;
     Fsdpd__V1__ListJobsRequest__LabelsEntry second = first, *labels[] = {&first, &second};
     ck_assert_uint_eq(count_listed(&request, NULL), 5);
     request.labels = labels;
@@ -416,7 +418,8 @@ START_TEST(test_filters)
     second.value = (char *)"";
     ck_assert_uint_eq(count_listed(&request, NULL), 0);
     second.key = (char *)"../x";
-    expect_status(world_call(&world, &test_list, &request, NULL), STATUS_INVALID_ARGUMENT, "labels");
+    expect_status(world_call(&world, &test_list, &request, NULL), STATUS_INVALID_ARGUMENT,
+                  "labels");
     request.n_labels = 0;
     Fsdpd__V1__JobState states[] = {FSDPD__V1__JOB_STATE__CANCELLED, FSDPD__V1__JOB_STATE__RUNNING};
     request.states = states;

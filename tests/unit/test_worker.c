@@ -76,6 +76,9 @@ struct world {
     struct upload upload;     /* the latest */
     struct rpc_call *waiting; /* the latest StoreGet; never answered */
     bool pause_uploads;
+    uint64_t first_report, last_report; /* of this stream; 0: none yet */
+    int gaps;                           /* reports that came in no order */
+    bool refuse;                        /* hellos */
 };
 
 /* The service. */
@@ -94,6 +97,11 @@ static worker_message *keep(worker_message **slot, const worker_message *message
 static void on_event(struct world *world, const worker_message *message)
 {
     const attempt_event *event = message->event;
+    if (event->report > 0) {
+        if (world->first_report == 0) world->first_report = event->report;
+        else if (event->report != world->last_report + 1) world->gaps++;
+        world->last_report = event->report;
+    }
     switch (event->event_case) {
     case EVENT(STARTED): world->started++; break;
     case EVENT(METRICS):
@@ -119,6 +127,17 @@ static void on_event(struct world *world, const worker_message *message)
     }
 }
 
+/* Heartbeats every so many milliseconds; 0: none. */
+static void welcome(struct rpc_call *call, uint32_t heartbeat_ms)
+{
+    coordinator_message message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
+    Fsdpd__V1__Welcome body = FSDPD__V1__WELCOME__INIT;
+    body.heartbeat_ms = heartbeat_ms;
+    message.message_case = COORDINATOR(WELCOME);
+    message.welcome = &body;
+    rpc_call_send(call, &message.base);
+}
+
 static void attach_start(struct rpc_call *call, const ProtobufCMessage *request, void *user)
 {
     (void)request;
@@ -140,6 +159,11 @@ static void attach_message(struct rpc_call *call, const ProtobufCMessage *base, 
     case WORKER(HELLO):
         world->hellos++;
         keep(&world->hello, message);
+        if (world->refuse) {
+            rpc_call_finish(call, status_new(STATUS_UNAVAILABLE, "no"));
+            return;
+        }
+        welcome(call, 0);
         break;
     case WORKER(PLAN):
         world->plans++;
@@ -265,7 +289,7 @@ static void *worker_thread(void *argument)
     return NULL;
 }
 
-static void world_init(struct world *world, bool supervised)
+static void world_prepare(struct world *world, bool supervised)
 {
     *world = (struct world){.address = mem_printf("unix:%s/socket", directory), .exit_code = -1};
     world->options = (struct worker_options){
@@ -282,8 +306,18 @@ static void world_init(struct world *world, bool supervised)
     status_t status = rpc_runtime_new(&world->loop, &world->runtime);
     ck_assert_msg(status == NULL, "%s", status_message(status));
     world_serve(world);
+}
+
+static void world_run(struct world *world)
+{
     ck_assert_int_eq(pthread_create(&world->thread, NULL, worker_thread, world), 0);
     WAIT(world, world->hellos == 1);
+}
+
+static void world_init(struct world *world, bool supervised)
+{
+    world_prepare(world, supervised);
+    world_run(world);
 }
 
 static void on_done(void *user)
@@ -456,12 +490,7 @@ START_TEST(attaches)
     ck_assert_str_eq(hello->address, "127.0.0.1");
     ck_assert_int_eq(hello->pid, getpid());
     ck_assert_uint_gt(hello->memory_bytes, 1 << 20);
-    coordinator_message message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
-    Fsdpd__V1__Welcome welcome = FSDPD__V1__WELCOME__INIT;
-    welcome.heartbeat_ms = 10;
-    message.message_case = COORDINATOR(WELCOME);
-    message.welcome = &welcome;
-    world_send(&world, &message);
+    welcome(world.attached, 10);
     WAIT(&world, world.heartbeats > 2);
     ck_assert_uint_eq(world.step, 0);
     /* Of another attempt, or of none: no concern of a worker that is idle. */
@@ -660,26 +689,92 @@ START_TEST(drained_while_training)
 }
 END_TEST
 
-/* It gives up its attempt and comes back, not before it is free for another. */
+static void world_acknowledge(struct world *world, uint64_t report)
+{
+    coordinator_message message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
+    Fsdpd__V1__Ack ack = FSDPD__V1__ACK__INIT;
+    ack.job = (char *)"digits-1";
+    ack.attempt = 1;
+    ack.report = report;
+    message.message_case = COORDINATOR(ACK);
+    message.ack = &ack;
+    world_send(world, &message);
+}
+
+static void world_release(struct world *world)
+{
+    coordinator_message message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
+    Fsdpd__V1__Release release = FSDPD__V1__RELEASE__INIT;
+    release.job = (char *)"digits-1";
+    release.attempt = 1;
+    message.message_case = COORDINATOR(RELEASE);
+    message.release = &release;
+    world_send(world, &message);
+}
+
+/* Cuts the link and waits for the next hello, which must name the running attempt. */
+static const Fsdpd__V1__HeldAttempt *world_cut(struct world *world)
+{
+    int hellos = world->hellos;
+    rpc_call_finish(world->attached, status_new(STATUS_UNAVAILABLE, "gone"));
+    WAIT(world, world->hellos > hellos);
+    const Fsdpd__V1__Hello *hello = world->hello->hello;
+    ck_assert_uint_eq(hello->n_attempts, 1);
+    ck_assert_str_eq(hello->attempts[0]->job, "digits-1");
+    ck_assert_uint_eq(hello->attempts[0]->attempt, 1);
+    return hello->attempts[0];
+}
+
+/* It trains on, says so, and repeats the reports that nobody has acknowledged, in order. */
 START_TEST(link_lost_while_training)
 {
     struct world world;
     world_init(&world, false);
-    for (int loss = 0; loss < 3; loss++) {
-        world.step = 0;
-        world_train(&world);
-        if (loss > 0) world.pause_uploads = true, world_pull(&world, 1, 5);
-        rpc_call_finish(world.attached, status_new(STATUS_UNAVAILABLE, "gone"));
-        WAIT(&world, world.attached == NULL);
-        int hellos = world.hellos;
-        WAIT(&world, world.hellos > hellos);
-    }
-    ck_assert_int_eq(world.finishes, 0); /* there was nobody to tell */
+    world_train(&world);
+    world_pull(&world, 1, 5);
+    WAIT(&world, world.uploads == 1);
+    expect_upload(&world, 5);
+    uint64_t last = world.last_report, step = world.step;
+    ck_assert_uint_gt(last, 3);
+    world.first_report = 0; /* of the next stream */
+    const Fsdpd__V1__HeldAttempt *held = world_cut(&world);
+    ck_assert(held->running);
+    ck_assert_uint_eq(held->world, 1);
+    ck_assert_uint_ne(held->plan_hash, 0);
+    ck_assert_uint_ge(held->step, step);
+    ck_assert_uint_eq(held->orders, 1);
+    ck_assert_uint_eq(held->n_tail, 1);
+    ck_assert_uint_eq(held->tail[0]->pull->pull, 5);
+    WAIT(&world, world.last_report > last);
+    ck_assert_uint_eq(world.first_report, 1);
+    ck_assert_uint_eq(world.gaps, 0);
+
+    /* What was acknowledged is not repeated. */
+    world_acknowledge(&world, last);
+    step = world.step;
+    WAIT(&world, world.step > step + 1);
+    last = world.last_report;
+    world.first_report = 0;
+    world_cut(&world);
+    WAIT(&world, world.last_report > last);
+    ck_assert_uint_gt(world.first_report, 3);
+    ck_assert_uint_le(world.first_report, last + 1);
+    world_cancel(&world, 2, false);
+    expect_finished(&world, STATUS_CANCELLED, "not wanted");
+
+    /* The end is kept, too, until somebody has it. */
+    ck_assert(!world_cut(&world)->running);
+    WAIT(&world, world.finishes == 2);
+    world_release(&world);
+    int hellos = world.hellos;
+    rpc_call_finish(world.attached, status_new(STATUS_UNAVAILABLE, "gone"));
+    WAIT(&world, world.hellos > hellos);
+    ck_assert_uint_eq(world.hello->hello->n_attempts, 0);
     world_end(&world, 0);
 }
 END_TEST
 
-/* The whole server goes, and another one comes. */
+/* The whole server goes, and another one comes: first with the attempt, then without. */
 START_TEST(coordinator_restarts)
 {
     struct world world;
@@ -690,7 +785,16 @@ START_TEST(coordinator_restarts)
     world.server_closed = false;
     world_serve(&world);
     WAIT(&world, world.hellos == 2);
+    ck_assert(world.hello->hello->attempts[0]->running);
+    uint64_t step = world.step;
+    WAIT(&world, world.step > step + 1);
+    ck_assert_int_eq(world.finishes, 0);
+    world_release(&world); /* it knows nothing of it */
+    expect_finished(&world, STATUS_ABORTED, "ended this attempt");
+    world_release(&world);
+    usleep(200000); /* it is told before the thread has ended */
     world.step = 0;
+    world.finishes = 0;
     world_train(&world);
     world_cancel(&world, 1, false);
     expect_finished(&world, STATUS_CANCELLED, "not wanted");
@@ -698,15 +802,90 @@ START_TEST(coordinator_restarts)
 }
 END_TEST
 
-START_TEST(supervised_worker_leaves_with_its_coordinator)
+/* The final state_dict is on its way when the coordinator goes: it comes again. */
+START_TEST(state_dict_outlives_the_coordinator)
 {
     struct world world;
-    world_init(&world, true);
-    if (_i == 1) world_train(&world);
+    world_init(&world, false);
+    world.pause_uploads = true;
+    Fsdpd__V1__JobSpec *spec = make_spec("3", "true");
+    world_assign(&world, spec, 0, 1);
+    spec_free(spec);
+    WAIT(&world, world.uploads == 1);
+    rpc_server_close(world.server, 0, on_done, &world.server_closed);
+    WAIT(&world, world.server_closed);
+    world.server_closed = false;
+    world.pause_uploads = false;
+    ck_assert_int_eq(world.finishes, 0);
+    world_serve(&world);
+    WAIT(&world, world.uploads == 2);
+    expect_upload(&world, 0);
+    expect_finished(&world, STATUS_OK, "trained");
+    world_end(&world, 0);
+}
+END_TEST
+
+/* A rank that waits for its peer's key waits on, and what it has set is set again. */
+START_TEST(rendezvous_outlives_the_coordinator)
+{
+    struct world world;
+    world_init(&world, false);
+    Fsdpd__V1__JobSpec *spec = make_spec("0", "false");
+    spec->workers = 2;
+    world_assign(&world, spec, 0, 2);
+    spec_free(spec);
+    WAIT(&world, world.store_gets > 0);
+    int sets = world.store_sets, gets = world.store_gets;
+    ck_assert_int_gt(sets, 0);
+    rpc_server_close(world.server, 0, on_done, &world.server_closed);
+    WAIT(&world, world.server_closed);
+    world.server_closed = false;
+    world_serve(&world);
+    WAIT(&world, world.store_gets > gets);
+    WAIT(&world, world.store_sets >= 2 * sets);
+    ck_assert_int_eq(world.finishes, 0);
+    world_cancel(&world, 1, true);
+    expect_finished(&world, STATUS_ABORTED, "not wanted");
+    world_end(&world, 0);
+}
+END_TEST
+
+/* Silence is as good as a broken link. */
+START_TEST(silent_coordinator)
+{
+    struct world world;
+    world_init(&world, false);
+    coordinator_message message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
+    Fsdpd__V1__Welcome body = FSDPD__V1__WELCOME__INIT;
+    body.heartbeat_ms = 20;
+    body.silence_ms = 100;
+    message.message_case = COORDINATOR(WELCOME);
+    message.welcome = &body;
+    world_send(&world, &message);
+    WAIT(&world, world.hellos == 2);
+    world_end(&world, 0);
+}
+END_TEST
+
+/* 0: a worker that does nothing ends with its supervisor; 1: one that trains goes on; 2: not for
+ * ever. */
+START_TEST(supervised_worker_and_its_coordinator)
+{
+    struct world world;
+    world_prepare(&world, true);
+    world.options.away_ms = _i == 2 ? 300 : 60000;
+    world_run(&world);
+    if (_i > 0) world_train(&world);
+    if (_i == 1) {
+        ck_assert(world_cut(&world)->running);
+        uint64_t step = world.step;
+        WAIT(&world, world.step > step + 1);
+        world_end(&world, 0);
+        return;
+    }
+    world.refuse = true;
     rpc_call_finish(world.attached, NULL);
-    WAIT(&world, world.attached == NULL);
     WAIT(&world, world.exited);
-    ck_assert_int_eq(world.hellos, 1);
     world_end(&world, 1);
 }
 END_TEST
@@ -778,7 +957,10 @@ int main(void)
     tcase_add_test(tests, drained_while_training);
     tcase_add_test(tests, link_lost_while_training);
     tcase_add_test(tests, coordinator_restarts);
-    tcase_add_loop_test(tests, supervised_worker_leaves_with_its_coordinator, 0, 2);
+    tcase_add_test(tests, state_dict_outlives_the_coordinator);
+    tcase_add_test(tests, rendezvous_outlives_the_coordinator);
+    tcase_add_test(tests, silent_coordinator);
+    tcase_add_loop_test(tests, supervised_worker_and_its_coordinator, 0, 3);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -1,0 +1,128 @@
+/* Reports that wait for their acknowledgement; see outbox.h. */
+#include "worker/outbox.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+static bool is_of(const Fsdpd__V1__WorkerMessage *message, const char *job, uint32_t attempt)
+{
+    return message->event->attempt == attempt && strcmp(message->event->job, job) == 0;
+}
+
+static bool is_metrics(const Fsdpd__V1__WorkerMessage *message)
+{
+    return message->event->event_case == FSDPD__V1__ATTEMPT_EVENT__EVENT_METRICS;
+}
+
+static bool is_logs(const Fsdpd__V1__WorkerMessage *message)
+{
+    return message->event->event_case == FSDPD__V1__ATTEMPT_EVENT__EVENT_LOGS;
+}
+
+/* What answers somebody who is gone when the stream is. */
+static bool is_of_the_stream(const Fsdpd__V1__WorkerMessage *message)
+{
+    return message->event->event_case == FSDPD__V1__ATTEMPT_EVENT__EVENT_TRACE ||
+           message->event->event_case == FSDPD__V1__ATTEMPT_EVENT__EVENT_PULL_FAILED;
+}
+
+/* Every second one of the metrics, never the last; whoever follows a dropped one says so. */
+static void thin(struct outbox *outbox)
+{
+    uint64_t dropped = 0;
+    int kept = 0, seen = 0;
+    for (int i = 0; i < outbox->count; i++) {
+        Fsdpd__V1__WorkerMessage *message = outbox->messages[i];
+        bool drop = is_metrics(message) && seen++ % 2 == 0 && seen < outbox->metrics;
+        if (drop) {
+            dropped += 1 + message->event->thinned;
+            fsdpd__v1__worker_message__free_unpacked(message, NULL);
+            continue;
+        }
+        message->event->thinned += dropped;
+        dropped = 0;
+        outbox->messages[kept++] = message;
+    }
+    outbox->metrics -= outbox->count - kept;
+    outbox->count = kept;
+}
+
+/* The older half of the log lines; the first one that stays says how many are missing. */
+static void thin_logs(struct outbox *outbox)
+{
+    uint64_t dropped = 0;
+    int kept = 0, seen = 0, drop = outbox->logs / 2;
+    for (int i = 0; i < outbox->count; i++) {
+        Fsdpd__V1__WorkerMessage *message = outbox->messages[i];
+        if (is_logs(message) && seen++ < drop) {
+            dropped += message->event->logs->n_lines + message->event->logs->dropped;
+            fsdpd__v1__worker_message__free_unpacked(message, NULL);
+            continue;
+        }
+        if (is_logs(message)) {
+            message->event->logs->dropped += dropped;
+            dropped = 0;
+        }
+        outbox->messages[kept++] = message;
+    }
+    outbox->logs -= outbox->count - kept;
+    outbox->count = kept;
+}
+
+void outbox_add(struct outbox *outbox, Fsdpd__V1__WorkerMessage *message, bool *kept)
+{
+    *kept = !is_of_the_stream(message);
+    if (!*kept) return;
+    if (outbox->job == NULL || !is_of(message, outbox->job, outbox->attempt)) {
+        free(outbox->job);
+        outbox->job = mem_strdup(message->event->job);
+        outbox->attempt = message->event->attempt;
+        outbox->last = 0;
+    }
+    message->event->report = ++outbox->last;
+    MEM_GROW(outbox->messages, outbox->count, outbox->capacity);
+    outbox->messages[outbox->count++] = message;
+    outbox->metrics += is_metrics(message);
+    outbox->logs += is_logs(message);
+    if (outbox->logs > OUTBOX_LOGS) thin_logs(outbox);
+    if (outbox->metrics > (outbox->keep > 0 ? outbox->keep : OUTBOX_METRICS)) thin(outbox);
+}
+
+void outbox_acknowledge(struct outbox *outbox, const char *job, uint32_t attempt, uint64_t report)
+{
+    int kept = 0;
+    for (int i = 0; i < outbox->count; i++) {
+        Fsdpd__V1__WorkerMessage *message = outbox->messages[i];
+        if (!is_of(message, job, attempt) || message->event->report > report) {
+            outbox->messages[kept++] = message;
+            continue;
+        }
+        outbox->metrics -= is_metrics(message);
+        outbox->logs -= is_logs(message);
+        fsdpd__v1__worker_message__free_unpacked(message, NULL);
+    }
+    outbox->count = kept;
+}
+
+const Fsdpd__V1__AttemptEvent *outbox_next_attempt(const struct outbox *outbox, int *position)
+{
+    while (*position < outbox->count) {
+        const Fsdpd__V1__AttemptEvent *event = outbox->messages[(*position)++]->event;
+        bool seen = false;
+        for (int i = 0; i < *position - 1 && !seen; i++)
+            seen = is_of(outbox->messages[i], event->job, event->attempt);
+        if (!seen) return event;
+    }
+    return NULL;
+}
+
+void outbox_deinit(struct outbox *outbox)
+{
+    for (int i = 0; i < outbox->count; i++)
+        fsdpd__v1__worker_message__free_unpacked(outbox->messages[i], NULL);
+    free(outbox->messages);
+    free(outbox->job);
+    *outbox = (struct outbox){0};
+}

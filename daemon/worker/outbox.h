@@ -1,0 +1,41 @@
+/*
+ * Reports on their way to the coordinator: numbered, kept until they are acknowledged, and sent
+ * again on a new stream. While nobody takes them, metrics beyond a bound are thinned (every second
+ * one goes, and the next report says how many went), and so are log lines (the older half goes);
+ * everything else stays. Loop's thread only.
+ */
+#ifndef FSDPD_WORKER_OUTBOX_H
+#define FSDPD_WORKER_OUTBOX_H
+
+#include <stdbool.h>
+
+#include "fsdpd/v1/worker.pb-c.h"
+
+struct outbox {
+    Fsdpd__V1__WorkerMessage **messages; /* attempt events, in order */
+    int count, capacity;
+    int metrics; /* of them */
+    int logs;    /* of them */
+    int keep;    /* metrics at most; 0: OUTBOX_METRICS */
+    char *job;   /* whose reports are being numbered */
+    uint32_t attempt;
+    uint64_t last; /* number given */
+};
+
+enum { OUTBOX_METRICS = 4096, OUTBOX_LOGS = 2048 };
+
+/*
+ * Takes an attempt event. If it is one to be kept, it gets its number, and `*kept` is true; else
+ * the caller sends it if it can and frees it.
+ */
+void outbox_add(struct outbox *outbox, Fsdpd__V1__WorkerMessage *message, bool *kept);
+
+/* Forgets the attempt's reports up to that number. */
+void outbox_acknowledge(struct outbox *outbox, const char *job, uint32_t attempt, uint64_t report);
+
+/* The first report of each attempt whose reports are kept, one after the other: NULL at the end. */
+const Fsdpd__V1__AttemptEvent *outbox_next_attempt(const struct outbox *outbox, int *position);
+
+void outbox_deinit(struct outbox *outbox);
+
+#endif

@@ -1,0 +1,353 @@
+/*
+ * Attempts that outlive a broken link and a coordinator: workers come back with what they run, and
+ * nothing is lost, doubled or mixed up. The workers are fakes: what they say is what the test says.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "test_coordinator_world.h"
+
+static struct world world;
+static struct fake fakes[2];
+static char *id;
+
+static void set_up(void)
+{
+    world_init(&world);
+    world.options.limits.reattach_ms = 3000;
+    world_start(&world);
+    id = world_start_running(&world, fakes);
+}
+
+static void tear_down(void)
+{
+    for (int r = 0; r < 2; r++) fake_deinit(&fakes[r]);
+    free(id);
+    world_deinit(&world);
+}
+
+/* A stop that lets the job run, and another coordinator on the same directories. */
+static void restart(void)
+{
+    world_stop(&world);
+    for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].closed);
+    world_start(&world);
+}
+
+static void check_running(const char *code)
+{
+    world_check_reason(&world, id, JOB_RUNNING, code, "");
+}
+
+/* The steps of all metrics that a watcher is given, as text; and that no sequence is missing. */
+static void expect_metrics(const char *expected)
+{
+    struct listener all;
+    Fsdpd__V1__WatchJobRequest request = FSDPD__V1__WATCH_JOB_REQUEST__INIT;
+    request.id = id;
+    listener_open(&world, &all, &test_watch, &request, false);
+    WAIT(&world, all.closed);
+    char text[512] = "";
+    for (int i = 0; i < all.count; i++) {
+        const job_event *event = all.messages[i];
+        ck_assert_uint_eq(event->sequence, (uint64_t)i + 1);
+        if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_METRICS)
+            sprintf(text + strlen(text), "%d ", (int)event->metrics->step);
+    }
+    ck_assert_str_eq(text, expected);
+    listener_deinit(&all);
+}
+
+static void end_well(void)
+{
+    for (int r = 0; r < 2; r++) fake_finished(&fakes[r], STATUS_OK, "");
+    WAIT(&world, world_job_is(&world, id, JOB_SUCCEEDED));
+}
+
+START_TEST(test_stop_and_start)
+{
+    fake_metrics(&fakes[0], 10, 0.5);
+    fake_metrics(&fakes[0], 20, 0.4);
+    WAIT(&world, fakes[0].acknowledged == 3); /* on the disk within a second */
+    fake_metrics(&fakes[0], 30, 0.3);
+    world_run(&world, 100);
+    restart();
+    ck_assert_int_eq(fakes[0].cancels + fakes[1].cancels, 0);
+    check_running("REATTACHING");
+
+    fake_attach_again(&fakes[1], 1001, true, 0, NULL, 0);
+    check_running("REATTACHING");
+    /* What was on its way is repeated, and counts once. */
+    fakes[0].report = 2;
+    fake_attach_again(&fakes[0], 1000, true, 0, NULL, 0);
+    ck_assert_uint_eq(fakes[0].acknowledged, 4);
+    check_running("RUNNING");
+    fake_metrics(&fakes[0], 20, 0.4);
+    fake_metrics(&fakes[0], 30, 0.3);
+    fake_metrics(&fakes[0], 40, 0.2);
+    end_well();
+    expect_metrics("10 20 30 40 ");
+    WAIT(&world, fakes[0].releases == 1 && fakes[1].releases == 1);
+}
+END_TEST
+
+START_TEST(test_it_ended_meanwhile)
+{
+    restart();
+    fake_attach_again(&fakes[0], 1000, false, 0, NULL, 0);
+    fake_metrics(&fakes[0], 90, 0.1);
+    fake_finished(&fakes[0], STATUS_OK, "");
+    fake_attach_again(&fakes[1], 1001, false, 0, NULL, 0);
+    check_running("RUNNING");
+    fake_finished(&fakes[1], STATUS_OK, "");
+    WAIT(&world, world_job_is(&world, id, JOB_SUCCEEDED));
+    WAIT(&world, fakes[0].releases == 1 && fakes[1].releases == 1);
+    expect_metrics("90 ");
+    /* The workers are free. */
+    char *next = world_submit(&world, 2);
+    WAIT(&world, fakes[1].assignments == 2);
+    free(next);
+}
+END_TEST
+
+START_TEST(test_a_link_that_breaks)
+{
+    fake_metrics(&fakes[0], 10, 0.5);
+    fake_detach(&fakes[1]);
+    world_run(&world, 100);
+    check_running("RUNNING");
+    ck_assert_int_eq(fakes[0].cancels_at_once, 0);
+    fake_attach_again(&fakes[1], 1001, true, 0, NULL, 0);
+    fake_metrics(&fakes[0], 20, 0.4);
+    end_well();
+    expect_metrics("10 20 ");
+}
+END_TEST
+
+/* The new link comes before the end of the old one is known. */
+START_TEST(test_two_links_of_one_worker)
+{
+    struct rpc_stream *old = fakes[0].stream;
+    fake_attach_again(&fakes[0], 1000, true, 0, NULL, 0);
+    ck_assert(fakes[0].stream != old);
+    world_run(&world, 50); /* the coordinator closes the old one */
+    check_running("RUNNING");
+    end_well();
+}
+END_TEST
+
+/* 0: after a broken link; 1: after a restart. */
+START_TEST(test_a_worker_that_was_started_anew)
+{
+    if (_i == 1) restart();
+    else fake_detach(&fakes[1]);
+    if (_i == 1) fake_attach_again(&fakes[0], 1000, true, 0, NULL, 0);
+    message_free(fakes[1].assignment);
+    status_free(fakes[1].status);
+    fake_attach(&world, &fakes[1], "host/cpu:1", 1002);
+    WAIT(&world, fakes[0].cancels_at_once == 1);
+    fake_finished(&fakes[0], STATUS_ABORTED, "");
+    WAIT(&world, world_job_is(&world, id, JOB_FAILED));
+    world_check_reason(&world, id, JOB_FAILED, "WORKER_LOST",
+                       "rank 1 (host/cpu:1) was lost: it was started anew");
+}
+END_TEST
+
+START_TEST(test_a_worker_that_does_not_come_back)
+{
+    world.options.limits.reattach_ms = 300;
+    if (_i == 1) {
+        restart();
+        fake_attach_again(&fakes[0], 1000, true, 0, NULL, 0);
+    } else {
+        expect_ok(coordinator_reload(world.coordinator, &world.options));
+        fake_detach(&fakes[1]);
+    }
+    WAIT(&world, fakes[0].cancels_at_once == 1);
+    fake_finished(&fakes[0], STATUS_ABORTED, "");
+    WAIT(&world, world_job_is(&world, id, JOB_FAILED));
+    world_check_reason(&world, id, JOB_FAILED, "WORKER_LOST",
+                       _i == 1 ? "rank 1 (host/cpu:1) did not attach again within 0.3 s"
+                               : "and did not attach again within 0.3 s");
+    /* Late, it is told that nobody wants it any more, and is busy until it has stopped. */
+    fake_attach_again(&fakes[1], 1001, true, 0, NULL, 0);
+    WAIT(&world, fakes[1].releases == 1);
+    char *next = world_submit(&world, 2);
+    world_run(&world, 100);
+    ck_assert_int_eq(fakes[1].assignments, 1);
+    fake_finished(&fakes[1], STATUS_ABORTED, "");
+    WAIT(&world, fakes[1].assignments == 2);
+    free(next);
+}
+END_TEST
+
+/* An order that only one rank had when the coordinator went reaches the other one. */
+START_TEST(test_orders_that_one_rank_lacks)
+{
+    Fsdpd__V1__PullOrder pull = FSDPD__V1__PULL_ORDER__INIT;
+    Fsdpd__V1__Order orders[2], *tail[2];
+    for (int i = 0; i < 2; i++) {
+        fsdpd__v1__order__init(&orders[i]);
+        orders[i].job = id;
+        orders[i].attempt = 1;
+        orders[i].sequence = (uint64_t)i + 4;
+        orders[i].order_case = FSDPD__V1__ORDER__ORDER_PULL;
+        orders[i].pull = &pull;
+        tail[i] = &orders[i];
+    }
+    pull.pull = 77;
+    restart();
+    /* _i: whether the rank that has more comes first. */
+    int first = _i == 1 ? 1 : 0;
+    for (int k = 0; k < 2; k++) {
+        int r = k == 0 ? first : 1 - first;
+        fakes[r].order_sequence = 0;
+        fake_attach_again(&fakes[r], 1000 + r, true, r == 1 ? 5 : 4, tail, r == 1 ? 2 : 1);
+        if (k == 0) { /* meanwhile ordered: it must not take the number */
+            expect_ok(world_cancel(&world, id));
+            world_run(&world, 50);
+            ck_assert_int_eq(fakes[first].cancels, 0);
+        }
+    }
+    for (int r = 0; r < 2; r++) {
+        WAIT(&world, fakes[r].cancels == 1);
+        ck_assert_uint_eq(fakes[r].order_sequence, 6);
+    }
+    ck_assert_int_eq(fakes[0].pulls, 1);
+    ck_assert_uint_eq(fakes[0].pull, 77);
+    ck_assert_int_eq(fakes[1].pulls, 0);
+    for (int r = 0; r < 2; r++) fake_finished(&fakes[r], STATUS_CANCELLED, "");
+    WAIT(&world, world_job_is(&world, id, JOB_CANCELLED));
+}
+END_TEST
+
+/* A cancellation that was acknowledged is carried out, whether its order arrived (1) or not (0). */
+START_TEST(test_cancelled_before_the_restart)
+{
+    expect_ok(world_cancel(&world, id));
+    for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].cancels == 1);
+    Fsdpd__V1__CancelOrder cancel = FSDPD__V1__CANCEL_ORDER__INIT;
+    Fsdpd__V1__Order order = FSDPD__V1__ORDER__INIT, *tail = &order;
+    order.job = id;
+    order.attempt = 1;
+    order.sequence = 1;
+    order.order_case = FSDPD__V1__ORDER__ORDER_CANCEL;
+    order.cancel = &cancel;
+    restart();
+    for (int r = 0; r < 2; r++)
+        fake_attach_again(&fakes[r], 1000 + r, true, (uint64_t)_i, &tail, (size_t)_i);
+    if (_i == 0)
+        for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].cancels == 2);
+    world_check_reason(&world, id, JOB_RUNNING, "CANCELLING", "");
+    for (int r = 0; r < 2; r++) fake_finished(&fakes[r], STATUS_CANCELLED, "");
+    WAIT(&world, world_job_is(&world, id, JOB_CANCELLED));
+}
+END_TEST
+
+/* A change of units that was ordered before, and done after, is in the job's record. */
+START_TEST(test_units_that_changed_meanwhile)
+{
+    Fsdpd__V1__WrapSpec wrap = FSDPD__V1__WRAP_SPEC__INIT;
+    wrap.policy = (char *)"size";
+    wrap.min_num_params = 20000;
+    Fsdpd__V1__SetWrapOrder change = FSDPD__V1__SET_WRAP_ORDER__INIT;
+    change.change = 9;
+    change.wrap = &wrap;
+    Fsdpd__V1__Order order = FSDPD__V1__ORDER__INIT, *tail = &order;
+    order.job = id;
+    order.attempt = 1;
+    order.sequence = 1;
+    order.order_case = FSDPD__V1__ORDER__ORDER_WRAP;
+    order.wrap = &change;
+    restart();
+    for (int r = 0; r < 2; r++) fake_attach_again(&fakes[r], 1000 + r, true, 1, &tail, 1);
+    fakes[0].wrap = 9;
+    fake_wrap(&fakes[0], 7, STATUS_OK, "");
+    job_message *job = NULL;
+    do {
+        message_free(job);
+        world_run(&world, 20);
+        job = world_job(&world, id);
+    } while (strcmp(job->spec->fsdp->wrap->policy, "size") != 0);
+    message_free(job);
+    end_well();
+}
+END_TEST
+
+/* Metrics that the worker had to thin are a gap that watchers are told of. */
+START_TEST(test_thinned_metrics)
+{
+    fake_detach(&fakes[0]);
+    fake_attach_again(&fakes[0], 1000, true, 0, NULL, 0);
+    fake_thinned(&fakes[0], 30, 5);
+    end_well();
+    struct listener all;
+    Fsdpd__V1__WatchJobRequest request = FSDPD__V1__WATCH_JOB_REQUEST__INIT;
+    request.id = id;
+    listener_open(&world, &all, &test_watch, &request, false);
+    WAIT(&world, all.closed);
+    uint64_t dropped = 0;
+    for (int i = 0; i < all.count; i++) {
+        const job_event *event = all.messages[i];
+        if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_DROPPED)
+            dropped += event->dropped->metrics;
+    }
+    ck_assert_uint_eq(dropped, 5);
+    listener_deinit(&all);
+}
+END_TEST
+
+/* An upgrade: the worker of before finishes its attempt, then leaves. */
+START_TEST(test_another_version)
+{
+    restart();
+    fakes[0].version = fakes[1].version = "0.0.1";
+    for (int r = 0; r < 2; r++) fake_attach_again(&fakes[r], 1000 + r, true, 0, NULL, 0);
+    ck_assert(fakes[0].welcome && fakes[1].welcome);
+    check_running("RUNNING");
+    ck_assert(!fakes[0].drained);
+    end_well();
+    WAIT(&world, fakes[0].drained && fakes[1].drained);
+    /* Without an attempt of ours it is refused. */
+    fake_detach(&fakes[0]);
+    fake_attach_again(&fakes[0], 1000, false, 0, NULL, 0);
+    WAIT(&world, fakes[0].closed);
+    expect_status(fakes[0].status, STATUS_FAILED_PRECONDITION, "0.0.1");
+    fakes[0].status = NULL;
+}
+END_TEST
+
+START_TEST(test_heartbeats_are_answered)
+{
+    fake_heartbeat(&fakes[0], 5);
+    WAIT(&world, fakes[0].heartbeats_answered == 1);
+    end_well();
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("reattach");
+    TCase *tests = tcase_create("reattach");
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_set_timeout(tests, 60);
+    tcase_add_test(tests, test_stop_and_start);
+    tcase_add_test(tests, test_it_ended_meanwhile);
+    tcase_add_test(tests, test_a_link_that_breaks);
+    tcase_add_test(tests, test_two_links_of_one_worker);
+    tcase_add_loop_test(tests, test_a_worker_that_was_started_anew, 0, 2);
+    tcase_add_loop_test(tests, test_a_worker_that_does_not_come_back, 0, 2);
+    tcase_add_loop_test(tests, test_orders_that_one_rank_lacks, 0, 2);
+    tcase_add_loop_test(tests, test_cancelled_before_the_restart, 0, 2);
+    tcase_add_test(tests, test_units_that_changed_meanwhile);
+    tcase_add_test(tests, test_thinned_metrics);
+    tcase_add_test(tests, test_another_version);
+    tcase_add_test(tests, test_heartbeats_are_answered);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
