@@ -13,7 +13,7 @@
 #include "rpc/rpc.h"
 #include "spec/queue.h"
 
-enum { WORKERS_MAX = 256, THREADS_MAX = 1024 };
+enum { WORKERS_MAX = 256, THREADS_MAX = 1024, DEVICE_MAX = 1023 };
 
 const char *option_keep(struct options *options, char *text)
 {
@@ -200,8 +200,9 @@ const struct option_row option_rows[] = {
      SETS(coordinator.metrics_listen),
      .help = "serve /metrics, /livez and /readyz there\n(nowhere)"},
 
-    {"worker.device", "--device", "DEVICE", FOR_WORKER, OPTION_CHOICE, .choices = {"cpu"},
-     .fallback = "cpu", SETS(worker.device), .help = "the worker's device (cpu)"},
+    {"worker.device", "--device", "DEVICE", FOR_WORKER, OPTION_DEVICE,
+     RANGE(0, DEVICE_MAX), .fallback = "cpu", SETS(worker.device),
+     .help = "the worker's device: cpu or cuda:N (cpu)"},
     {"worker.coordinator", "--coordinator", "ADDRESS", FOR_WORKER, OPTION_ADDRESS,
      SETS(worker.coordinator), .help = "the coordinator to attach to (the local socket)"},
     {"worker.address", "--address", "ADDRESS", FOR_WORKER, OPTION_TEXT, SETS(worker.address),
@@ -328,6 +329,7 @@ static void expected(const struct option_row *row, struct buf *out)
     case OPTION_ADDRESS: buf_add_text(out, "unix:PATH or HOST:PORT"); break;
     case OPTION_INTEGER: buf_printf(out, "an integer from %.0f to %.0f", row->min, row->max); break;
     case OPTION_SECONDS: buf_printf(out, "seconds from %g to %g", row->min, row->max); break;
+    case OPTION_DEVICE: buf_add_text(out, "cpu or cuda:N, as fsdpd devices lists them"); break;
     case OPTION_WORKERS:
         buf_printf(out, "cpu:N with N from %.0f to %.0f, or none", row->min, row->max);
         break;
@@ -363,6 +365,9 @@ static bool is_value(const struct option_row *row, const char *text)
     case OPTION_SECONDS:
         return text_parse_f64(text, &number) && number >= row->min && number <= row->max;
     case OPTION_CHOICE: return is_choice(row, text);
+    case OPTION_DEVICE:
+        if (strcmp(text, "cpu") == 0 || strcmp(text, "cuda") == 0) return true;
+        return strncmp(text, "cuda:", 5) == 0 && is_integer(row, text + 5);
     case OPTION_WORKERS:
         if (strcmp(text, "none") == 0) return true;
         return strncmp(text, "cpu:", 4) == 0 && is_integer(row, text + 4);
@@ -434,6 +439,7 @@ void option_describe_type(const struct option_row *row, struct buf *out)
     static const char *const names[] = {
         [OPTION_SWITCH] = "boolean",  [OPTION_TEXT] = "text",       [OPTION_PATH] = "path",
         [OPTION_ADDRESS] = "address", [OPTION_INTEGER] = "integer", [OPTION_SECONDS] = "seconds",
+        [OPTION_DEVICE] = "`cpu` or `cuda:`N",
         [OPTION_WORKERS] = "`cpu:`N",
     };
     if (row->list) {

@@ -31,6 +31,7 @@ enum option_kind {
     OPTION_INTEGER, /* min to max */
     OPTION_SECONDS, /* min to max; kept in milliseconds */
     OPTION_CHOICE,
+    OPTION_DEVICE,  /* cpu, cuda or cuda:N, N up to max */
     OPTION_WORKERS, /* cpu:N, N from 1 to max, or none */
 };
 

@@ -58,6 +58,14 @@ struct backend_table {
 
 typedef const struct backend_table *backend_function(void);
 
+/*
+ * The group of the ranks' devices: NCCL's for cuda, Gloo's for the cpu; see comm_gloo_new.
+ * `address` is where peers reach this host, for Gloo.
+ */
+status_t backend_join(struct device *device, int rank, int world, const char *address,
+                      const char *prefix, const struct rendezvous *store, int64_t timeout_ms,
+                      struct comm **comm) FSDPD_MUST_USE;
+
 /* The module "cuda"; opened once, never closed. UNIMPLEMENTED: this build has none; UNAVAILABLE: it
  * is there but cannot be loaded, and the message says what is missing. From any thread. */
 status_t backend_load(const struct backend_table **table) FSDPD_MUST_USE;

@@ -1,6 +1,7 @@
 noinst_LIBRARIES += libruntime.a
 libruntime_a_SOURCES = \
   %D%/backend.c %D%/backend.h \
+  %D%/backend_join.c \
   %D%/comm.c %D%/comm.h \
   %D%/comm_gloo.c \
   %D%/comm_local.c \

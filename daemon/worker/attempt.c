@@ -14,6 +14,7 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "planning/profile.h"
+#include "runtime/backend.h"
 #include "worker/checkpointer.h"
 #include "worker/job_message.h"
 #include "worker/logs.h"
@@ -570,7 +571,8 @@ static status_t new_checkpointer(struct attempt *attempt, const struct job_setti
                             spec != NULL ? spec->keep : JOB_CHECKPOINTS_KEPT, checkpointer);
 }
 
-static status_t join_and_train(struct attempt *attempt, struct train_session *session,
+static status_t join_and_train(struct attempt *attempt, struct device *device,
+                               struct train_session *session,
                                const struct job_settings *settings)
 {
     const Fsdpd__V1__Assignment *assignment = attempt->assignment;
@@ -581,8 +583,8 @@ static status_t join_and_train(struct attempt *attempt, struct train_session *se
               (unsigned long long)plan->peak_bytes, (unsigned long long)plan->hash);
     struct comm *comm = NULL;
     if (world > 1)
-        TRY(comm_gloo_new((int)assignment->rank, world, assignment->address, "train",
-                          &attempt->rendezvous, assignment->timeout_ms, &comm));
+        TRY(backend_join(device, (int)assignment->rank, world, assignment->address, "train",
+                         &attempt->rendezvous, assignment->timeout_ms, &comm));
     if (world > 1) log_event(LOG_INFO, "group_joined", "world=%d", world);
     struct puller *puller = NULL;
     status_t status = puller_new(&attempt->pull_context, &puller);
@@ -643,7 +645,7 @@ static status_t set_up_and_train(struct attempt *attempt)
     if (status == NULL)
         status = train_session_new(&settings.job, device, (int)assignment->rank, false, &session);
     if (status == NULL) status = publish(attempt, session, NULL, NULL, NULL);
-    if (status == NULL) status = join_and_train(attempt, session, &settings);
+    if (status == NULL) status = join_and_train(attempt, device, session, &settings);
     tell_finished(attempt, status);
     status_free(publish(attempt, NULL, NULL, NULL, NULL));
     train_session_free(session);

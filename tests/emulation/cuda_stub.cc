@@ -190,6 +190,11 @@ struct stub_matmul {
     void *bias = nullptr;
 };
 
+struct stub_preference {
+    uint64_t most = 0;
+    uint32_t alignment = 256; /* as cuBLASLt has it if nothing is said */
+};
+
 struct stub_layout {
     cudaDataType type;
     uint64_t rows, columns;
@@ -600,20 +605,24 @@ cublasStatus_t cublasLtMatrixLayoutDestroy(cublasLtMatrixLayout_t layout)
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference)
 {
-    *preference = (cublasLtMatmulPreference_t)malloc(1);
+    *preference = (cublasLtMatmulPreference_t) new stub_preference;
     return CUBLAS_STATUS_SUCCESS;
 }
 
 cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference)
 {
-    free(preference);
+    delete (stub_preference *)preference;
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t,
-                                                    cublasLtMatmulPreferenceAttributes_t,
-                                                    const void *, size_t)
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t attribute,
+                                                    const void *value, size_t size)
 {
+    stub_preference *wanted = (stub_preference *)preference;
+    if (attribute == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES) memcpy(&wanted->most, value, size);
+    if (attribute == CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES)
+        memcpy(&wanted->alignment, value, size);
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -631,7 +640,7 @@ static bool fits(const stub_matmul *desc, const stub_layout *a, const stub_layou
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t operation,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t, cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t, int,
+                                              cublasLtMatmulPreference_t preference, int,
                                               cublasLtMatmulHeuristicResult_t *results, int *count)
 {
     int error = note("cublasLtMatmulAlgoGetHeuristic", "");
@@ -641,7 +650,9 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
         return CUBLAS_STATUS_INVALID_VALUE;
     memset(results, 0, sizeof *results);
     results->state = CUBLAS_STATUS_SUCCESS;
-    results->workspaceSize = 1000;
+    const stub_preference *wanted = (const stub_preference *)preference;
+    results->workspaceSize = wanted->most < 1000 ? wanted->most : 1000;
+    memcpy(&results->algo, &wanted->alignment, sizeof wanted->alignment);
     *count = 1;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -650,8 +661,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                               const void *a_memory, cublasLtMatrixLayout_t a, const void *b_memory,
                               cublasLtMatrixLayout_t b, const void *beta, const void *,
                               cublasLtMatrixLayout_t, void *d_memory, cublasLtMatrixLayout_t d,
-                              const cublasLtMatmulAlgo_t *, void *workspace, size_t workspace_bytes,
-                              cudaStream_t stream)
+                              const cublasLtMatmulAlgo_t *algorithm, void *workspace,
+                              size_t workspace_bytes, cudaStream_t stream)
 {
     int error = note("matmul", named(stream));
     if (error != 0) return (cublasStatus_t)error;
@@ -663,6 +674,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                  b_memory,
                  d_memory,
                  *(const float *)beta};
+    uint32_t alignment;
+    memcpy(&alignment, algorithm, sizeof alignment);
+    if (((uintptr_t)a_memory | (uintptr_t)b_memory | (uintptr_t)d_memory) % alignment != 0)
+        return CUBLAS_STATUS_INVALID_VALUE; /* a real one would read elsewhere, or fail later */
     if (*(const float *)alpha != 1 || (workspace == nullptr && workspace_bytes > 0))
         return CUBLAS_STATUS_INVALID_VALUE;
     put((stub_stream *)stream, task{[=] {

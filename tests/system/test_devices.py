@@ -69,6 +69,24 @@ class Devices(unittest.TestCase):
             self.assertEqual(names[1], "cuda:0")
             self.assertEqual(found["cuda_problem"], "")
 
+    def test_worker(self):
+        """A worker of a device that cannot be had says why, and ends."""
+        result = fsdpd("worker", "--device", "cuda:0", "--coordinator", "unix:/nowhere",
+                       backend=self.directory.name)
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("cuda:0", result.stderr)
+        self.assertIn("no CUDA backend", result.stderr)
+        result = fsdpd("worker", "--device", "cuda:x", "--coordinator", "unix:/nowhere",
+                       backend=self.directory.name)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("--device: expected cpu or cuda:N", result.stderr)
+        if not os.path.exists(MODULE) or len(devices(BUILD)["devices"]) > 1:
+            self.skipTest("the CUDA backend was not built, or there is a device")
+        result = fsdpd("worker", "--device", "cuda:0", "--coordinator", "unix:/nowhere",
+                       backend=BUILD)
+        self.assertEqual(result.returncode, 1)
+        self.assertRegex(result.stderr, "cuda:0.*no NVIDIA driver")
+
     def test_flags(self):
         result = fsdpd("devices", "--workers", "cpu:1", backend=self.directory.name)
         self.assertEqual(result.returncode, 2)

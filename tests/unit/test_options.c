@@ -248,7 +248,7 @@ static const struct {
     {"limits: {watchers: 1}\nlimits.watchers: 2\n", ":2: limits.watchers: stands here twice"},
     {"- 1\n", ":1: expected a mapping"},
     {"a: [\n", ":2: "},
-    {"worker: {device: toaster}\n", ":1: worker.device: expected cpu"}, /* of another role */
+    {"worker: {device: toaster}\n", ":1: worker.device: expected cpu or cuda:N"}, /* of another role */
 };
 
 START_TEST(test_bad_files)

@@ -9,9 +9,13 @@
 /* Scratch memory that an algorithm may ask for; what NVIDIA recommends for Hopper. */
 #define MOST_WORKSPACE ((size_t)32 << 20)
 
+/* Bytes that every operand of an arena is aligned to, but for parameters. */
+enum { ALIGNMENT = 16 };
+
 /* What was chosen for a shape; compared byte by byte, so it must be made of zeros first. */
 struct cuda_matmul_choice {
     struct matmul_shape shape;
+    uint32_t alignment;
     cublasLtMatmulAlgo_t algorithm;
     size_t workspace_bytes;
     struct cuda_matmul_choice *next;
@@ -86,9 +90,15 @@ static status_t describe(struct cuda_matmul *matmul)
 }
 
 /* Sums that are split are added by their own pass: in one order, never by atomic additions. */
-static status_t set_preference(cublasLtMatmulPreference_t preference)
+static status_t set_preference(cublasLtMatmulPreference_t preference, size_t bytes,
+                               uint32_t alignment)
 {
-    size_t bytes = MOST_WORKSPACE;
+    static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
+    for (int i = 0; i < 4; i++)
+        TRY_BLAS(cublasLtMatmulPreferenceSetAttribute, preference, alignments[i], &alignment,
+                 sizeof alignment);
     uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
     TRY_BLAS(cublasLtMatmulPreferenceSetAttribute, preference,
              CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof bytes);
@@ -97,12 +107,13 @@ static status_t set_preference(cublasLtMatmulPreference_t preference)
     return STATUS_OKAY;
 }
 
-static status_t ask(struct cuda_matmul *matmul, cublasLtMatmulPreference_t preference)
+static status_t ask(struct cuda_matmul *matmul, cublasLtMatmulPreference_t preference,
+                    struct cuda_matmul_choice *choice, size_t most)
 {
     cublasLtMatmulHeuristicResult_t result;
     int count = 0;
     memset(&result, 0, sizeof result);
-    TRY(set_preference(preference));
+    TRY(set_preference(preference, most, choice->alignment));
     cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic(matmul->device->blas, matmul->operation, matmul->a,
                                        matmul->b, matmul->d, matmul->d, preference, 1, &result,
@@ -110,32 +121,37 @@ static status_t ask(struct cuda_matmul *matmul, cublasLtMatmulPreference_t prefe
     if (status == CUBLAS_STATUS_SUCCESS && (count < 1 || result.state != CUBLAS_STATUS_SUCCESS))
         status = CUBLAS_STATUS_NOT_SUPPORTED;
     TRY(blas_status(status, "cublasLtMatmulAlgoGetHeuristic"));
-    matmul->algorithm = result.algo;
-    matmul->workspace_bytes = result.workspaceSize;
+    choice->algorithm = result.algo;
+    choice->workspace_bytes = result.workspaceSize;
     return STATUS_OKAY;
 }
 
-static status_t choose(struct cuda_matmul *matmul)
+/* Of this shape and alignment, with a workspace of at most so many bytes. */
+static status_t choose(struct cuda_matmul *matmul, uint32_t alignment, size_t most,
+                       const struct cuda_matmul_choice **found)
 {
     struct cuda_matmul_choice *choice = matmul->device->choices;
-    while (choice != NULL && memcmp(&choice->shape, &matmul->shape, sizeof matmul->shape) != 0)
+    while (choice != NULL && (choice->alignment != alignment || choice->workspace_bytes > most ||
+                              memcmp(&choice->shape, &matmul->shape, sizeof matmul->shape) != 0))
         choice = choice->next;
     if (choice != NULL) {
-        matmul->algorithm = choice->algorithm;
-        matmul->workspace_bytes = choice->workspace_bytes;
+        *found = choice;
         return STATUS_OKAY;
     }
     cublasLtMatmulPreference_t preference;
     TRY_BLAS(cublasLtMatmulPreferenceCreate, &preference);
-    status_t status = ask(matmul, preference);
-    cublasLtMatmulPreferenceDestroy(preference);
-    TRY(status);
     choice = mem_alloc(sizeof *choice);
-    choice->shape = matmul->shape;
-    choice->algorithm = matmul->algorithm;
-    choice->workspace_bytes = matmul->workspace_bytes;
+    memcpy(&choice->shape, &matmul->shape, sizeof choice->shape);
+    choice->alignment = alignment;
+    status_t status = ask(matmul, preference, choice, most);
+    cublasLtMatmulPreferenceDestroy(preference);
+    if (status != STATUS_OKAY) {
+        free(choice);
+        return status;
+    }
     choice->next = matmul->device->choices;
     matmul->device->choices = choice;
+    *found = choice;
     return STATUS_OKAY;
 }
 
@@ -150,9 +166,14 @@ status_t cuda_matmul_init(struct cuda_matmul *matmul, struct cuda_device *device
     matmul->shape.in = shape->in, matmul->shape.out = shape->out;
     matmul->shape.epilogue = shape->epilogue;
     matmul->shape.accumulate = shape->accumulate;
+    const struct cuda_matmul_choice *choice = NULL;
     status_t status = describe(matmul);
-    if (status == STATUS_OKAY) status = choose(matmul);
-    if (status == STATUS_OKAY) return STATUS_OKAY;
+    if (status == STATUS_OKAY) status = choose(matmul, ALIGNMENT, MOST_WORKSPACE, &choice);
+    if (status == STATUS_OKAY) {
+        matmul->algorithm = choice->algorithm;
+        matmul->workspace_bytes = choice->workspace_bytes;
+        return STATUS_OKAY;
+    }
     cuda_matmul_deinit(matmul);
     return status_wrap(status, "cuda: a product (%lld, %lld) (%lld, %lld) of %s to %s",
                        (long long)shape->m, (long long)shape->k, (long long)shape->k,
@@ -168,15 +189,30 @@ void cuda_matmul_deinit(struct cuda_matmul *matmul)
     memset(matmul, 0, sizeof *matmul);
 }
 
+/* What all operands' addresses are multiples of. */
+static uint32_t alignment_of(const void *a, const void *b, const void *d)
+{
+    uintptr_t bits = (uintptr_t)a | (uintptr_t)b | (uintptr_t)d | ALIGNMENT;
+    return (uint32_t)(bits & -bits);
+}
+
 status_t cuda_matmul_run(struct cuda_matmul *matmul, struct cuda_lane *lane, const void *a,
                          const void *b, void *d, void *bias, void *workspace)
 {
     static const float one = 1, zero = 0;
+    const cublasLtMatmulAlgo_t *algorithm = &matmul->algorithm;
+    uint32_t alignment = alignment_of(a, b, d);
+    if (alignment < ALIGNMENT) {
+        const struct cuda_matmul_choice *choice = NULL;
+        TRY(status_wrap(choose(matmul, alignment, matmul->workspace_bytes, &choice),
+                        "a product of operands at multiples of %u bytes", alignment));
+        algorithm = &choice->algorithm;
+    }
     if (matmul->shape.epilogue != EPILOGUE_NONE)
         TRY(set(matmul->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
     TRY_BLAS(cublasLtMatmul, matmul->device->blas, matmul->operation, &one, a, matmul->a, b,
              matmul->b, matmul->shape.accumulate ? &one : &zero, d, matmul->d, d, matmul->d,
-             &matmul->algorithm, workspace, matmul->workspace_bytes, lane->stream);
+             algorithm, workspace, matmul->workspace_bytes, lane->stream);
     return STATUS_OKAY;
 }
 

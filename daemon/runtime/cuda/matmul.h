@@ -29,7 +29,7 @@ struct cuda_matmul {
     struct cuda_device *device;
     cublasLtMatmulDesc_t operation;
     cublasLtMatrixLayout_t a, b, d;
-    cublasLtMatmulAlgo_t algorithm;
+    cublasLtMatmulAlgo_t algorithm; /* for operands at multiples of 16 bytes */
     uint64_t workspace_bytes;
 };
 
@@ -38,7 +38,8 @@ status_t cuda_matmul_init(struct cuda_matmul *matmul, struct cuda_device *device
                           const struct matmul_shape *shape) FSDPD_MUST_USE;
 void cuda_matmul_deinit(struct cuda_matmul *matmul); /* of zeros: nothing */
 
-/* `bias` is the epilogue's operand. */
+/* `bias` is the epilogue's operand. Parameters in bf16 may lie at multiples of 8 bytes: then
+ * another algorithm is asked for, which takes no more workspace. */
 status_t cuda_matmul_run(struct cuda_matmul *matmul, struct cuda_lane *lane, const void *a,
                          const void *b, void *d, void *bias, void *workspace) FSDPD_MUST_USE;
 
