@@ -233,6 +233,7 @@ const struct option_row option_rows[] = {
      LIMIT(connections_per_user)},
     {"limits.calls_per_user", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 65536),
      LIMIT(calls_per_user)},
+    {"limits.users", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 65536), LIMIT(users)},
     {"limits.watch_lag", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 1e6), LIMIT(watch_lag)},
     {"limits.metrics_kept", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(16, 1e8),
      LIMIT(metrics_kept)},

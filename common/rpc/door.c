@@ -22,7 +22,6 @@ enum {
     KEEPALIVE_TIMEOUT_MS = 20 * 1000,
     PING_INTERVAL_MIN_MS = 10 * 1000, /* clients may ping this often; ours do every 30 s */
     PING_STRIKES = 2,                 /* too early so often: the connection is closed */
-    DOORS_MAX = 1024,
     SWEEP_MS = 100,
 };
 
@@ -81,16 +80,51 @@ static struct rpc_door *find(const struct rpc_server *server, const struct rpc_p
 {
     struct rpc_door *door = server->doors;
     for (; door != NULL; door = door->next)
-        if (door->peer.kind == peer->kind && door->peer.uid == peer->uid &&
+        if (!door->retiring && door->peer.kind == peer->kind && door->peer.uid == peer->uid &&
             door->peer.gid == peer->gid && door->peer.roles == peer->roles)
             break;
     return door;
 }
 
+static bool is_counted(const struct rpc_door *door)
+{
+    return door->peer.kind == RPC_PEER_UNIX && (door->peer.roles & RPC_WORKER) == 0;
+}
+
+/* Forgets the connections that gRPC has closed. */
+static void sweep(struct rpc_door *door)
+{
+    int kept = 0;
+    for (int i = 0; i < door->connection_count; i++) {
+        struct stat info;
+        const struct rpc_connection *connection = &door->connections[i];
+        if (fstat(connection->fd, &info) == 0 && info.st_ino == connection->inode)
+            door->connections[kept++] = *connection;
+    }
+    door->connection_count = kept;
+    door->swept_at = uv_now(rpc_runtime_loop(door->server->runtime));
+}
+
+/* Lets a door go that nobody uses. False if there is none. */
+static bool retire_one(struct rpc_server *server)
+{
+    for (struct rpc_door *door = server->doors; door != NULL; door = door->next) {
+        if (!is_counted(door) || door->retiring || door->calls > 0) continue;
+        sweep(door);
+        if (door->connection_count > 0) continue;
+        door->retiring = true;
+        server->door_count--;
+        rpc_door_shutdown(door);
+        return true;
+    }
+    return false;
+}
+
 struct rpc_door *rpc_door_open(struct rpc_server *server, const struct rpc_peer *peer)
 {
     struct rpc_door *door = find(server, peer);
-    if (door != NULL || server->door_count == DOORS_MAX) return door;
+    if (door != NULL) return door;
+    if (server->door_count >= server->limits.users && !retire_one(server)) return NULL;
     door = mem_alloc(sizeof *door);
     door->server = server;
     door->peer = *peer;
@@ -125,25 +159,11 @@ void rpc_door_start(struct rpc_door *door)
     rpc_call_arm(door, NULL);
 }
 
-/* Forgets the connections that gRPC has closed. */
-static void sweep(struct rpc_door *door)
-{
-    int kept = 0;
-    for (int i = 0; i < door->connection_count; i++) {
-        struct stat info;
-        const struct rpc_connection *connection = &door->connections[i];
-        if (fstat(connection->fd, &info) == 0 && info.st_ino == connection->inode)
-            door->connections[kept++] = *connection;
-    }
-    door->connection_count = kept;
-    door->swept_at = uv_now(rpc_runtime_loop(door->server->runtime));
-}
-
 /* Whether the peer may have one more connection, which is then counted. */
 static bool count_connection(struct rpc_door *door, int fd)
 {
     int most = door->server->limits.connections_per_user;
-    if (door->peer.kind != RPC_PEER_UNIX || (door->peer.roles & RPC_WORKER)) return true;
+    if (!is_counted(door)) return true;
     uint64_t now = uv_now(rpc_runtime_loop(door->server->runtime));
     if (door->connection_count >= most && now - door->swept_at >= SWEEP_MS) sweep(door);
     struct stat info;
@@ -169,12 +189,25 @@ static void on_shut_down(struct rpc_tag *tag, bool ok)
 {
     (void)ok;
     struct rpc_door *door = tag->owner;
-    door->server->doors_open--;
-    rpc_server_settle(door->server);
+    struct rpc_server *server = door->server;
+    door->shut_down = true;
+    server->doors_open--;
+    rpc_door_settle(door);
+    rpc_server_settle(server);
+}
+
+void rpc_door_settle(struct rpc_door *door)
+{
+    if (!door->retiring || !door->shut_down || door->armed > 0 || door->calls > 0) return;
+    struct rpc_door **link = &door->server->doors;
+    while (*link != door) link = &(*link)->next;
+    *link = door->next;
+    rpc_door_free(door);
 }
 
 void rpc_door_shutdown(struct rpc_door *door)
 {
+    if (door->shutdown_tag.owner != NULL) return; /* it is retiring */
     door->shutdown_tag = (struct rpc_tag){.done = on_shut_down, .owner = door};
     grpc_server_shutdown_and_notify(door->grpc, rpc_runtime_queue(door->server->runtime),
                                     &door->shutdown_tag);

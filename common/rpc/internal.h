@@ -135,13 +135,19 @@ struct rpc_door {
     void **registered;    /* by slot: gRPC's handles */
     struct rpc_peer peer; /* of TLS: the kind alone */
     char *name;           /* peer.name, where it is ours */
+    int armed;            /* requests for calls that have not come back */
+    int calls;            /* that have arrived and are not over */
+    bool retiring, shut_down;
     struct rpc_tag shutdown_tag;
     struct rpc_connection *connections; /* of Unix peers; see rpc_door_connect */
     int connection_count, connection_capacity;
     uint64_t swept_at; /* when the connections were last looked through; ms of the loop */
 };
 
-/* The door of that peer, made if there is none yet; NULL if there are too many. Copies the name. */
+/*
+ * The door of that peer, made if there is none yet; copies the name. Where there are as many as
+ * there may be, one that nobody uses goes; NULL if all are in use.
+ */
 struct rpc_door *rpc_door_open(struct rpc_server *server, const struct rpc_peer *peer);
 
 /* Takes calls, once the server has been started. */
@@ -151,6 +157,9 @@ void rpc_door_start(struct rpc_door *door);
 void rpc_door_connect(struct rpc_door *door, int fd);
 
 void rpc_door_shutdown(struct rpc_door *door);
+
+/* One of its requests came back or one of its calls ended: the door may be gone after this. */
+void rpc_door_settle(struct rpc_door *door);
 void rpc_door_free(struct rpc_door *door);
 
 /* ---- peer.c ---- */

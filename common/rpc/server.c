@@ -17,6 +17,7 @@ enum {
     PATIENCE_MS = 100, /* for the statuses of calls that a closing server ends */
     CONNECTIONS_PER_USER = 256,
     CALLS_PER_USER = 1024,
+    USERS = 1024,
 };
 
 static void add_slots(struct rpc_server *server, const struct rpc_handler *handlers, int count,
@@ -86,7 +87,8 @@ status_t rpc_server_new(struct rpc_runtime *runtime, const struct rpc_service *s
         }
 
     server->limits = (struct rpc_limits){.connections_per_user = CONNECTIONS_PER_USER,
-                                         .calls_per_user = CALLS_PER_USER};
+                                         .calls_per_user = CALLS_PER_USER,
+                                         .users = USERS};
     *server_out = server;
     return STATUS_OKAY;
 }

@@ -107,6 +107,7 @@ void rpc_server_set_operators(struct rpc_server *server, const struct rpc_operat
 struct rpc_limits {
     int connections_per_user; /* 256 */
     int calls_per_user;       /* 1024 */
+    int users;                /* 1024: Unix users, and others, that are connected at a time */
 };
 void rpc_server_set_limits(struct rpc_server *server, const struct rpc_limits *limits);
 

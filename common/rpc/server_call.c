@@ -125,11 +125,14 @@ static void settle(struct rpc_call *call)
 {
     if (!call->closed || call->pending > 0) return;
     struct rpc_server *server = call->server;
+    struct rpc_door *door = call->door;
     *call->link = call->next;
     if (call->next) call->next->link = call->link;
     if (call->started && call->slot->handler->on_closed)
         call->slot->handler->on_closed(call, call->cancelled || call->forced, call->slot->service);
     call_free(call);
+    door->calls--;
+    rpc_door_settle(door);
     rpc_server_settle(server);
 }
 
@@ -292,13 +295,17 @@ static void on_arrival(struct rpc_tag *tag, bool ok)
 {
     struct rpc_call *call = tag->owner;
     struct rpc_server *server = call->server;
+    struct rpc_door *door = call->door;
     server->armed--;
+    door->armed--;
     if (!ok) { /* shutting down */
         call_free(call);
+        rpc_door_settle(door);
         rpc_server_settle(server);
         return;
     }
-    if (!server->closing) rpc_call_arm(call->door, call->slot);
+    door->calls++;
+    if (!server->closing && !door->retiring) rpc_call_arm(call->door, call->slot);
     call->peer = call->door->peer;
     if (call->peer.kind == RPC_PEER_TLS)
         call->peer_name = rpc_peer_of_call(call->call, &call->peer);
@@ -349,6 +356,7 @@ void rpc_call_arm(struct rpc_door *door, const struct rpc_slot *slot)
     }
     if (error != GRPC_CALL_OK) abort(); /* only wrong arguments fail */
     server->armed++;
+    door->armed++;
 }
 
 void rpc_call_finish_all(struct rpc_server *server, bool own_only)

@@ -62,6 +62,7 @@ struct coordinator_limits coordinator_limits_default(void)
         .watchers = 1024,
         .connections_per_user = 256,
         .calls_per_user = 1024,
+        .users = 1024,
     };
 }
 
@@ -249,7 +250,8 @@ static status_t apply_access(struct coordinator *c, const struct coordinator_opt
         if (group != NULL) operators.group = group->gr_gid;
     }
     struct rpc_limits limits = {.connections_per_user = options->limits.connections_per_user,
-                                .calls_per_user = options->limits.calls_per_user};
+                                .calls_per_user = options->limits.calls_per_user,
+                                .users = options->limits.users};
     rpc_server_set_operators(c->server, &operators);
     rpc_server_set_limits(c->server, &limits);
     return NULL;

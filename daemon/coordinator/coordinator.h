@@ -45,6 +45,7 @@ struct coordinator_limits {
     int watchers;
     int connections_per_user; /* of a Unix user, at a time */
     int calls_per_user;
+    int users; /* that are connected at a time */
 };
 
 struct coordinator_options {

@@ -207,7 +207,7 @@ END_TEST
 START_TEST(calls_of_a_user_are_bounded)
 {
     if (!can_be_another()) return;
-    struct rpc_limits limits = {.connections_per_user = 10, .calls_per_user = 5};
+    struct rpc_limits limits = {.connections_per_user = 10, .calls_per_user = 5, .users = 10};
     rpc_server_set_limits(world.server, &limits);
     ck_assert_int_eq(call_as(NOBODY, NOBODY, 0, 4), STATUS_OK);
     ck_assert_int_eq(call_as(NOBODY, NOBODY, 0, 6), STATUS_RESOURCE_EXHAUSTED);
@@ -218,7 +218,7 @@ END_TEST
 START_TEST(connections_of_a_user_are_bounded)
 {
     if (!can_be_another()) return;
-    struct rpc_limits limits = {.connections_per_user = 1, .calls_per_user = 5};
+    struct rpc_limits limits = {.connections_per_user = 1, .calls_per_user = 5, .users = 10};
     rpc_server_set_limits(world.server, &limits);
     for (int i = 0; i < 3; i++) {
         world_idle(&world, 150); /* one after the other is one at a time */
@@ -228,6 +228,28 @@ START_TEST(connections_of_a_user_are_bounded)
     rpc_server_set_limits(world.server, &limits);
     ck_assert_int_eq(call_as(NOBODY, NOBODY, 0, 0), STATUS_UNAVAILABLE);
     struct outcome outcome; /* who may be a worker is not counted */
+    world_call(&world, &for_users, "x", 1, 5000, false, &outcome);
+    ck_assert_int_eq(outcome.code, STATUS_OK);
+}
+END_TEST
+
+/* More users than doors, one after the other: those that have gone make room. */
+START_TEST(users_come_and_go)
+{
+    if (!can_be_another()) return;
+    struct rpc_limits limits = {.connections_per_user = 10, .calls_per_user = 5, .users = 2};
+    rpc_server_set_limits(world.server, &limits);
+    for (uid_t uid = 5000; uid < 5008; uid++) {
+        world_idle(&world, 150); /* until gRPC has closed the one before */
+        ck_assert_int_eq(call_as(uid, NOBODY, 0, 0), STATUS_OK);
+        ck_assert_uint_eq(last.uid, uid);
+    }
+    struct outcome outcome; /* and we are here all the time */
+    world_call(&world, &for_workers, "x", 1, 5000, false, &outcome);
+    ck_assert_int_eq(outcome.code, STATUS_OK);
+    limits.users = 0;
+    rpc_server_set_limits(world.server, &limits);
+    ck_assert_int_eq(call_as(5009, NOBODY, 0, 0), STATUS_OK); /* in the place of the last one */
     world_call(&world, &for_users, "x", 1, 5000, false, &outcome);
     ck_assert_int_eq(outcome.code, STATUS_OK);
 }
@@ -303,6 +325,7 @@ int main(int argc, char **argv)
     tcase_add_test(tests, group_of_operators);
     tcase_add_test(tests, calls_of_a_user_are_bounded);
     tcase_add_test(tests, connections_of_a_user_are_bounded);
+    tcase_add_test(tests, users_come_and_go);
     tcase_add_test(tests, messages_of_a_method_are_bounded);
     tcase_add_test(tests, services_say_who_may_call_them);
     suite_add_tcase(suite, tests);
