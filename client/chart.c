@@ -125,16 +125,18 @@ static void add_data(const struct chart *chart, struct buf *out)
 
 static void add_notes(const struct chart *chart, struct buf *out)
 {
+    bool told = false;
     for (int i = 0; i < chart->line_count; i++) {
         const struct series *series = chart->lines[i].series;
         if (series->count == 0) continue;
         buf_printf(out, "<span class=\"key c%d\"></span>", i);
         html_add(out, chart->lines[i].name);
-        if (is_thinned(series) && !chart->lines[i].dots)
+        if (is_thinned(series) && !chart->lines[i].dots && !told)
             buf_printf(out,
                        " (a point stands for up to %u recorded steps; the band goes from their "
                        "smallest to their largest value)",
                        series->stride);
+        told |= is_thinned(series) && !chart->lines[i].dots;
         if (series->not_finite > 0)
             buf_printf(out, " (%llu values were not finite)",
                        (unsigned long long)series->not_finite);

@@ -32,7 +32,7 @@ struct coordinator_limits {
     int retry_max_ms;  /* but never longer */
     int pull_start_ms;   /* for rank 0 to answer a pull order */
     int pull_idle_ms;    /* between two chunks that rank 0 could send */
-    int metrics_kept;    /* metrics events per job; the oldest go first */
+    int metrics_kept;    /* metrics events per job; older ones are thinned */
     int log_bytes;       /* of a job's logs; the oldest go first */
     int watch_lag;       /* metrics that a slow watcher may be behind before it misses some */
     int jobs_active;     /* jobs that are not over */

@@ -435,8 +435,7 @@ void job_add_metrics(struct job *job, const Fsdpd__V1__Metrics *metrics)
     /* Thinned in batches, so that it costs little per event. */
     uint64_t keep = (uint64_t)job->c->options.limits.metrics_kept;
     if (++job->metrics_events <= keep + keep / 8 + 1) return;
-    status_t status = store_thin_metrics(job->c->store, job->message->id, keep);
-    if (status == NULL) job->metrics_events = keep;
+    status_t status = store_thin_metrics(job->c->store, job->message->id, keep, &job->metrics_events);
     log_status(LOG_ERROR, "store_failed", status);
 }
 

@@ -51,9 +51,12 @@ static const char *const statements[STATEMENT_COUNT] = {
                     "(metrics = 0 OR sequence > ?3) ORDER BY sequence LIMIT ?4",
     [COUNT_EVENTS] = "SELECT coalesce(max(sequence), 0), coalesce(sum(metrics), 0) FROM events "
                      "WHERE job = ?1",
-    [THIN_METRICS] = "DELETE FROM events WHERE job = ?1 AND metrics = 1 AND sequence <= "
-                     "(SELECT sequence FROM events WHERE job = ?1 AND metrics = 1 "
-                     "ORDER BY sequence DESC LIMIT 1 OFFSET ?2)",
+    [SPAN_METRICS] = "SELECT min(sequence), (SELECT sequence FROM events WHERE job = ?1 AND "
+                     "metrics = 1 ORDER BY sequence DESC LIMIT 1 OFFSET ?2), count(*) FROM events "
+                     "WHERE job = ?1 AND metrics = 1",
+    [THIN_METRICS] = "DELETE FROM events WHERE job = ?1 AND metrics = 1 AND sequence < ?2 AND "
+                     "sequence NOT IN (SELECT min(sequence) FROM events WHERE job = ?1 AND "
+                     "metrics = 1 AND sequence < ?2 GROUP BY sequence / ?3)",
     [ADD_DRAIN] = "INSERT OR IGNORE INTO drains (worker, by, time_ms) VALUES (?1, ?2, ?3)",
     [REMOVE_DRAIN] = "DELETE FROM drains WHERE worker = ?1",
     [LIST_DRAINS] = "SELECT worker, by, time_ms FROM drains ORDER BY worker",

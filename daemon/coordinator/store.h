@@ -116,8 +116,13 @@ status_t store_each_drain(struct store *store,
 status_t store_count_events(struct store *store, const char *job, uint64_t *last,
                             uint64_t *metrics) FSDPD_MUST_USE;
 
-/* Deletes the job's oldest metrics events until `keep` are left. */
-status_t store_thin_metrics(struct store *store, const char *job, uint64_t keep) FSDPD_MUST_USE;
+/*
+ * Deletes metrics events of the job until at most `keep` (at least 4) are left, which *left tells: of
+ * the older three quarters, all but one of so many that follow each other, a power of two that grows
+ * with the job. So what is kept begins where the job began, and the latest are all there.
+ */
+status_t store_thin_metrics(struct store *store, const char *job, uint64_t keep,
+                            uint64_t *left) FSDPD_MUST_USE;
 
 /* A checkpoint that is complete, and the steps of others that are gone; durable. */
 status_t store_put_checkpoint(struct store *store, const char *job,

@@ -57,11 +57,41 @@ status_t store_count_events(struct store *store, const char *job, uint64_t *last
     return status;
 }
 
-status_t store_thin_metrics(struct store *store, const char *job, uint64_t keep)
+/* Deletes all but the first of each `stride` sequences before `until`. */
+static status_t thin_by(struct store *store, const char *job, int64_t until, int64_t stride,
+                        uint64_t *left)
 {
-    TRY(store_begin(store, false));
     sqlite3_stmt *statement = store_use(store, THIN_METRICS);
     sqlite3_bind_text(statement, 1, job, -1, SQLITE_STATIC);
-    sqlite3_bind_int64(statement, 2, (sqlite3_int64)keep);
-    return store_end(store, store_run(store, statement, "write"));
+    sqlite3_bind_int64(statement, 2, until);
+    sqlite3_bind_int64(statement, 3, stride);
+    TRY(store_run(store, statement, "write"));
+    *left -= (uint64_t)sqlite3_changes(store->database);
+    return NULL;
+}
+
+static status_t thin(struct store *store, const char *job, uint64_t keep, uint64_t *left)
+{
+    sqlite3_stmt *statement = store_use(store, SPAN_METRICS);
+    sqlite3_bind_text(statement, 1, job, -1, SQLITE_STATIC);
+    sqlite3_bind_int64(statement, 2, (sqlite3_int64)(keep / 4));
+    int64_t first = 0, until = 0;
+    *left = 0;
+    if (sqlite3_step(statement) == SQLITE_ROW) {
+        first = sqlite3_column_int64(statement, 0);
+        until = sqlite3_column_int64(statement, 1);
+        *left = (uint64_t)sqlite3_column_int64(statement, 2);
+    }
+    sqlite3_reset(statement);
+    int64_t stride = 2, room = (int64_t)(keep - keep / 4);
+    while (stride < (until - first) / (room > 0 ? room : 1)) stride *= 2;
+    for (; *left > keep && stride <= 4 * (until - first + 1); stride *= 2)
+        TRY(thin_by(store, job, until, stride, left));
+    return NULL;
+}
+
+status_t store_thin_metrics(struct store *store, const char *job, uint64_t keep, uint64_t *left)
+{
+    TRY(store_begin(store, false));
+    return store_end(store, thin(store, job, keep, left));
 }

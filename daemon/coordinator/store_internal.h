@@ -27,6 +27,7 @@ enum store_statement {
     INSERT_EVENT,
     READ_EVENTS,
     COUNT_EVENTS,
+    SPAN_METRICS,
     THIN_METRICS,
     ADD_DRAIN,
     REMOVE_DRAIN,

@@ -183,6 +183,34 @@ class RestartTest(unittest.TestCase):
             self.assertEqual(output.count("state=CANCELLED"), 1)
 
 
+class AttemptsTest(unittest.TestCase):
+    def test_attempts(self):
+        """A retry leaves what an earlier attempt logged and recorded as it was."""
+        with Daemon(workers=2) as daemon:
+            job = daemon.submit("train.max_steps=150", "train.log_interval=1",
+                                "checkpoint.every_steps=10")
+            daemon.wait_step(job, 30)
+            victim = next(one for one in daemon.worker_list() if int(one["rank"]) == 1)
+            os.kill(int(victim["pid"]), signal.SIGKILL)
+            shown = daemon.wait_state(job, "SUCCEEDED", "FAILED")
+            self.assertEqual((shown["state"], shown["attempt"]), ("SUCCEEDED", 2), shown["reason"])
+            for attempt in ("1", "2"):
+                lines = parse(daemon.ctl("logs", job, "--attempt", attempt).stdout)
+                self.assertEqual({line[1] for line in lines}, {attempt})
+                for rank in ("0", "1"):
+                    self.assertIn("training_started",
+                                  [line[4] for line in lines if line[2] == rank])
+                result = daemon.ctl("metrics", job, "--csv", "--attempt", attempt)
+                rows = [row for row in csv.DictReader(io.StringIO(result.stdout))
+                        if row["kind"] == "step"]
+                self.assertEqual({row["attempt"] for row in rows}, {attempt})
+                steps = [int(row["step"]) for row in rows]
+                self.assertEqual(steps, list(range(steps[0], steps[-1] + 1)))
+                if attempt == "1":
+                    self.assertEqual(steps[0], 1)
+            self.assertEqual(steps[-1], 150)
+
+
 class LimitTest(unittest.TestCase):
     def test_limits(self):
         """Of a job that logs much, the latest is kept, and who reads is told so."""
@@ -201,6 +229,7 @@ class LimitTest(unittest.TestCase):
             rows = [row for row in csv.DictReader(io.StringIO(result.stdout))
                     if row["kind"] == "step"]
             self.assertLess(len(rows), 20)
+            self.assertEqual(int(rows[0]["step"]), 1)
             self.assertEqual(int(rows[-1]["step"]), shown["steps"])
             gone = int(re.search(r"(\d+) recorded steps are no longer kept", result.stderr).group(1))
             self.assertEqual(gone + len(rows), shown["steps"])

@@ -353,10 +353,13 @@ START_TEST(test_events)
     ok(store_count_events(store, "mnist-1", &last, &metrics));
     ck_assert_uint_eq(last, 10);
     ck_assert_uint_eq(metrics, 8);
-    ok(store_thin_metrics(store, "mnist-1", 3));
-    check_events(store, 0, 0, 100, "1 6 8 9 10 ");
-    ok(store_thin_metrics(store, "mnist-1", 3));
-    check_events(store, 0, 0, 100, "1 6 8 9 10 ");
+    uint64_t left;
+    ok(store_thin_metrics(store, "mnist-1", 3, &left));
+    check_events(store, 0, 0, 100, "1 2 6 8 10 ");
+    ck_assert_uint_eq(left, 3);
+    ok(store_thin_metrics(store, "mnist-1", 3, &left));
+    check_events(store, 0, 0, 100, "1 2 6 8 10 ");
+    ck_assert_uint_eq(left, 3);
     ok(store_count_events(store, "mnist-2", &last, &metrics));
     ck_assert_uint_eq(last, 1);
     ok(store_count_events(store, "nobody", &last, &metrics));
