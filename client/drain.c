@@ -13,7 +13,7 @@ static status_t set_now(struct options *options, const char *value)
 }
 
 const struct option_row drain_options[] = {
-    {"now", 0, NULL, "what they run ends at its next step boundary", set_now},
+    {"now", 0, NULL, "what they run takes a checkpoint and goes on elsewhere", set_now},
     {0},
 };
 

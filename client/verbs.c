@@ -90,8 +90,8 @@ const struct verb verbs[] = {
      report_options, verb_report},
     {"workers", "", 0, "List the attached workers", NULL, NULL, verb_workers},
     {"drain", "WORKER", 1, "Give a worker, or all workers of a host, no more work",
-     "WORKER is a worker's id or a host's name. What they run goes on to its end; with --now it ends\n"
-     "at its next step boundary. It lasts until undrain, also when they are started again. For\n"
+     "WORKER is a worker's id or a host's name. What they run goes on to its end; with --now it takes\n"
+     "a checkpoint, ends, and is queued again to go on elsewhere. It lasts until undrain, also when they are started again. For\n"
      "operators.\n",
      drain_options, verb_drain},
     {"undrain", "WORKER", 1, "Give a drained worker, or host, work again",

@@ -110,6 +110,8 @@ void attempt_clear(struct job *job)
     job->escalate_at = 0;
     job->stop_code = NULL;
     orders_clear(job);
+    job->vacating = false;
+    job->vacate_order = 0;
 }
 
 void attempt_send_order(struct job *job, struct rank *rank, const Fsdpd__V1__Order *kept)
@@ -264,6 +266,9 @@ static void give_verdict(struct job *job)
     if (job->cancelled) {
         job_set_state(job, JOB_CANCELLED, "CANCELLED", "%s at step %llu",
                       job->stop_message != NULL ? job->stop_message : "cancelled", step);
+    } else if (has_paused(job) && job->vacating) {
+        job_set_state(job, JOB_QUEUED, "WORKER_DRAINED", "%s; goes on from step %llu",
+                      job->stop_message, step);
     } else if (has_paused(job)) {
         job_set_state(job, JOB_PAUSED, "PAUSED", "paused at step %llu: fsdpctl resume %s", step,
                       message->id);

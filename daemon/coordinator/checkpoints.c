@@ -124,6 +124,47 @@ void checkpoints_advance(struct job *job)
 
 /* ---- the job's side ---- */
 
+static void order_vacating(struct job *job)
+{
+    job->checkpoint_order = job->vacate_order = ++job->c->last_checkpoint;
+    attempt_order_checkpoint(job, job->checkpoint_order, true);
+    job_set_reason(job, "VACATING",
+                   "%s: takes a checkpoint at its next step boundary, then goes on elsewhere",
+                   job->stop_message);
+}
+
+static void vacate_at_once(struct job *job)
+{
+    char *why = mem_strdup(job->stop_message);
+    attempt_stop(job, "WORKER_DRAINED", true, why);
+    free(why);
+}
+
+void checkpoints_vacate(struct job *job, const char *why)
+{
+    bool pausing = strcmp(job->message->reason->code, "PAUSING") == 0;
+    if (job->ranks == NULL || job->ending || job->cancel_ordered || pausing) return; /* it ends */
+    free(job->stop_message);
+    job->stop_message = mem_strdup(why);
+    bool can_save = !job->vacating && job->message->state == FSDPD__V1__JOB_STATE__RUNNING;
+    job->vacating = true;
+    if (!can_save) vacate_at_once(job);
+    else if (job->checkpoint_order == 0) order_vacating(job); /* else after that one */
+}
+
+void checkpoints_go_on_vacating(struct job *job)
+{
+    if (!job->vacating || job->ending || job->cancel_ordered || job->checkpoint_order != 0) return;
+    if (job->message->state == FSDPD__V1__JOB_STATE__RUNNING) order_vacating(job);
+}
+
+/* A checkpoint of a job that is to vacate its workers has been taken, or could not be. */
+static void go_on_vacating(struct job *job, const Fsdpd__V1__CheckpointReport *report)
+{
+    if (report->number != job->vacate_order) order_vacating(job);
+    else if (report->code != STATUS_OK) vacate_at_once(job);
+}
+
 static void answer(struct job *job, const Fsdpd__V1__CheckpointReport *report)
 {
     struct coordinator *c = job->c;
@@ -157,6 +198,11 @@ void checkpoints_report(struct job *job, const Fsdpd__V1__CheckpointReport *repo
         job->checkpoint_order = 0;
         if (report->code != STATUS_OK && strcmp(job->message->reason->code, "PAUSING") == 0)
             job_set_reason(job, "RUNNING", "could not be paused: %s", report->message);
+        if (job->vacating) {
+            answer(job, report);
+            go_on_vacating(job, report);
+            return;
+        }
     }
     answer(job, report);
     checkpoints_advance(job);

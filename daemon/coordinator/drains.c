@@ -10,6 +10,7 @@
 #include "coordinator/access.h"
 #include "coordinator/api.h"
 #include "coordinator/attempt.h"
+#include "coordinator/checkpoints.h"
 #include "coordinator/queue.h"
 #include "coordinator/supervisor.h"
 
@@ -109,14 +110,13 @@ static void apply(struct coordinator *c)
     queue_changed(c);
 }
 
-/* What runs on the worker ends at its next step boundary; that counts as a failure of the machine, so
- * that it goes on elsewhere from its last checkpoint. */
+/* What runs on the worker goes on elsewhere. */
 static void stop_attempt(struct worker *worker, const char *by)
 {
     struct job *job = worker->job != NULL ? jobs_find(worker->c, worker->job) : NULL;
     if (job == NULL || job->ranks == NULL || job->message->attempt != worker->attempt) return;
     char *why = mem_printf("worker %s was drained by %s", worker->id, by);
-    attempt_stop(job, "WORKER_DRAINED", true, why);
+    checkpoints_vacate(job, why);
     free(why);
 }
 

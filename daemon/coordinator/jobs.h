@@ -67,6 +67,8 @@ struct job {
     bool cancelled;               /* by a user */
     bool shut_down;               /* by the daemon's end */
     uint64_t checkpoint_order;    /* under way; 0: none */
+    bool vacating;                /* its workers are needed back; see checkpoints_vacate */
+    uint64_t vacate_order;        /* the checkpoint after which it ends for that; 0: not ordered */
     char *started_text;           /* what RUNNING will say; NULL until rank 0 has started */
     struct store_retries retries; /* that were made */
     int64_t retry_at;             /* QUEUED: not before; 0: at once */

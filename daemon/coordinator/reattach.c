@@ -37,6 +37,9 @@ bool reattach_job(struct job *job)
     if (strcmp(reason->code, "CANCELLING") == 0 && strncmp(reason->message, "cancelled", 9) == 0) {
         job->cancelled = true;
         job->stop_message = mem_strndup(reason->message, strcspn(reason->message, ";"));
+    } else if (strcmp(reason->code, "VACATING") == 0) {
+        job->vacating = true;
+        job->stop_message = mem_strndup(reason->message, strcspn(reason->message, ":"));
     } else {
         job_set_reason(job, reattaching,
                        "fsdpd was restarted, and waits for the %d worker%s of the job to attach "
@@ -79,6 +82,7 @@ static void complete(struct job *job)
     }
     orders_give_held(job);
     pulls_advance(job);
+    checkpoints_go_on_vacating(job);
     checkpoints_advance(job);
     attempt_check_started(job);
 }

@@ -269,8 +269,14 @@ class Queue(unittest.TestCase):
         large = self.submit(SHORT, "workers=2")
         self.assertIn("1 is attached and 1 drained", self.daemon.show(large)["reason"]["message"])
         self.assertEqual(self.daemon.ctl("drain", host, "--now").returncode, 0)
-        shown = self.daemon.wait_state(job, "QUEUED")  # to be tried again elsewhere
+        shown = self.daemon.wait_state(job, "QUEUED")  # to go on elsewhere, from where it was
         self.assertIn(f"worker {second} was drained by", self.daemon.ctl("history", job).stdout)
+        entry = [entry for entry in self.daemon.json("history", job)
+                 if entry["reason"]["code"] == "WORKER_DRAINED"][0]
+        self.assertEqual(entry["state"], "QUEUED")
+        self.assertIn(f"goes on from step {entry['step']}", entry["reason"]["message"])
+        self.assertIn(int(entry["step"]),
+                      [int(taken["step"]) for taken in self.daemon.json("checkpoints", job)])
         self.daemon.wait_for(lambda: state(second) == "drained", 30, "the worker to be drained")
         self.daemon.ctl("cancel", job)
         self.daemon.kill()

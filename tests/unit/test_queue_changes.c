@@ -235,8 +235,11 @@ START_TEST(test_drains)
     queue_expect_start(&world, &fakes[1], 1, third);
     expect_worker("b/cpu:7", "busy");
 
-    /* At once: the attempt ends at a step boundary. */
+    /* At once: a checkpoint is asked for, and where there is none, it ends all the same. */
     expect_ok(drain("b", true));
+    WAIT(&world, fakes[1].pauses == 1);
+    world_check_reason(&world, third, JOB_RUNNING, "VACATING", "worker b/cpu:7 was drained by");
+    fake_checkpoint(&fakes[1], fakes[1].checkpoint, 4, STATUS_RESOURCE_EXHAUSTED, "disk full", NULL);
     WAIT(&world, fakes[1].cancels == 1);
     fake_finished(&fakes[1], STATUS_CANCELLED, "");
     WAIT(&world, !world_job_is(&world, third, JOB_RUNNING));
@@ -250,6 +253,27 @@ START_TEST(test_drains)
         told = told || strcmp(history->entries[i]->reason->code, "WORKER_DRAINED") == 0;
     ck_assert(told);
     message_free(response);
+
+    /* With one, the job is queued again, and goes on when there is a worker for it. */
+    expect_ok(undrain("b"));
+    char *fourth = queue_submit_priority(&world, 1, 0);
+    queue_expect_start(&world, &fakes[1], 2, fourth);
+    expect_ok(drain("b/cpu:7", true));
+    WAIT(&world, fakes[1].pauses == 2);
+    fake_checkpoint(&fakes[1], fakes[1].checkpoint, 6, STATUS_OK, "", NULL);
+    fake_ended(&fakes[1], STATUS_CANCELLED, "PAUSED", "paused at step 6");
+    WAIT(&world, world_job_is(&world, fourth, JOB_QUEUED));
+    expect_worker("b/cpu:7", "drained");
+    expect_ok(undrain("b/cpu:7"));
+    queue_expect_start(&world, &fakes[1], 3, fourth);
+    ck_assert_uint_eq(fakes[1].assignment->attempt, 2);
+
+    /* Said twice: nothing is waited for. */
+    expect_ok(drain("b", true));
+    WAIT(&world, fakes[1].pauses == 3);
+    expect_ok(drain("b", true));
+    WAIT(&world, fakes[1].cancels == 2);
+    free(fourth);
     fake_deinit(&fakes[0]);
     fake_deinit(&fakes[1]);
     free(first), free(second), free(third);
