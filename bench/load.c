@@ -234,10 +234,18 @@ static void on_exit_of_program(uv_process_t *process, int64_t code, int signal_n
     program->ended = 1;
 }
 
+static double cpu_of(const struct rusage *usage)
+{
+    return (double)(usage->ru_utime.tv_sec + usage->ru_stime.tv_sec) * 1e3 +
+           (double)(usage->ru_utime.tv_usec + usage->ru_stime.tv_usec) / 1e3;
+}
+
 /* fsdpctl as a user runs it, from its start to its end. */
 static void time_program(struct load *load, const char *ctl, const char *const *words)
 {
     struct samples samples = {0};
+    struct rusage before, after;
+    getrusage(RUSAGE_CHILDREN, &before);
     const char *arguments[8] = {ctl, "--address", load->address};
     for (int i = 0; words[i] != NULL; i++) arguments[3 + i] = words[i];
     uv_stdio_container_t stdio[3] = {{.flags = UV_IGNORE},
@@ -261,8 +269,10 @@ static void time_program(struct load *load, const char *ctl, const char *const *
         if (program.code != 0) load_fail(load, "fsdpctl %s: %d", words[0], (int)program.code);
         run_for(load, 0.05);
     }
-    char *title = mem_printf("fsdpctl %s %s %s", words[0], words[1] ? words[1] : "",
-                             words[1] && words[2] ? words[2] : "");
+    getrusage(RUSAGE_CHILDREN, &after);
+    double cpu_ms = cpu_of(&after) - cpu_of(&before);
+    char *title = mem_printf("fsdpctl %s, %.0f ms of CPU", words[0],
+                             cpu_ms / (double)(samples.count > 0 ? samples.count : 1));
     print_samples(title, &samples);
     free(title);
     samples_deinit(&samples);
@@ -394,7 +404,9 @@ static status_t make_plan(struct load *load, const struct settings *settings)
     struct profile profile;
     status = profile_find("cpu", &profile);
     const struct planning_options options = {.profile = &profile, .threads = 1};
+    double began_ms = load_now_ms();
     if (status == NULL) status = planning_make(&job.job, &options, &load->plan);
+    printf("made the jobs' plan in %.1f ms\n", load_now_ms() - began_ms);
     job_settings_deinit(&job);
     return status;
 }

@@ -273,8 +273,8 @@ static void give_verdict(struct job *job)
         job_set_state(job, JOB_PAUSED, "PAUSED", "paused at step %llu: fsdpctl resume %s", step,
                       message->id);
     } else if (job->shut_down) {
-        job_set_state(job, JOB_FAILED, "SHUTDOWN",
-                      "fsdpd was stopped while the job ran (step %llu)", step);
+        retry_attempt_interrupted(job, "SHUTDOWN", "fsdpd was stopped while the job ran (step %llu)",
+                                  step);
     } else if (job->stop_code != NULL && job->stop_is_machine) {
         retry_attempt_failed(job, true, job->stop_code, "%s; it ended at step %llu",
                              job->stop_message, step);

@@ -50,6 +50,19 @@ static void end_between_characters(char text[static TEXT_MAX])
     text[length] = '\0';
 }
 
+void retry_attempt_interrupted(struct job *job, const char *code, const char *format, ...)
+{
+    char text[TEXT_MAX];
+    va_list args;
+    va_start(args, format);
+    bool cut = vsnprintf(text, sizeof text, format, args) >= (int)sizeof text;
+    va_end(args);
+    if (cut) end_between_characters(text);
+    if (budget_of(job->message).machine_failures == 0)
+        job_set_state(job, JOB_FAILED, code, "%s", text);
+    else job_set_state(job, JOB_QUEUED, code, "%s; it will be tried again", text);
+}
+
 void retry_attempt_failed(struct job *job, bool machine, const char *code, const char *format, ...)
 {
     char text[TEXT_MAX];

@@ -13,6 +13,14 @@
 void retry_attempt_failed(struct job *job, bool machine, const char *code, const char *format, ...)
     FSDPD_PRINTF(4, 5);
 
+/*
+ * The attempt was ended because fsdpd stops, which is nobody's failure: the job is QUEUED again with
+ * this code, at no cost of its budget; FAILED, if machines may not fail it at all. The job may be freed
+ * by this.
+ */
+void retry_attempt_interrupted(struct job *job, const char *code, const char *format, ...)
+    FSDPD_PRINTF(3, 4);
+
 /* Whether the pause before the next attempt is not over yet. */
 bool retry_is_waiting(const struct job *job);
 

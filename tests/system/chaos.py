@@ -160,8 +160,10 @@ def submit(world, who, rng):
     kind = (settings["workers"], settings["train.max_steps"])
     if "history" in world.verbs:  # the queue has come to it
         settings["priority"] = rng.randint(-2, 2)
-    if "checkpoint" in world.verbs and rng.random() < 0.5:
-        settings["checkpoint.every_steps"] = rng.choice((10, 25))
+    if "checkpoint" in world.verbs:  # and retries with it; a small budget may be used up
+        settings["retry.machine_failures"] = rng.choice((0, 1, 100, 100, 100))
+        if rng.random() < 0.6:
+            settings["checkpoint.every_steps"] = rng.choice((10, 25))
     arguments = ["submit", harness.JOB, "--id", job]
     for setting in [f"data.dir={world.data}", "train.batch_size=4", "train.epochs=1000",
                     "train.evaluate=false", "train.log_interval=1",
@@ -233,8 +235,24 @@ def stalled_watch(world, who, rng):
 
 
 def look(world, who, rng):
-    verb = rng.choice(["list", "status", "workers"] + [v for v in ("top",) if v in world.verbs])
-    return f"{verb}: {world.ctl(verb)[0]}"
+    looks = [["list"], ["status"], ["workers"]]
+    if "top" in world.verbs:
+        looks.append(["top", "--rounds", "1"])
+    verb = rng.choice(looks)
+    return f"{verb[0]}: {world.ctl(*verb)[0]}"
+
+
+def drain(world, who, rng):
+    """An operator who takes a worker out, and after a while back."""
+    ids = [worker["id"] for worker in world.json("workers") or []]
+    if not ids:
+        return "no worker"
+    worker, now = rng.choice(ids), rng.choice(([], ["--now"]))
+    with world.lock:
+        world.kills.append(("drain", time.time()))  # with --now it ends what runs there
+    code = world.ctl("drain", worker, *now)[0]
+    world.ending.wait(rng.uniform(0.5, 4))
+    return f"{worker} {' '.join(now)}: {code}, {world.ctl('undrain', worker)[0]}"
 
 
 def show(verb):
@@ -259,6 +277,7 @@ ACTIONS = (
     (3, "release", "release", on_job("release")),
     (1, "priority", "priority", on_job("priority", lambda rng: str(rng.randint(-5, 5)))),
     (3, "checkpoint", "checkpoint", on_job("checkpoint")),
+    (1, "drain", "drain", drain),
     (1, "history", "history", show("history")),
     (1, "logs", "logs", show("logs")),
     (1, "metrics", "metrics", show("metrics")),

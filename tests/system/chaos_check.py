@@ -21,8 +21,8 @@ FOLLOWS = {
 }
 
 # Why a job may have failed when machines were killed under it. Anything else is a bug.
-MACHINE_FAILURES = {"WORKER_LOST", "COORDINATOR_RESTARTED", "SHUTDOWN", "STATE_DICT_LOST",
-                    "ATTEMPTS_EXHAUSTED", "RETRIES_EXHAUSTED"}
+MACHINE_FAILURES = {"WORKER_LOST", "WORKER_DRAINED", "COORDINATOR_RESTARTED", "STATE_DICT_LOST",
+                    "SHUTDOWN"}
 LATE_S = 20  # an order that was acknowledged has had its effect by then
 
 
@@ -35,6 +35,9 @@ def settle(world):
         waiting = [job for job in listed if job["state"] not in OVER]
         if listed and not waiting or (not listed and not world.jobs):
             return []
+        for worker in world.json("workers") or []:
+            if worker.get("drained"):
+                world.ctl("undrain", worker["id"])
         for job in waiting:
             if job["state"] == "PAUSED":
                 world.ctl("resume", job["id"])
@@ -97,8 +100,11 @@ def check_reason(world, job, record, shown, wrong):
         wrong.append(f"{job}: SUCCEEDED at step {shown['step']}")
     if state == "CANCELLED" and not cancels:
         wrong.append(f"{job}: CANCELLED, which nobody asked for: {reason}")
-    if state == "FAILED" and not (reason["code"] in MACHINE_FAILURES and world.kills):
-        wrong.append(f"{job}: FAILED: {reason}")
+    if state == "FAILED":
+        # As often as its machines may fail, it is tried again.
+        budget = record["settings"].get("retry.machine_failures", 0)
+        if reason["code"] not in MACHINE_FAILURES or not world.kills or shown["attempt"] <= budget:
+            wrong.append(f"{job}: FAILED in attempt {shown['attempt']} of {budget + 1}: {reason}")
     for code, at in cancels:
         if code == 0 and state != "CANCELLED" and shown["finished_ms"] / 1000 > at + LATE_S:
             wrong.append(f"{job}: its cancelling was acknowledged, and {LATE_S} s later it still "
@@ -184,8 +190,8 @@ def check_end(world):
 def check_files(world):
     wrong = []
     for top in ("run", "state", "tmp", "scratch"):
-        for directory, _, names in os.walk(os.path.join(world.root, top)):
-            for name in names:
+        for directory, directories, names in os.walk(os.path.join(world.root, top)):
+            for name in names + directories:
                 path = os.path.join(directory, name)
                 short = os.path.relpath(path, world.root)
                 if stat.S_ISSOCK(os.lstat(path).st_mode):

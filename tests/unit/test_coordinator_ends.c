@@ -171,7 +171,20 @@ static void on_flag(void *user)
     *(bool *)user = true;
 }
 
-/* A job of this coordinator's own workers ends with it; the queue stays. */
+static char *submit_with_budget(uint32_t machine_failures)
+{
+    Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
+    request.spec = world_spec(1);
+    request.spec->retry->machine_failures = machine_failures;
+    void *response = NULL;
+    expect_ok(world_call(&world, &test_submit, &request, &response));
+    char *id = mem_strdup(((job_message *)response)->id);
+    message_free(response);
+    return id;
+}
+
+/* An attempt on this coordinator's own workers ends with it, and so does the job, unless machines may
+ * fail it (_i): then it goes on afterwards. The queue stays. */
 START_TEST(test_stop)
 {
     supervise(1, "#!/bin/sh\nexec sleep 60\n");
@@ -181,7 +194,7 @@ START_TEST(test_stop)
     struct fake fake;
     fake_attach(&world, &fake, name, workers->workers[0]->pid);
     message_free(workers);
-    char *id = world_submit(&world, 1), *queued = world_submit(&world, 1);
+    char *id = submit_with_budget((uint32_t)_i), *queued = world_submit(&world, 1);
     WAIT(&world, fake.assignments == 1);
     fake_started(&fake, 42);
     WAIT(&world, world_job_is(&world, id, JOB_RUNNING));
@@ -204,13 +217,15 @@ START_TEST(test_stop)
 
     world.options.local_workers = 0;
     world_start(&world);
-    world_check_reason(&world, id, JOB_FAILED, "SHUTDOWN", "fsdpd was stopped");
+    if (_i == 0) world_check_reason(&world, id, JOB_FAILED, "SHUTDOWN", "fsdpd was stopped");
+    else ck_assert(world_job_is(&world, id, JOB_QUEUED));
     job_message *job = world_job(&world, queued);
     ck_assert_int_eq(job->state, JOB_QUEUED);
     message_free(job);
     fake_attach(&world, &fake, "host/cpu:0", 1000);
     WAIT(&world, fake.assignments == 1);
-    ck_assert_str_eq(fake.assignment->job, queued);
+    ck_assert_str_eq(fake.assignment->job, _i == 0 ? queued : id);
+    ck_assert_uint_eq(fake.assignment->attempt, _i == 0 ? 1 : 2);
     free(id), free(queued);
     fake_deinit(&fake);
 }
@@ -389,7 +404,7 @@ int main(void)
     tcase_add_test(tests, test_child_that_does_not_obey_is_killed);
     tcase_add_test(tests, test_child_that_cannot_stay_is_started_less_and_less_often);
     tcase_add_test(tests, test_program_that_is_missing);
-    tcase_add_test(tests, test_stop);
+    tcase_add_loop_test(tests, test_stop, 0, 2);
     tcase_add_test(tests, test_recovery);
     tcase_add_test(tests, test_full_disk);
     tcase_add_test(tests, test_start_failures);
