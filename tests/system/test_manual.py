@@ -77,8 +77,10 @@ class Completion(unittest.TestCase):
         self.addCleanup(self.directory.cleanup)
         path = os.path.join(self.directory.name, "fsdpctl")
         with open(path, "w") as file:  # a daemon with two jobs
-            file.write('#!/bin/sh\n[ "$1" = list ] || exit 1\n'
-                       'printf "JOB STATE\\nmnist-1 RUNNING\\nmnist-2 QUEUED\\n"\n')
+            file.write('#!/bin/sh\ncase $1 in\n'
+                       'list) printf "JOB STATE\\nmnist-1 RUNNING\\nmnist-2 QUEUED\\n" ;;\n'
+                       'workers) printf "WORKER STATE\\na/cpu:0 idle\\na/cpu:1 busy\\n" ;;\n'
+                       '*) exit 1 ;;\nesac\n')
         os.chmod(path, 0o755)
         self.environment = dict(os.environ, HOME=self.directory.name,
                                 PATH=self.directory.name + ":" + os.environ["PATH"])
@@ -111,6 +113,8 @@ class Completion(unittest.TestCase):
             offered = complete("fsdpctl", verb, "--")
             self.assertEqual({"--" + option for option in options}, set(offered), verb)
         self.assertEqual(complete("fsdpctl", "show", ""), ["mnist-1", "mnist-2"])
+        self.assertEqual(complete("fsdpctl", "drain", ""), ["a", "a/cpu:0", "a/cpu:1"])
+        self.assertIn("queued", complete("fsdpctl", "list", "--state", ""))
         self.assertEqual(complete("fsdpctl", "list", "-o", ""), ["json", "table"])
         self.assertIn("hf", complete("fsdpctl", "pull", "--format", ""))
         self.assertEqual(complete("fsdpctl", "completion", ""), ["bash", "fish", "zsh"])
