@@ -34,6 +34,7 @@ SYSTEM_TESTS = \
   %D%/system/test_tensorboard.py \
   %D%/system/test_tls.py \
   %D%/system/test_trace.py \
+  %D%/system/test_two_hosts.py \
   %D%/system/test_units.py \
   %D%/system/test_retry.py \
   %D%/system/test_views.py \

@@ -83,9 +83,10 @@ void rpc_outbox_clear(struct rpc_outbox *outbox);
 /* One method that the server knows. */
 struct rpc_slot {
     const struct rpc_handler *handler;
-    void *service;  /* what the handler gets */
-    unsigned roles; /* who may call it; one of them is enough */
-    bool own;       /* health or reflection: ended by the server itself when it closes */
+    void *service;      /* what the handler gets */
+    unsigned roles;     /* who may call it; one of them is enough */
+    size_t message_max; /* 0: RPC_MESSAGE_MAX */
+    bool own;           /* health or reflection: ended by the server itself when it closes */
 };
 
 struct rpc_server {

@@ -18,18 +18,21 @@ enum {
     CONNECTIONS_PER_USER = 256,
     CALLS_PER_USER = 1024,
     USERS = 1024,
+    OWN_MESSAGE_MAX = 64 << 10, /* to health and reflection: a name */
 };
 
 static void add_slots(struct rpc_server *server, const struct rpc_handler *handlers, int count,
-                      void *service, unsigned roles, bool own)
+                      const struct rpc_service *about, bool own)
 {
     server->slots = mem_resize_array(server->slots, (size_t)(server->slot_count + count),
                                      sizeof *server->slots);
     for (int i = 0; i < count; i++)
         server->slots[server->slot_count++] =
             (struct rpc_slot){.handler = &handlers[i],
-                              .service = service,
-                              .roles = handlers[i].roles ? handlers[i].roles : roles,
+                              .service = about->user,
+                              .roles = handlers[i].roles ? handlers[i].roles : about->roles,
+                              .message_max = handlers[i].message_max ? handlers[i].message_max
+                                                                     : about->message_max,
                               .own = own};
 }
 
@@ -71,13 +74,16 @@ status_t rpc_server_new(struct rpc_runtime *runtime, const struct rpc_service *s
     server->runtime = runtime;
     server->reflection = reflection;
     server->health = rpc_health_new(services, service_count);
+    const struct rpc_service health = {.user = server->health,
+                                       .roles = RPC_ANY_ROLE,
+                                       .message_max = OWN_MESSAGE_MAX};
+    const struct rpc_service reflected = {.user = server->reflection,
+                                          .roles = RPC_ANY_ROLE,
+                                          .message_max = OWN_MESSAGE_MAX};
     for (int i = 0; i < service_count; i++)
-        add_slots(server, services[i].handlers, services[i].handler_count, services[i].user,
-                  services[i].roles, false);
-    add_slots(server, rpc_health_handlers, rpc_health_handler_count, server->health, RPC_ANY_ROLE,
-              true);
-    add_slots(server, rpc_reflection_handlers, rpc_reflection_handler_count, server->reflection,
-              RPC_ANY_ROLE, true);
+        add_slots(server, services[i].handlers, services[i].handler_count, &services[i], false);
+    add_slots(server, rpc_health_handlers, rpc_health_handler_count, &health, true);
+    add_slots(server, rpc_reflection_handlers, rpc_reflection_handler_count, &reflected, true);
     for (int i = 0; i < server->slot_count; i++)
         for (int k = 0; k < i; k++) {
             const char *path = server->slots[i].handler->method->path;

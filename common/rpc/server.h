@@ -41,7 +41,7 @@ struct rpc_handler {
     /* Who may call it, enum rpc_role; 0: who may call its service. One of them is enough. Others
      * get PERMISSION_DENIED before the handler hears of them. */
     unsigned roles;
-    /* The largest message that it takes, in bytes; 0: RPC_MESSAGE_MAX. */
+    /* The largest message that it takes, in bytes; 0: its service's. */
     size_t message_max;
 };
 
@@ -51,7 +51,8 @@ struct rpc_service {
     const struct rpc_handler *handlers;
     int handler_count;
     void *user;
-    unsigned roles; /* who may call its methods, but for those that say otherwise; not 0 */
+    unsigned roles;     /* who may call its methods, but for those that say otherwise; not 0 */
+    size_t message_max; /* the largest message that they take; 0: RPC_MESSAGE_MAX */
 };
 
 /*

@@ -174,13 +174,13 @@ static status_t undecodable(const ProtobufCMessageDescriptor *descriptor)
                       descriptor->name);
 }
 
-static status_t too_large(const struct rpc_handler *handler, const grpc_byte_buffer *buffer)
+static status_t too_large(const struct rpc_slot *slot, const grpc_byte_buffer *buffer)
 {
     size_t size = grpc_byte_buffer_length((grpc_byte_buffer *)buffer);
-    if (handler->message_max == 0 || size <= handler->message_max) return NULL;
+    if (slot->message_max == 0 || size <= slot->message_max) return NULL;
     return status_new(STATUS_RESOURCE_EXHAUSTED,
-                      "%s: a message of %zu bytes; at most %zu are taken", handler->method->path,
-                      size, handler->message_max);
+                      "%s: a message of %zu bytes; at most %zu are taken",
+                      slot->handler->method->path, size, slot->message_max);
 }
 
 static void on_read(struct rpc_tag *tag, bool ok)
@@ -196,7 +196,7 @@ static void on_read(struct rpc_tag *tag, bool ok)
     bool failed = !ok || (received == NULL && grpc_call_failed_before_recv_message(call->call));
     call->ended = received == NULL;
     if (!failed && !call->finished && !call->broken) {
-        status_t large = received != NULL ? too_large(handler, received) : NULL;
+        status_t large = received != NULL ? too_large(call->slot, received) : NULL;
         if (received == NULL) {
             handler->on_message(call, NULL, call->slot->service);
         } else if (large != NULL) {
@@ -258,7 +258,7 @@ static void begin(struct rpc_call *call)
     const struct rpc_method *method = handler->method;
     ProtobufCMessage *request = NULL;
     status_t status = refusal(call);
-    if (status == NULL && call->payload != NULL) status = too_large(handler, call->payload);
+    if (status == NULL && call->payload != NULL) status = too_large(call->slot, call->payload);
     if (status != NULL) {
         rpc_call_finish(call, status);
         return;

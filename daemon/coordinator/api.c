@@ -30,6 +30,9 @@
 #include "coordinator/watch.h"
 #include "coordinator/workers.h"
 
+/* A job with its model file; anything else that users ask for. In bytes. */
+enum { SPEC_MAX = 8 << 20, REQUEST_MAX = 1 << 20 };
+
 /* ---- Control: workers and version ---- */
 
 struct worker_rows {
@@ -336,7 +339,10 @@ METHOD(upload_method, "WorkerLink", "UploadState", RPC_CLIENT_STREAM, upload_sta
        upload_state_response);
 
 static const struct rpc_handler control_handlers[] = {
-    {.method = &submit_method, .on_start = api_submit_job, .on_closed = api_planning_closed},
+    {.method = &submit_method,
+     .on_start = api_submit_job,
+     .on_closed = api_planning_closed,
+     .message_max = SPEC_MAX},
     {.method = &get_method, .on_start = api_get_job},
     {.method = &list_method, .on_start = api_list_jobs},
     {.method = &history_method, .on_start = api_get_history},
@@ -349,7 +355,10 @@ static const struct rpc_handler control_handlers[] = {
      .on_start = watch_job,
      .on_writable = watch_job_writable,
      .on_closed = watch_job_closed},
-    {.method = &plan_method, .on_start = api_plan_job, .on_closed = api_planning_closed},
+    {.method = &plan_method,
+     .on_start = api_plan_job,
+     .on_closed = api_planning_closed,
+     .message_max = SPEC_MAX},
     {.method = &pull_method,
      .on_start = pull_state_dict,
      .on_writable = pull_state_dict_writable,
@@ -395,6 +404,7 @@ void api_services(void *user, struct rpc_service services[API_SERVICES])
         .handler_count = sizeof control_handlers / sizeof control_handlers[0],
         .user = user,
         .roles = RPC_USER | RPC_OPERATOR,
+        .message_max = REQUEST_MAX,
     };
     services[1] = (struct rpc_service){
         .name = "fsdpd.v1.WorkerLink",

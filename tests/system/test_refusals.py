@@ -292,6 +292,17 @@ class Messages(Case):
             with self.subTest(method=method.name):
                 self.assertEqual(code, Code.RESOURCE_EXHAUSTED, details)
 
+    def test_specs_have_a_limit(self):
+        channel = self.channel()
+        for method in self.methods:
+            if method.for_workers or method.sends_stream:
+                continue
+            limit = 8 * MIB if method.name.endswith(("/SubmitJob", "/PlanJob")) else MIB
+            code, details = method.call(channel, b"\0" * (limit + 1), timeout=60)
+            with self.subTest(method=method.name):
+                self.assertEqual(code, Code.RESOURCE_EXHAUSTED, details)
+                self.assertIn(f"at most {limit} are taken", details)
+
     def test_malformed(self):
         channel = self.channel()
         for payload in (b"\xff\xff\xff", b"\x0a\x05ab", b"\x0a\x02\xc3\x28", b"\x07", b"\x00\x00"):

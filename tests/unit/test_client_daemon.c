@@ -272,7 +272,7 @@ static const struct rpc_handler handlers[] = {
     {.method = &control_pull_state_dict, .on_start = on_pull},
 };
 static const struct rpc_service service = {"fsdpd.v1.Control", handlers,
-                                           sizeof handlers / sizeof handlers[0], NULL, RPC_USER};
+                                           sizeof handlers / sizeof handlers[0], NULL, RPC_USER, 0};
 
 static void require_ok(status_t status)
 {

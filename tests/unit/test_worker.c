@@ -257,7 +257,7 @@ static void world_serve(struct world *world)
          .on_message = upload_message,
          .on_closed = upload_closed},
     };
-    const struct rpc_service service = {"fsdpd.v1.WorkerLink", handlers, 4, world, RPC_WORKER};
+    const struct rpc_service service = {"fsdpd.v1.WorkerLink", handlers, 4, world, RPC_WORKER, 0};
     status_t status = rpc_server_new(world->runtime, &service, 1, proto_descriptors,
                                      proto_descriptors_size, &world->server);
     if (status == NULL) status = rpc_server_listen(world->server, world->address, 0, NULL);
