@@ -16,18 +16,7 @@
 #include "../unit/tiny_models.h"
 #include "base/mem.h"
 #include "engine.h"
-#include "runtime/backend.h"
 #include "runtime/cuda/device_cuda.h"
-
-/* Instead of the module (runtime/backend.c): the same code, linked in. */
-status_t backend_load(const struct backend_table **table)
-{
-    static const struct backend_table linked = {.version = BACKEND_VERSION,
-                                                .open = device_cuda_open,
-                                                .comm_new = comm_nccl_new};
-    *table = &linked;
-    return STATUS_OKAY;
-}
 
 /* A store in memory is a directory's: ranks are threads, tests are processes. */
 static char *directory;

@@ -19,9 +19,12 @@
 /*
  * With TEST_CUDA, "the CPU library" of these tests is the CUDA kernels under their emulation
  * (tests/emulation): the same promises, but only plain layouts, no products of matrices, and fewer
- * runs, as a coroutine per thread is slow.
+ * runs, as a coroutine per thread is slow. With TEST_DEVICE it is the device cuda:0 of this host.
  */
-#ifdef TEST_CUDA
+#ifdef TEST_DEVICE
+#include "runtime/device_table.h"
+enum { ON_CUDA = 1 };
+#elif defined TEST_CUDA
 #include "kernels/cuda/cuda.h"
 void emulation_set_seed(uint64_t seed);
 enum { ON_CUDA = 1 };
@@ -150,10 +153,66 @@ static void fill_random(struct random *random, float *values, int64_t count)
 /* Whether the library under test has the op. */
 static bool is_tested(enum op_kind kind)
 {
-    if (!ON_CUDA) return true;
+#ifndef TEST_CUDA
+    (void)kind;
+    return true;
+#else
     return (kind < OP_LINEAR || kind > OP_LINEAR_BACKWARD_WEIGHTS) &&
            kind != OP_LINEAR_CROSS_ENTROPY && kind != OP_LINEAR_CROSS_ENTROPY_BACKWARD;
+#endif
 }
+
+#ifdef TEST_DEVICE
+/* On a device itself: operands are copied there and back; what was not written stays no number. */
+static struct device *tested_device(void)
+{
+    static struct device *device;
+    if (device == NULL) ck_assert_status_ok(device_open("cuda:0", 1, &device));
+    return device;
+}
+
+static void run_on_device(const struct op_desc *desc, struct kernel_call call)
+{
+    struct device *device = tested_device();
+    struct lane_queue *lane = NULL;
+    void *prepared = NULL, *inputs[OP_MAX_INPUTS] = {0}, *outputs[OP_MAX_OUTPUTS] = {0};
+    uint64_t bytes = 0;
+    ck_assert_status_ok(lane_open(device, LANE_COMPUTE, &lane));
+    ck_assert_status_ok(device->table->prepare(device, desc, &prepared, &bytes));
+    struct device_graph graph = {.device = device, .op_count = 1, .prepared = &prepared};
+    struct kernel_call there = call;
+    ck_assert_status_ok(device_allocate(device, bytes, &there.workspace));
+    for (int i = 0; i < desc->input_count; i++) {
+        if (!desc->input_present[i]) continue;
+        ck_assert_status_ok(device_allocate(device, tensor_bytes(&desc->inputs[i]), &inputs[i]));
+        ck_assert_status_ok(
+            lane_copy(lane, inputs[i], call.inputs[i], tensor_bytes(&desc->inputs[i])));
+        there.inputs[i] = inputs[i];
+    }
+    for (int i = 0; i < desc->output_count; i++) {
+        if (!desc->output_present[i]) continue;
+        uint64_t size = tensor_bytes(&desc->outputs[i]);
+        if (i == 0 && call.outputs[0] == call.inputs[0]) { /* in place */
+            there.outputs[0] = inputs[0];
+            continue;
+        }
+        ck_assert_status_ok(device_allocate(device, size, &outputs[i]));
+        ck_assert_status_ok(lane_copy(lane, outputs[i], call.outputs[i], size));
+        there.outputs[i] = outputs[i];
+    }
+    ck_assert_status_ok(lane_launch(lane, &graph, 0, &there));
+    for (int i = 0; i < desc->output_count; i++)
+        if (desc->output_present[i])
+            ck_assert_status_ok(lane_copy(lane, call.outputs[i], there.outputs[i],
+                                          tensor_bytes(&desc->outputs[i])));
+    ck_assert_status_ok(lane_wait(lane, 60000));
+    device->table->unprepare(prepared);
+    for (int i = 0; i < OP_MAX_INPUTS; i++) device_release(device, inputs[i]);
+    for (int i = 0; i < OP_MAX_OUTPUTS; i++) device_release(device, outputs[i]);
+    device_release(device, there.workspace);
+    lane_close(lane);
+}
+#endif
 
 #ifdef TEST_CUDA
 /* Threads and blocks in another order every time. */
@@ -183,6 +242,11 @@ static void run_once(enum kernel_library library, const struct op_desc *desc,
 #ifdef TEST_CUDA
     if (library == KERNELS_CPU) {
         run_on_cuda(desc, call);
+        return;
+    }
+#elif defined TEST_DEVICE
+    if (library == KERNELS_CPU) {
+        run_on_device(desc, call);
         return;
     }
 #endif

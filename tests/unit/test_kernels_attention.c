@@ -628,7 +628,7 @@ int main(void)
     tcase_add_loop_test(tests, test_attention, 0, 4);
     if (!ON_CUDA) tcase_add_loop_test(tests, test_attention_threads, 0, 2);
     tcase_add_loop_test(tests, test_rope, 0, 2);
-    if (!ON_CUDA) tcase_add_loop_test(tests, test_head, 0, 2);
+    if (is_tested(OP_LINEAR_CROSS_ENTROPY)) tcase_add_loop_test(tests, test_head, 0, 2);
     if (!ON_CUDA) tcase_add_test(tests, test_rope_shares);
     tcase_add_loop_test(tests, test_nothing_seen, 0, 4);
     if (!ON_CUDA) tcase_add_test(tests, test_memory_is_linear);

@@ -13,6 +13,9 @@ struct linear {
     struct cuda_matmul matmul;
     int64_t rows, in, out;
     bool own_bias; /* added, or summed up, by our kernel */
+    /* Activated in the workspace, at its start, and then added to y. */
+    bool added;
+    uint64_t products; /* where the product's own workspace begins */
 };
 
 static int64_t rows_of(const struct tensor_type *type)
@@ -27,14 +30,16 @@ static status_t run_forward(struct cuda_prepared *prepared, struct cuda_lane *la
     const struct op_desc *desc = &prepared->op.desc;
     struct cuda_launch launch = cuda_launch_of(lane);
     enum dtype dtype = desc->outputs[0].dtype;
-    TRY(cuda_matmul_run(&linear->matmul, lane, call->inputs[1], call->inputs[0], call->outputs[0],
-                        (void *)call->inputs[2], call->workspace));
+    int64_t count = linear->rows * linear->out;
+    void *y = linear->added ? call->workspace : call->outputs[0];
+    TRY(cuda_matmul_run(&linear->matmul, lane, call->inputs[1], call->inputs[0], y,
+                        (void *)call->inputs[2], (char *)call->workspace + linear->products));
     int error = 0;
     if (linear->own_bias)
-        error = cuda_add_bias(&launch, dtype, call->outputs[0], call->inputs[2], linear->rows,
-                              linear->out);
+        error = cuda_add_bias(&launch, dtype, y, call->inputs[2], linear->rows, linear->out);
     if (error == 0 && desc->attrs.linear.activation == ACTIVATION_RELU)
-        error = cuda_relu_in_place(&launch, dtype, call->outputs[0], linear->rows * linear->out);
+        error = cuda_relu_in_place(&launch, dtype, y, count);
+    if (error == 0 && linear->added) error = cuda_add(&launch, (size_t)count, call->outputs[0], y);
     return cuda_status((cudaError_t)error, "a kernel of linear");
 }
 
@@ -87,9 +92,13 @@ static status_t prepare(struct linear *linear, struct cuda_device *device)
     struct matmul_shape shape = {.in = desc->inputs[0].dtype,
                                  .out = desc->outputs[0].dtype,
                                  .accumulate = desc->accumulate[0]};
-    if (forward && desc->accumulate[0] && desc->attrs.linear.activation != ACTIVATION_NONE)
-        return status_new(STATUS_UNIMPLEMENTED,
-                          "cuda: op linear has no kernel that adds what it activates");
+    linear->added =
+        forward && desc->accumulate[0] && desc->attrs.linear.activation != ACTIVATION_NONE;
+    if (linear->added) {
+        shape.accumulate = false;
+        linear->products =
+            ((uint64_t)(linear->rows * linear->out) * sizeof(float) + 255) / 256 * 256;
+    }
     if (forward) {
         shape.m = linear->out, shape.n = linear->rows, shape.k = linear->in;
         shape.a_transposed = !transposed;
@@ -110,7 +119,7 @@ static status_t prepare(struct linear *linear, struct cuda_device *device)
         linear->base.run = run_weights;
     }
     TRY(prepare_product(linear, device, &shape));
-    linear->base.workspace_bytes = linear->matmul.workspace_bytes;
+    linear->base.workspace_bytes = linear->products + linear->matmul.workspace_bytes;
     if (weights && linear->own_bias) {
         uint64_t bytes = cuda_column_sum_bytes(linear->rows, linear->out);
         if (bytes > linear->base.workspace_bytes) linear->base.workspace_bytes = bytes;

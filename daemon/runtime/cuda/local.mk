@@ -29,16 +29,76 @@ if HAVE_NCCL
 # The same sources with a stub of the runtime in place of NVIDIA's libraries, and without cuDNN.
 check_PROGRAMS += tests/engine/test_cuda_device
 TESTS += tests/engine/test_cuda_device
-tests_engine_test_cuda_device_SOURCES = tests/engine/test_cuda_device.c \
+stub_flags = $(AM_CPPFLAGS) -I$(srcdir)/tests/emulation $(CUDA_CPPFLAGS) $(NCCL_CPPFLAGS) $(CHECK_CFLAGS)
+check_LIBRARIES += tests/emulation/libcuda_stub.a
+tests_emulation_libcuda_stub_a_SOURCES = \
   tests/emulation/cuda_stub.cc tests/emulation/cuda_stub.h tests/emulation/nccl_stub.cc \
-  tests/unit/tiny_models.c tests/unit/tiny_models.h $(ENGINE_TEST_SOURCES) \
   %D%/comm_nccl.c %D%/conv_cudnn.c %D%/device_cuda.c %D%/head_cuda.c %D%/lane_cuda.c \
   %D%/linear_cuda.c %D%/matmul.c %D%/ops_cuda.c %D%/step_cuda.c
-tests_engine_test_cuda_device_CPPFLAGS = $(AM_CPPFLAGS) -I$(srcdir)/tests/emulation $(CUDA_CPPFLAGS) \
-  $(NCCL_CPPFLAGS) $(CHECK_CFLAGS)
+tests_emulation_libcuda_stub_a_CPPFLAGS = $(stub_flags)
+tests_emulation_libcuda_stub_a_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
+tests_emulation_libcuda_stub_a_CXXFLAGS = $(AM_CXXFLAGS) -O2 -ffp-contract=off
+stub_libs = tests/emulation/libcuda_stub.a tests/emulation/libcuda_emulated.a $(RUNTIME_LIBS) $(CHECK_LIBS)
+
+tests_engine_test_cuda_device_SOURCES = tests/engine/test_cuda_device.c tests/emulation/linked.c \
+  tests/unit/tiny_models.c tests/unit/tiny_models.h $(ENGINE_TEST_SOURCES)
+tests_engine_test_cuda_device_CPPFLAGS = $(stub_flags)
 tests_engine_test_cuda_device_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
-tests_engine_test_cuda_device_CXXFLAGS = $(AM_CXXFLAGS) -O2 -ffp-contract=off
-tests_engine_test_cuda_device_LDADD = tests/emulation/libcuda_emulated.a $(RUNTIME_LIBS) $(CHECK_LIBS)
+tests_engine_test_cuda_device_LDADD = $(stub_libs)
+
+# Op by op, products of matrices among them, through the device.
+check_PROGRAMS += tests/unit/test_cuda_ops tests/unit/test_cuda_ops_attention \
+  tests/unit/test_cuda_ops_bfloat16
+TESTS += tests/unit/test_cuda_ops tests/unit/test_cuda_ops_attention tests/unit/test_cuda_ops_bfloat16
+tests_unit_test_cuda_ops_SOURCES = tests/emulation/linked.c tests/unit/test_kernels.c tests/unit/kernel_fixture.h
+tests_unit_test_cuda_ops_CPPFLAGS = $(stub_flags) -DTEST_DEVICE
+tests_unit_test_cuda_ops_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
+tests_unit_test_cuda_ops_LDADD = $(stub_libs)
+tests_unit_test_cuda_ops_attention_SOURCES = tests/emulation/linked.c tests/unit/test_kernels_attention.c \
+  tests/unit/attention_fixture.h tests/unit/kernel_fixture.h
+tests_unit_test_cuda_ops_attention_CPPFLAGS = $(stub_flags) -DTEST_DEVICE
+tests_unit_test_cuda_ops_attention_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
+tests_unit_test_cuda_ops_attention_LDADD = $(stub_libs)
+tests_unit_test_cuda_ops_bfloat16_SOURCES = tests/emulation/linked.c tests/unit/test_kernels_bfloat16.c \
+  tests/unit/kernel_fixture.h
+tests_unit_test_cuda_ops_bfloat16_CPPFLAGS = $(stub_flags) -DTEST_DEVICE
+tests_unit_test_cuda_ops_bfloat16_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
+tests_unit_test_cuda_ops_bfloat16_LDADD = $(stub_libs)
 endif
+endif
+
+if HAVE_CHECK
+# The kernels' tests on the device itself, for scripts/gpu-check.sh: built always, run where a GPU is.
+GPU_TESTS = tests/gpu/gpu_kernels tests/gpu/gpu_kernels_attention tests/gpu/gpu_kernels_bfloat16 \
+  tests/gpu/gpu_kernels_sequence
+check_PROGRAMS += $(GPU_TESTS)
+gpu-tests: $(GPU_TESTS)
+.PHONY: gpu-tests
+gpu_flags = $(AM_LDFLAGS) -Wl,--dynamic-list=$(srcdir)/daemon/runtime/backend.syms -Wl,-u,comm_init
+gpu_libs = $(RUNTIME_LIBS) $(CHECK_LIBS)
+gpu_defines = $(AM_CPPFLAGS) $(CHECK_CFLAGS) -DTEST_DEVICE
+tests_gpu_gpu_kernels_SOURCES = tests/unit/test_kernels.c tests/unit/kernel_fixture.h
+tests_gpu_gpu_kernels_CPPFLAGS = $(gpu_defines)
+tests_gpu_gpu_kernels_LDFLAGS = $(gpu_flags)
+tests_gpu_gpu_kernels_LDADD = $(gpu_libs)
+tests_gpu_gpu_kernels_attention_SOURCES = tests/unit/test_kernels_attention.c \
+  tests/unit/attention_fixture.h tests/unit/kernel_fixture.h
+tests_gpu_gpu_kernels_attention_CPPFLAGS = $(gpu_defines)
+tests_gpu_gpu_kernels_attention_LDFLAGS = $(gpu_flags)
+tests_gpu_gpu_kernels_attention_LDADD = $(gpu_libs)
+tests_gpu_gpu_kernels_bfloat16_SOURCES = tests/unit/test_kernels_bfloat16.c \
+  tests/unit/kernel_fixture.h
+tests_gpu_gpu_kernels_bfloat16_CPPFLAGS = $(gpu_defines)
+tests_gpu_gpu_kernels_bfloat16_LDFLAGS = $(gpu_flags)
+tests_gpu_gpu_kernels_bfloat16_LDADD = $(gpu_libs)
+tests_gpu_gpu_kernels_sequence_SOURCES = tests/unit/test_kernels_sequence.c
+tests_gpu_gpu_kernels_sequence_CPPFLAGS = $(gpu_defines)
+tests_gpu_gpu_kernels_sequence_LDFLAGS = $(gpu_flags)
+tests_gpu_gpu_kernels_sequence_LDADD = $(gpu_libs)
+
+# A tarball for hosts with a GPU; see scripts/bundle.sh.
+bundle: all gpu-tests
+	$(srcdir)/scripts/bundle.sh . fsdpd-$(PACKAGE_VERSION)-linux-x86_64
+.PHONY: bundle
 endif
 endif
