@@ -19,7 +19,7 @@
 #include "progress.h"
 #include "report.h"
 
-enum { CALL_MS = 5000, SLICE_MS = 100, BAR_WIDTH = 22 };
+enum { CALL_MS = 5000, SLICE_MS = 100, BAR_WIDTH = 22, JOBS_MAX = 500 };
 static const double DEFAULT_SECONDS = 2;
 
 static status_t set_interval(struct options *options, const char *value)
@@ -71,6 +71,7 @@ static status_t look_at(struct session *session, struct look *look)
         states[jobs.n_states++] = state;
     }
     jobs.states = states;
+    jobs.limit = JOBS_MAX;
     ProtobufCMessage *response;
     TRY(session_call(session, &control_get_version, &version.base, false, &response));
     look->version = (Fsdpd__V1__Version *)(void *)response;
@@ -90,6 +91,8 @@ static void summary(const struct look *look, struct buf *out)
         if ((unsigned)look->jobs->jobs[i]->state < 32) counts[look->jobs->jobs[i]->state]++;
     buf_printf(out, "%zu worker%s, %zu busy", look->workers->n_workers,
                look->workers->n_workers == 1 ? "" : "s", busy);
+    if (look->jobs->left_out > 0)
+        buf_printf(out, ", %u older jobs not shown", look->jobs->left_out);
     for (unsigned state = 1; state < 32; state++)
         if (counts[state] > 0)
             buf_printf(out, ", %zu %s", counts[state], report_state((Fsdpd__V1__JobState)state));

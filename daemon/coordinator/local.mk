@@ -64,7 +64,8 @@ COORDINATOR_TESTS = tests/unit/test_store tests/unit/test_migrations tests/unit/
   tests/unit/test_coordinator_ends tests/unit/test_coordinator_streams \
   tests/unit/test_coordinator_traces tests/unit/test_coordinator_rewrap \
   tests/unit/test_coordinator_checkpoints tests/unit/test_coordinator_reattach \
-  tests/unit/test_coordinator_monitoring tests/unit/test_log_files
+  tests/unit/test_coordinator_monitoring tests/unit/test_log_files \
+  tests/unit/test_coordinator_logs
 check_PROGRAMS += $(COORDINATOR_TESTS)
 TESTS += $(COORDINATOR_TESTS)
 tests_unit_test_store_SOURCES = tests/unit/test_store.c
@@ -83,6 +84,10 @@ tests_unit_test_queue_changes_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
 tests_unit_test_queue_SOURCES = tests/unit/test_queue.c $(QUEUE_WORLD)
 tests_unit_test_queue_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
 tests_unit_test_queue_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
+
+tests_unit_test_coordinator_logs_SOURCES = tests/unit/test_coordinator_logs.c $(COORDINATOR_WORLD)
+tests_unit_test_coordinator_logs_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
+tests_unit_test_coordinator_logs_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
 
 tests_unit_test_log_files_SOURCES = tests/unit/test_log_files.c
 tests_unit_test_log_files_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)

@@ -3,9 +3,11 @@
 
 #include <stdlib.h>
 
+#include "base/buf.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/utf8.h"
 
 enum { LINE_MAX_BYTES = 4096 };
 static const int64_t PROGRESS_NS = 60 * INT64_C(1000000000);
@@ -33,14 +35,28 @@ bool log_rate_take(struct log_rate *rate, int64_t now_ns)
     return true;
 }
 
+/* A string of a message must be UTF-8, which a path in a line may not be. */
+static char *clean_text(const char *event, const char *fields)
+{
+    struct buf text = {0};
+    buf_printf(&text, "%s%s", event, fields[0] != '\0' ? " " : "");
+    for (size_t at = 0; fields[at] != '\0' && at < LINE_MAX_BYTES;) {
+        uint32_t character;
+        int length = utf8_decode(fields + at, &character);
+        if (length == 0) buf_add_char(&text, '?');
+        else buf_add(&text, fields + at, (size_t)length);
+        at += length > 0 ? (size_t)length : 1;
+    }
+    return buf_take(&text);
+}
+
 static Fsdpd__V1__LogLine *line_new(enum log_level level, const char *event, const char *fields)
 {
     Fsdpd__V1__LogLine *line = mem_alloc(sizeof *line);
     fsdpd__v1__log_line__init(line);
     line->time_ms = clock_wall_ms();
     line->level = mem_strdup(log_level_name(level));
-    line->text =
-        mem_printf("%s%s%.*s", event, fields[0] != '\0' ? " " : "", LINE_MAX_BYTES, fields);
+    line->text = clean_text(event, fields);
     return line;
 }
 

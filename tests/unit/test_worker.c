@@ -72,6 +72,7 @@ struct world {
     uint64_t step; /* of the latest metrics or heartbeat */
     worker_message *finished, *pull_failed;
     int uploads;
+    bool odd_line;
     bool log_end; /* the attempt's last line came */
     struct upload upload;     /* the latest */
     struct rpc_call *waiting; /* the latest StoreGet; never answered */
@@ -122,6 +123,7 @@ static void on_event(struct world *world, const worker_message *message)
     case EVENT(LOGS):
         ck_assert_uint_eq(event->logs->n_lines, 1);
         if (strncmp(event->logs->lines[0]->text, "attempt_ended ", 14) == 0) world->log_end = true;
+        if (strcmp(event->logs->lines[0]->text, "odd path=a?\xc3\xa9?") == 0) world->odd_line = true;
         break;
     default: ck_abort_msg("event %d", event->event_case);
     }
@@ -664,6 +666,20 @@ START_TEST(refuses_assignments_without_sense)
 }
 END_TEST
 
+/* What is no UTF-8 does not cost the link, which would not take it. */
+START_TEST(odd_lines)
+{
+    struct world world;
+    world_init(&world, false);
+    world_train(&world);
+    log_event(LOG_INFO, "odd", "path=a\xff\xc3\xa9\xc3");
+    WAIT(&world, world.odd_line);
+    world_cancel(&world, 1, false);
+    expect_finished(&world, STATUS_CANCELLED, "not wanted");
+    world_end(&world, 0);
+}
+END_TEST
+
 START_TEST(assigned_while_busy)
 {
     struct world world;
@@ -953,6 +969,7 @@ int main(void)
     tcase_add_test(tests, upload_refused);
     tcase_add_test(tests, cancelled_while_it_waits_for_the_others);
     tcase_add_test(tests, refuses_assignments_without_sense);
+    tcase_add_test(tests, odd_lines);
     tcase_add_test(tests, assigned_while_busy);
     tcase_add_test(tests, drained_while_training);
     tcase_add_test(tests, link_lost_while_training);
