@@ -255,6 +255,8 @@ const struct option_row option_rows[] = {
      LIMIT(pull_idle_ms)},
     {"limits.cancel_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0.1, 86400),
      LIMIT(cancel_ms)},
+    {"limits.save_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0.1, 86400),
+     LIMIT(save_ms)},
     {"limits.kill_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0.1, 86400),
      LIMIT(kill_ms)},
     {"limits.stop_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0.1, 86400),

@@ -238,7 +238,7 @@ void api_cancel_job(struct rpc_call *call, const ProtobufCMessage *message, void
         return;
     }
     char *why = mem_printf("cancelled by %s", user);
-    attempt_cancel(job, true, why);
+    attempt_cancel(job, why);
     free(why);
     c->actor = NULL;
     job_reply(call, job->message);

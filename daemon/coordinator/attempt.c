@@ -269,12 +269,15 @@ static void give_verdict(struct job *job)
     } else if (has_paused(job) && job->vacating) {
         job_set_state(job, JOB_QUEUED, "WORKER_DRAINED", "%s; goes on from step %llu",
                       job->stop_message, step);
+    } else if (has_paused(job) && job->shut_down) {
+        job_set_state(job, JOB_QUEUED, "SHUTDOWN",
+                      "fsdpd was stopped; the job goes on from step %llu when it is back", step);
     } else if (has_paused(job)) {
         job_set_state(job, JOB_PAUSED, "PAUSED", "paused at step %llu: fsdpctl resume %s", step,
                       message->id);
     } else if (job->shut_down) {
-        retry_attempt_interrupted(job, "SHUTDOWN", "fsdpd was stopped while the job ran (step %llu)",
-                                  step);
+        retry_attempt_interrupted(job, "SHUTDOWN",
+                                  "fsdpd was stopped while the job ran (step %llu)", step);
     } else if (job->stop_code != NULL && job->stop_is_machine) {
         retry_attempt_failed(job, true, job->stop_code, "%s; it ended at step %llu",
                              job->stop_message, step);
@@ -559,13 +562,36 @@ static void order_end(struct job *job, const char *why)
     job_set_reason(job, "CANCELLING", "%s; it ends at its next step boundary", why);
 }
 
-void attempt_cancel(struct job *job, bool cancelled, const char *why)
+void attempt_cancel(struct job *job, const char *why)
 {
     if (job->ranks == NULL || job->ending) return; /* it has failed already */
-    if (cancelled) job->cancelled = true;
-    else job->shut_down = true;
+    job->cancelled = true;
     set_stop_message(job, why);
     order_end(job, why);
+}
+
+void attempt_shut_down(struct job *job, const char *why)
+{
+    struct coordinator *c = job->c;
+    if (job->ranks == NULL || job->ending || job->cancel_ordered) return; /* it ends anyway */
+    if (strcmp(job->message->reason->code, "PAUSING") == 0 || job->vacating) return; /* so, too */
+    job->shut_down = true;
+    set_stop_message(job, why);
+    if (job->message->state != FSDPD__V1__JOB_STATE__RUNNING) {
+        order_end(job, why);
+        return;
+    }
+    job->checkpoint_order = ++c->last_checkpoint;
+    job->escalate_at = coordinator_now() + c->options.limits.save_ms;
+    coordinator_hurry(c);
+    attempt_order_checkpoint(job, job->checkpoint_order, true);
+    job_set_reason(job, "STOPPING", "%s: takes a checkpoint at its next step boundary, then ends",
+                   why);
+}
+
+void attempt_not_saved(struct job *job)
+{
+    if (job->shut_down && job->ranks != NULL && !job->ending) order_end(job, job->stop_message);
 }
 
 void attempt_stop(struct job *job, const char *code, bool machine, const char *why)

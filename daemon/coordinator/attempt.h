@@ -49,8 +49,15 @@ void attempt_worker_lost(struct worker *worker, const char *how, bool certain);
 void attempt_process_exited(struct coordinator *c, const char *worker_id, int64_t pid,
                             const char *how);
 
-/* Ends the attempt at a step boundary; `cancelled` by a user, else by the end of the daemon. */
-void attempt_cancel(struct job *job, bool cancelled, const char *message);
+/* Ends the attempt at a step boundary: a user's wish. */
+void attempt_cancel(struct job *job, const char *message);
+
+/* Ends the attempt at a step boundary with a checkpoint, if the job can have one, as the daemon ends:
+ * the job is QUEUED for the next start. */
+void attempt_shut_down(struct job *job, const char *why);
+
+/* That checkpoint could not be taken: the attempt ends without. */
+void attempt_not_saved(struct job *job);
 
 /* The same, and the attempt has then failed for this reason: the job, too, or with `machine` what it
  * runs on, so that it may be tried again. `code` is static. An attempt that is being ended already

@@ -203,6 +203,7 @@ void checkpoints_report(struct job *job, const Fsdpd__V1__CheckpointReport *repo
             go_on_vacating(job, report);
             return;
         }
+        if (report->code != STATUS_OK) attempt_not_saved(job);
     }
     answer(job, report);
     checkpoints_advance(job);

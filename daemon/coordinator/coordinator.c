@@ -45,6 +45,7 @@ struct coordinator_limits coordinator_limits_default(void)
         .exit_wait_ms = 1000,
         .settle_ms = 3000,
         .cancel_ms = 10000,
+        .save_ms = 60000,
         .kill_ms = 10000,
         .stop_ms = 5000,
         .retry_ms = 1000,
@@ -395,6 +396,7 @@ status_t coordinator_new(uv_loop_t *loop, const struct coordinator_options *opti
     if (getrandom(&start, sizeof start, 0) != sizeof start) start = (uint64_t)clock_monotonic_ns();
     start >>= 16; /* room to count, and for languages whose integers are floats */
     c->last_plan_request = c->last_pull = c->last_trace = c->last_wrap = start;
+    c->last_checkpoint = start;
     c->last_tick = coordinator_now();
     copy_options(c, options);
     status_t status = open_all(c);
@@ -549,8 +551,7 @@ void coordinator_drain(struct coordinator *c, void (*closed)(void *user), void *
         rpc_server_set_serving(c->server, NULL, false);
     }
     for (int i = 0; i < c->job_count; i++)
-        if (attempt_is_local(c->jobs[i]))
-            attempt_cancel(c->jobs[i], false, "fsdpd is shutting down");
+        if (attempt_is_local(c->jobs[i])) attempt_shut_down(c->jobs[i], "fsdpd is shutting down");
     coordinator_hurry(c);
     step_drain(c);
 }
@@ -561,9 +562,8 @@ void coordinator_abandon(struct coordinator *c)
     for (int i = c->job_count - 1; i >= 0; i--) {
         struct job *job = c->jobs[i];
         if (job->ranks == NULL || !attempt_is_local(job)) continue;
-        job_set_state(job, JOB_FAILED, "SHUTDOWN",
-                      "fsdpd was stopped at once while the job ran (step %llu)",
-                      (unsigned long long)job->message->step);
+        retry_attempt_interrupted(job, "SHUTDOWN", "fsdpd was stopped at once at step %llu",
+                                  (unsigned long long)job->message->step);
     }
     store_close(c->store);
     c->store = NULL;

@@ -26,6 +26,7 @@ struct coordinator_limits {
     int exit_wait_ms;    /* after a link closed in a failed attempt, for the worker's exit status */
     int settle_ms;       /* after a rank failed, for the others to say how they ended */
     int cancel_ms;       /* a cancel order that had no effect for so long is repeated "at once" */
+    int save_ms;         /* a checkpoint for the daemon's end that takes longer is given up */
     int kill_ms;         /* a rank that did not obey "at once" for so long is killed */
     int stop_ms;         /* a supervised worker that did not leave when drained is killed */
     int retry_ms;      /* before the second attempt of a job; twice as long before the next one */
@@ -107,7 +108,7 @@ status_t coordinator_reload(struct coordinator *coordinator,
  */
 void coordinator_drain(struct coordinator *coordinator, void (*closed)(void *user), void *user);
 
-/* Leave at once: kills local workers and records why running jobs ended. The process then exits;
+/* Leave at once: kills local workers and queues what they ran for the next start. The process then exits;
  * the coordinator must not be used again. */
 void coordinator_abandon(struct coordinator *coordinator);
 

@@ -77,7 +77,7 @@ static void complete(struct job *job)
         job->escalate_at = coordinator_now() + job->c->options.limits.cancel_ms;
     } else if (job->cancelled) {
         char *why = mem_strdup(job->stop_message != NULL ? job->stop_message : "cancelled");
-        attempt_cancel(job, true, why);
+        attempt_cancel(job, why);
         free(why);
     }
     orders_give_held(job);

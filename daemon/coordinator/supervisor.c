@@ -277,6 +277,10 @@ void supervisor_start(struct coordinator *c)
         add_slot(c, mem_printf("%s/%s:%d", host, c->options.local_device, i));
     records_read(c, adopt, c);
     for (int i = 0; i < supervisor->count; i++)
+        if (slot_pid(supervisor->slots[i]) == 0)
+            attempt_process_exited(c, supervisor->slots[i]->id, 0,
+                                   "was lost: it ended while fsdpd was away");
+    for (int i = 0; i < supervisor->count; i++)
         if (slot_pid(supervisor->slots[i]) == 0 && !supervisor->slots[i]->extra)
             start_child(c, supervisor->slots[i]);
 }

@@ -103,6 +103,25 @@ class Restart(unittest.TestCase):
             self.assertEqual(events(daemon.ctl("watch", job, "-o", "json").stdout),
                              events(output))
 
+    def test_stop_and_start(self):
+        """systemctl restart fsdpd with jobs on its own workers: they go on from a checkpoint."""
+        with harness.Daemon() as daemon:
+            self.assertEqual(daemon.submit(*SETTINGS, wait=True).returncode, 0)
+            undisturbed = tensors(daemon, daemon.json("list")[-1]["id"])
+            job = daemon.submit(*SETTINGS)
+            daemon.wait_step(job, 5)
+            daemon.process.terminate()
+            self.assertEqual(daemon.process.wait(60), 0)
+            daemon.start()
+            shown = daemon.wait_state(job, "SUCCEEDED", "FAILED")
+            self.assertEqual((shown["state"], shown["attempt"]), ("SUCCEEDED", 2),
+                             shown["reason"])
+            self.assertEqual(tensors(daemon, job), undisturbed)
+            watched = events(daemon.ctl("watch", job, "-o", "json").stdout)
+            self.assertEqual(metric_steps(watched), list(range(1, 61)))
+            codes = [event["state"]["reason"]["code"] for event in watched if "state" in event]
+            self.assertIn("SHUTDOWN", codes)
+
     def test_worker_that_dies_while_nobody_looks(self):
         with harness.Daemon() as daemon:
             job = daemon.submit("train.epochs=100000")

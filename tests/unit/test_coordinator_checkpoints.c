@@ -92,7 +92,7 @@ START_TEST(test_orders_and_reports)
     ck_assert_int_eq(fakes[0].checkpoints, 1);
     fake_checkpoint(&fakes[0], 0, 2, STATUS_OK, "", NULL); /* by the settings: nobody's answer */
     fake_checkpoint(&fakes[0], first, 3, STATUS_OK, "", NULL);
-    WAIT(&world, calls[0].closed && fakes[1].checkpoints == 2);
+    WAIT(&world, calls[0].closed && fakes[0].checkpoints == 2 && fakes[1].checkpoints == 2);
     ck_assert_uint_eq(((Fsdpd__V1__Checkpoint *)calls[0].messages[0])->step, 3);
     expect_end(&calls[0], STATUS_OK, NULL);
     ck_assert(!calls[1].closed && !calls[2].closed);

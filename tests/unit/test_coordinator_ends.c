@@ -183,8 +183,9 @@ static char *submit_with_budget(uint32_t machine_failures)
     return id;
 }
 
-/* An attempt on this coordinator's own workers ends with it, and so does the job, unless machines may
- * fail it (_i): then it goes on afterwards. The queue stays. */
+/* An attempt on this coordinator's own workers ends with it: with a checkpoint (2), and the job
+ * goes on afterwards; without one (0, 1) that is so if machines may fail it (1). The queue stays.
+ */
 START_TEST(test_stop)
 {
     supervise(1, "#!/bin/sh\nexec sleep 60\n");
@@ -194,19 +195,26 @@ START_TEST(test_stop)
     struct fake fake;
     fake_attach(&world, &fake, name, workers->workers[0]->pid);
     message_free(workers);
-    char *id = submit_with_budget((uint32_t)_i), *queued = world_submit(&world, 1);
+    char *id = submit_with_budget(_i == 1 ? 1 : 0), *queued = world_submit(&world, 1);
     WAIT(&world, fake.assignments == 1);
     fake_started(&fake, 42);
     WAIT(&world, world_job_is(&world, id, JOB_RUNNING));
     bool closed = false;
     coordinator_drain(world.coordinator, on_flag, &closed);
-    WAIT(&world, fake.cancels == 1);
+    WAIT(&world, fake.pauses == 1);
     Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
     request.spec = world_spec(1);
     expect_status(world_call(&world, &test_submit, &request, NULL), STATUS_UNAVAILABLE,
                   "shutting down");
-    world_check_reason(&world, id, JOB_RUNNING, "CANCELLING", "shutting down");
-    fake_finished(&fake, STATUS_CANCELLED, "");
+    world_check_reason(&world, id, JOB_RUNNING, "STOPPING", "shutting down");
+    if (_i == 2) {
+        fake_checkpoint(&fake, fake.checkpoint, 6, STATUS_OK, "", NULL);
+        fake_ended(&fake, STATUS_CANCELLED, "PAUSED", "paused at step 6");
+    } else { /* there is no room for one */
+        fake_checkpoint(&fake, fake.checkpoint, 6, STATUS_RESOURCE_EXHAUSTED, "disk full", NULL);
+        WAIT(&world, fake.cancels == 1);
+        fake_finished(&fake, STATUS_CANCELLED, "");
+    }
     WAIT(&world, fake.closed);
     WAIT(&world, closed);
     world.coordinator = NULL;
@@ -226,6 +234,7 @@ START_TEST(test_stop)
     WAIT(&world, fake.assignments == 1);
     ck_assert_str_eq(fake.assignment->job, _i == 0 ? queued : id);
     ck_assert_uint_eq(fake.assignment->attempt, _i == 0 ? 1 : 2);
+    ck_assert_int_eq(fake.assignment->must_resume, _i == 2);
     free(id), free(queued);
     fake_deinit(&fake);
 }
@@ -320,7 +329,7 @@ START_TEST(test_full_disk)
     status_free(status);
 
     /* What happens meanwhile is known, and written as soon as there is room. */
-    fake_metrics(&fakes[0], 50, 0.5);
+    for (uint64_t step = 48; step <= 50; step++) fake_metrics(&fakes[0], step, 0.5);
     for (int r = 0; r < 2; r++) fake_finished(&fakes[r], STATUS_OK, "");
     WAIT(&world, world_job_is(&world, id, JOB_SUCCEEDED));
     world_run(&world, 300);
@@ -341,6 +350,20 @@ START_TEST(test_full_disk)
     job_message *job = world_job(&world, id);
     ck_assert_double_eq(job->metrics->loss, 0.5);
     message_free(job);
+    /* Every event that the disk refused is there. */
+    struct listener all;
+    Fsdpd__V1__WatchJobRequest watch = FSDPD__V1__WATCH_JOB_REQUEST__INIT;
+    watch.id = id;
+    listener_open(&world, &all, &test_watch, &watch, false);
+    WAIT(&world, all.closed);
+    int metrics = 0;
+    for (int i = 0; i < all.count; i++) {
+        const job_event *event = all.messages[i];
+        ck_assert_uint_eq(event->sequence, (uint64_t)i + 1);
+        metrics += event->event_case == FSDPD__V1__JOB_EVENT__EVENT_METRICS;
+    }
+    ck_assert_int_eq(metrics, 3);
+    listener_deinit(&all);
     free(id), free(next);
 }
 END_TEST
@@ -404,7 +427,7 @@ int main(void)
     tcase_add_test(tests, test_child_that_does_not_obey_is_killed);
     tcase_add_test(tests, test_child_that_cannot_stay_is_started_less_and_less_often);
     tcase_add_test(tests, test_program_that_is_missing);
-    tcase_add_loop_test(tests, test_stop, 0, 2);
+    tcase_add_loop_test(tests, test_stop, 0, 3);
     tcase_add_test(tests, test_recovery);
     tcase_add_test(tests, test_full_disk);
     tcase_add_test(tests, test_start_failures);
