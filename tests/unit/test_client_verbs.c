@@ -53,12 +53,12 @@ static void tear_down(void)
 
 /* --- running the client --- */
 
-static char out[32768], err[32768]; /* more than is read of a file */
+static char out[262144], err[262144]; /* more than is read of a file */
 
 static void slurp(const char *path, char *text)
 {
     struct buf bytes = {0};
-    status_t status = file_read(path, 32000, &bytes);
+    status_t status = file_read(path, 262000, &bytes);
     ck_assert_msg(status == NULL, "%s", status_message(status));
     memcpy(text, buf_text(&bytes), bytes.length + 1);
     buf_deinit(&bytes);
@@ -454,6 +454,7 @@ START_TEST(terminal)
     struct winsize size = {.ws_row = 24, .ws_col = 60};
     ck_assert_int_eq(ioctl(slave, TIOCSWINSZ, &size), 0);
     setenv("TERM", "xterm", 1);
+    setenv("LC_ALL", "C", 1); /* plain characters, wherever this runs */
     if (_i == 1) setenv("NO_COLOR", "1", 1);
     int saved = dup(2), saved_out = dup(1);
     int file = open("stdout", O_RDWR | O_CREAT | O_TRUNC, 0600);
