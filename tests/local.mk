@@ -13,6 +13,7 @@ SYSTEM_TESTS = \
   %D%/system/test_checkpoint.py \
   %D%/system/test_config.py \
   %D%/system/test_devices.py \
+  %D%/system/test_disk.py \
   %D%/system/test_examples.py \
   %D%/system/test_failures.py \
   %D%/system/test_grpc_client.py \

@@ -15,8 +15,12 @@ libworker_a_SOURCES = \
   %D%/worker.c %D%/worker.h
 
 if HAVE_CHECK
-check_PROGRAMS += tests/unit/test_worker
-TESTS += tests/unit/test_worker
+check_PROGRAMS += tests/unit/test_worker tests/unit/test_outbox
+TESTS += tests/unit/test_worker tests/unit/test_outbox
+tests_unit_test_outbox_SOURCES = tests/unit/test_outbox.c
+tests_unit_test_outbox_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_outbox_LDADD = libworker.a libproto.a libbase.a $(PROTOBUF_C_LIBS) $(CHECK_LIBS) -lm
+tests/unit/test_outbox-test_outbox.$(OBJEXT): proto/generated.stamp
 tests_unit_test_worker_SOURCES = tests/unit/test_worker.c
 tests_unit_test_worker_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_worker_LDADD = libworker.a libplanning.a libprint.a libtrain.a libcheckpoint.a libhf.a \

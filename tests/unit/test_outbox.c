@@ -1,0 +1,137 @@
+/* Reports that wait for the coordinator: numbers, acknowledgements, and what goes when they are too
+ * many. */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "worker/outbox.h"
+
+static struct outbox outbox;
+
+static void tear_down(void)
+{
+    outbox_deinit(&outbox);
+}
+
+static bool add(const char *job, uint32_t attempt, int kind, uint64_t step)
+{
+    Fsdpd__V1__AttemptEvent *event = mem_alloc(sizeof *event);
+    fsdpd__v1__attempt_event__init(event);
+    event->job = mem_strdup(job);
+    event->attempt = attempt;
+    event->event_case = (Fsdpd__V1__AttemptEvent__EventCase)kind;
+    if (kind == FSDPD__V1__ATTEMPT_EVENT__EVENT_METRICS) {
+        event->metrics = mem_alloc(sizeof *event->metrics);
+        fsdpd__v1__metrics__init(event->metrics);
+        event->metrics->step = step;
+    } else if (kind == FSDPD__V1__ATTEMPT_EVENT__EVENT_EPOCH) {
+        event->epoch = mem_alloc(sizeof *event->epoch);
+        fsdpd__v1__epoch_end__init(event->epoch);
+    } else if (kind == FSDPD__V1__ATTEMPT_EVENT__EVENT_PULL_FAILED) {
+        event->pull_failed = mem_alloc(sizeof *event->pull_failed);
+        fsdpd__v1__pull_failed__init(event->pull_failed);
+    } else {
+        event->logs = mem_alloc(sizeof *event->logs);
+        fsdpd__v1__log_report__init(event->logs);
+        event->logs->lines = mem_alloc_array(1, sizeof *event->logs->lines);
+        event->logs->lines[0] = mem_alloc(sizeof **event->logs->lines);
+        fsdpd__v1__log_line__init(event->logs->lines[0]);
+        event->logs->n_lines = 1;
+    }
+    Fsdpd__V1__WorkerMessage *message = mem_alloc(sizeof *message);
+    fsdpd__v1__worker_message__init(message);
+    message->message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_EVENT;
+    message->event = event;
+    bool kept = false;
+    outbox_add(&outbox, message, &kept);
+    if (!kept) fsdpd__v1__worker_message__free_unpacked(message, NULL);
+    return kept;
+}
+
+#define METRICS FSDPD__V1__ATTEMPT_EVENT__EVENT_METRICS
+#define EPOCH FSDPD__V1__ATTEMPT_EVENT__EVENT_EPOCH
+#define LOGS FSDPD__V1__ATTEMPT_EVENT__EVENT_LOGS
+
+START_TEST(test_numbers_and_acknowledgements)
+{
+    for (uint64_t i = 1; i <= 5; i++) ck_assert(add("a-1", 1, METRICS, i));
+    ck_assert(!add("a-1", 1, FSDPD__V1__ATTEMPT_EVENT__EVENT_PULL_FAILED, 0));
+    ck_assert(add("a-1", 2, EPOCH, 0)); /* another attempt counts from 1 again */
+    ck_assert(add("a-1", 2, METRICS, 7));
+    ck_assert_int_eq(outbox.count, 7);
+    ck_assert_uint_eq(outbox.messages[4]->event->report, 5);
+    ck_assert_uint_eq(outbox.messages[5]->event->report, 1);
+    int position = 0;
+    ck_assert_uint_eq(outbox_next_attempt(&outbox, &position)->attempt, 1);
+    ck_assert_uint_eq(outbox_next_attempt(&outbox, &position)->attempt, 2);
+    ck_assert_ptr_null(outbox_next_attempt(&outbox, &position));
+    outbox_acknowledge(&outbox, "b-1", 1, 100);
+    ck_assert_int_eq(outbox.count, 7);
+    outbox_acknowledge(&outbox, "a-1", 1, 3);
+    ck_assert_int_eq(outbox.count, 4);
+    ck_assert_uint_eq(outbox.messages[0]->event->report, 4);
+    outbox_acknowledge(&outbox, "a-1", 1, UINT64_MAX);
+    ck_assert_int_eq(outbox.count, 2);
+    outbox_acknowledge(&outbox, "a-1", 2, 2);
+    ck_assert_int_eq(outbox.count, 0);
+    ck_assert_int_eq(outbox.metrics, 0);
+}
+END_TEST
+
+/* However many there are: the bound holds, nothing but metrics goes, and all that goes is counted.
+ */
+START_TEST(test_thinned_metrics)
+{
+    enum { STEPS = 5000 };
+    outbox.keep = 64;
+    for (uint64_t i = 1; i <= STEPS; i++) {
+        add("a-1", 1, METRICS, i);
+        if (i % 100 == 0) add("a-1", 1, EPOCH, 0);
+        ck_assert_int_le(outbox.metrics, 64);
+    }
+    uint64_t metrics = 0, thinned = 0, epochs = 0, last = 0, step = 0;
+    for (int i = 0; i < outbox.count; i++) {
+        const Fsdpd__V1__AttemptEvent *event = outbox.messages[i]->event;
+        ck_assert_uint_gt(event->report, last);
+        last = event->report;
+        thinned += event->thinned;
+        if (event->event_case == EPOCH) epochs++;
+        else metrics++, step = event->metrics->step;
+    }
+    ck_assert_uint_eq(epochs, STEPS / 100);
+    ck_assert_uint_eq(metrics + thinned, STEPS);
+    ck_assert_uint_eq(step, STEPS); /* the latest figures are there */
+}
+END_TEST
+
+START_TEST(test_thinned_logs)
+{
+    for (int i = 0; i < 3 * OUTBOX_LOGS; i++) {
+        add("a-1", 1, LOGS, 0);
+        ck_assert_int_le(outbox.logs, OUTBOX_LOGS);
+    }
+    uint64_t lines = 0;
+    for (int i = 0; i < outbox.count; i++)
+        lines +=
+            outbox.messages[i]->event->logs->n_lines + outbox.messages[i]->event->logs->dropped;
+    ck_assert_uint_eq(lines, 3 * OUTBOX_LOGS);
+    ck_assert_int_ge(outbox.count, OUTBOX_LOGS / 2);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("outbox");
+    TCase *tests = tcase_create("outbox");
+    tcase_add_checked_fixture(tests, NULL, tear_down);
+    tcase_add_test(tests, test_numbers_and_acknowledgements);
+    tcase_add_test(tests, test_thinned_metrics);
+    tcase_add_test(tests, test_thinned_logs);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
