@@ -49,6 +49,13 @@ static void open_call(struct listener *call, const struct rpc_method *method, co
                   false);
 }
 
+/* What was opened before has come to the coordinator: a later call has been answered. */
+static void settle(void)
+{
+    for (int i = 0; i < 3; i++) message_free(world_job(&world, id));
+    world_run(&world, 100);
+}
+
 static void expect_end(struct listener *call, enum status_code code, const char *words)
 {
     WAIT(&world, call->closed);
@@ -88,11 +95,11 @@ START_TEST(test_orders_and_reports)
     /* Two that come meanwhile share the next one. */
     open_call(&calls[1], &test_checkpoint, id);
     open_call(&calls[2], &test_checkpoint, id);
-    world_run(&world, 100);
+    settle();
     ck_assert_int_eq(fakes[0].checkpoints, 1);
     fake_checkpoint(&fakes[0], 0, 2, STATUS_OK, "", NULL); /* by the settings: nobody's answer */
     fake_checkpoint(&fakes[0], first, 3, STATUS_OK, "", NULL);
-    WAIT(&world, calls[0].closed && fakes[0].checkpoints == 2 && fakes[1].checkpoints == 2);
+    WAIT(&world, calls[0].closed && fakes[0].checkpoints == 2);
     ck_assert_uint_eq(((Fsdpd__V1__Checkpoint *)calls[0].messages[0])->step, 3);
     expect_end(&calls[0], STATUS_OK, NULL);
     ck_assert(!calls[1].closed && !calls[2].closed);
@@ -113,6 +120,7 @@ START_TEST(test_orders_and_reports)
     open_call(&calls[0], &test_checkpoint, id);
     WAIT(&world, fakes[0].checkpoints == 4);
     listener_deinit(&calls[0]);
+    settle();
     fake_checkpoint(&fakes[0], fakes[0].checkpoint, 8, STATUS_OK, "", NULL);
     open_call(&calls[3], &test_checkpoint, id);
     WAIT(&world, fakes[0].checkpoints == 5);
@@ -138,7 +146,7 @@ START_TEST(test_pause_and_resume)
     world_check_reason(&world, id, JOB_RUNNING, "RUNNING", "disk full");
 
     open_call(&calls[0], &test_pause, id);
-    WAIT(&world, fakes[1].pauses == 2);
+    WAIT(&world, fakes[0].pauses == 2);
     fake_metrics(&fakes[0], 6, 1);
     fake_checkpoint(&fakes[0], fakes[0].checkpoint, 6, STATUS_OK, "", NULL);
     world_run(&world, 100);
@@ -178,7 +186,7 @@ START_TEST(test_paused_is_cancelled)
 {
     start_running(0, 0);
     open_call(&calls[0], &test_pause, id);
-    WAIT(&world, fakes[1].pauses == 1);
+    WAIT(&world, fakes[0].pauses == 1 && fakes[1].pauses == 1);
     for (int r = 0; r < 2; r++) fake_ended(&fakes[r], STATUS_CANCELLED, "PAUSED", "");
     expect_end(&calls[0], STATUS_OK, NULL);
     expect_ok(world_cancel(&world, id));
