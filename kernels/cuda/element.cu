@@ -179,23 +179,44 @@ template <typename T, typename F> struct binary {
     }
 };
 
-/* y = a + b, b repeating every `period` elements, a multiple of V. */
+/* y (rows, columns) = a + b (columns). */
 template <typename T> struct repeated {
     const T *a, *b;
     T *y;
-    int64_t period;
+    int64_t rows, columns; /* a multiple of V */
     bool add;
-    template <int V> __device__ void at(int64_t i) const
-    {
-        pack<T, V> first = load<V>(a + i), second = load<V>(b + i % period), out;
-        if (add) out = load<V>(y + i);
+};
+
+/* blockIdx.x: BLOCK packs of columns, whose part of b stays in registers; the rest is rows. */
+template <typename T, int V>
+__global__ void __launch_bounds__(BLOCK) repeated_kernel(const repeated<T> f)
+{
+    int64_t column = ((int64_t)blockIdx.x * BLOCK + threadIdx.x) * V;
+    if (column >= f.columns) return;
+    pack<T, V> second = load<V>(f.b + column);
+    for (int64_t row = blockIdx.y; row < f.rows; row += gridDim.y) {
+        int64_t i = row * f.columns + column;
+        pack<T, V> first = load<V>(f.a + i), out;
+        if (f.add) out = load<V>(f.y + i);
         for (int v = 0; v < V; v++) {
             float value = to_float(first.at[v]) + to_float(second.at[v]);
-            out.at[v] = rounded<T>(add ? to_float(out.at[v]) + value : value);
+            out.at[v] = rounded<T>(f.add ? to_float(out.at[v]) + value : value);
         }
-        store(y + i, out);
+        store(f.y + i, out);
     }
-};
+}
+
+template <typename T>
+static int add_repeated(const struct cuda_launch *launch, const repeated<T> &f)
+{
+    constexpr int V = full_pack<T>();
+    bool packs = is_aligned(f.a, f.b, f.y) && f.columns % V == 0;
+    int64_t wide = (f.columns / (packs ? V : 1) + BLOCK - 1) / BLOCK;
+    int64_t high = ((int64_t)launch->processors * 8 + wide - 1) / wide;
+    dim3 grid((unsigned)wide, (unsigned)(f.rows < high ? f.rows : high));
+    if (packs) return start(launch, repeated_kernel<T, V>, grid, BLOCK, f);
+    return start(launch, repeated_kernel<T, 1>, grid, BLOCK, f);
+}
 
 template <typename T> struct silu_mul_backward {
     const T *dy, *gate, *x;
@@ -312,8 +333,7 @@ template <typename T> static int run_add(const operands &o)
     if (period == o.n) return run_binary<T>(o, total());
     const T *a = input_of<T>(o.call, 0), *b = input_of<T>(o.call, 1);
     T *y = output_of<T>(o.call, 0);
-    return map<T>(o.launch, repeated<T>{a, b, y, period, desc->accumulate[0]}, o.n,
-                  is_aligned(a, b, y) && period % full_pack<T>() == 0);
+    return add_repeated(o.launch, repeated<T>{a, b, y, o.n / period, period, desc->accumulate[0]});
 }
 
 template <typename T> static int run_silu_mul_backward(const operands &o)
@@ -425,8 +445,7 @@ template <typename T>
 static int add_bias(const struct cuda_launch *launch, T *y, const T *bias, int64_t rows,
                     int64_t columns)
 {
-    return map<T>(launch, repeated<T>{y, bias, y, columns, false}, rows * columns,
-                  is_aligned(y, bias) && columns % full_pack<T>() == 0);
+    return add_repeated(launch, repeated<T>{y, bias, y, rows, columns, false});
 }
 
 int cuda_add_bias(const struct cuda_launch *launch, enum dtype dtype, void *y, const void *bias,
