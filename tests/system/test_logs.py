@@ -27,7 +27,7 @@ class LogsTest(unittest.TestCase):
     def setUpClass(cls):
         cls.daemon = Daemon(workers=2)
         cls.done = cls.daemon.submit("train.epochs=2", "train.batch_size=32", "train.log_interval=5")
-        cls.daemon.wait_state(cls.done, "SUCCEEDED")
+        cls.daemon.wait_state(cls.done, "SUCCEEDED", seconds=180)
 
     @classmethod
     def tearDownClass(cls):
@@ -164,8 +164,8 @@ class LogsTest(unittest.TestCase):
 class RestartTest(unittest.TestCase):
     def test_restart(self):
         with Daemon(workers=1) as daemon:
-            job = daemon.submit("train.epochs=1", "workers=1", "train.log_interval=1")
-            daemon.wait_state(job, "SUCCEEDED")
+            job = daemon.submit("train.max_steps=20", "workers=1", "train.log_interval=1")
+            daemon.wait_state(job, "SUCCEEDED", seconds=180)
             before = daemon.ctl("logs", job).stdout, daemon.ctl("metrics", job, "--csv").stdout
             self.assertGreater(len(before[0].splitlines()), 5)
             queued = daemon.submit("workers=2", "train.epochs=1")  # has no room: waits
@@ -187,12 +187,12 @@ class AttemptsTest(unittest.TestCase):
     def test_attempts(self):
         """A retry leaves what an earlier attempt logged and recorded as it was."""
         with Daemon(workers=2) as daemon:
-            job = daemon.submit("train.max_steps=150", "train.log_interval=1",
+            job = daemon.submit("train.max_steps=60", "train.log_interval=1",
                                 "checkpoint.every_steps=10")
-            daemon.wait_step(job, 30)
+            daemon.wait_step(job, 15)
             victim = next(one for one in daemon.worker_list() if int(one["rank"]) == 1)
             os.kill(int(victim["pid"]), signal.SIGKILL)
-            shown = daemon.wait_state(job, "SUCCEEDED", "FAILED")
+            shown = daemon.wait_state(job, "SUCCEEDED", "FAILED", seconds=180)
             self.assertEqual((shown["state"], shown["attempt"]), ("SUCCEEDED", 2), shown["reason"])
             for attempt in ("1", "2"):
                 lines = parse(daemon.ctl("logs", job, "--attempt", attempt).stdout)
@@ -208,7 +208,7 @@ class AttemptsTest(unittest.TestCase):
                 self.assertEqual(steps, list(range(steps[0], steps[-1] + 1)))
                 if attempt == "1":
                     self.assertEqual(steps[0], 1)
-            self.assertEqual(steps[-1], 150)
+            self.assertEqual(steps[-1], 60)
 
 
 class LimitTest(unittest.TestCase):
@@ -222,9 +222,9 @@ class LimitTest(unittest.TestCase):
             daemon.arguments = ["--config", path]
             daemon.kill(signal.SIGTERM)
             daemon.start()
-            job = daemon.submit("train.epochs=1", "workers=1", "train.log_interval=1",
+            job = daemon.submit("train.max_steps=60", "workers=1", "train.log_interval=1",
                                 "train.batch_size=16")
-            shown = daemon.wait_state(job, "SUCCEEDED")
+            shown = daemon.wait_state(job, "SUCCEEDED", seconds=180)
             result = daemon.ctl("metrics", job, "--csv")
             rows = [row for row in csv.DictReader(io.StringIO(result.stdout))
                     if row["kind"] == "step"]
