@@ -223,6 +223,7 @@ START_TEST(test_stop)
     rpc_channel_close(world.channel, on_flag, &channel_closed);
     WAIT(&world, channel_closed);
 
+    world.options.program = NULL;
     world.options.local_workers = 0;
     world_start(&world);
     if (_i == 0) world_check_reason(&world, id, JOB_FAILED, "SHUTDOWN", "fsdpd was stopped");

@@ -76,7 +76,9 @@ static char *ask(const char *file, const char *sql)
     }
     sqlite3_finalize(statement);
     ck_assert_int_eq(sqlite3_close(database), SQLITE_OK);
-    return mem_strdup(buf_text(&text));
+    char *rows = mem_strdup(buf_text(&text));
+    buf_deinit(&text);
+    return rows;
 }
 
 static void expect_rows(const char *file, const char *sql, const char *rows)
