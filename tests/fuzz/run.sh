@@ -11,8 +11,9 @@ fuzz() { # NAME
   local name=$1 found=$build/found/$1 arguments=()
   mkdir -p "$found/corpus" || return 1
   [ -f "$source/dict/$name" ] && arguments+=("-dict=$source/dict/$name")
-  # One input may take 5 seconds and 1 GiB; leaks are findings too.
-  if "$build/fuzz_$name" -max_total_time="$seconds" -timeout=5 -rss_limit_mb=1024 -max_len=16384 \
+  # One input may take 20 seconds of a clock, which on a busy machine are less than a second of a
+  # processor, and 1 GiB; leaks are findings too.
+  if "$build/fuzz_$name" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=1024 -max_len=16384 \
     -print_final_stats=1 -artifact_prefix="$found/" "${arguments[@]}" \
     "$found/corpus" "$source/corpus/$name" >"$found/log" 2>&1; then
     echo "PASS: fuzz_$name: $(sed -n 's/^stat::number_of_executed_units: *//p' "$found/log") inputs"
