@@ -10,6 +10,7 @@ libbase_a_SOURCES = \
   %D%/status.c %D%/status.h \
   %D%/text.c %D%/text.h \
   %D%/tree.c %D%/tree.h \
+  %D%/unfinished.c %D%/unfinished.h \
   %D%/utf8.c %D%/utf8.h
 
 if HAVE_CHECK

@@ -12,9 +12,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/tree.h"
-
-#define WRITING ".writing-"
-#define REMOVING ".removing-"
+#include "base/unfinished.h"
 
 /* "step-000000000100", "step-000000000100-2" */
 static bool parse_name(const char *name, struct folder_entry *entry)
@@ -57,28 +55,10 @@ status_t folder_list(const char *folder, struct folder_entry **out, int *count)
     return NULL;
 }
 
-status_t folder_sweep(const char *folder)
-{
-    DIR *directory = opendir(folder);
-    if (directory == NULL)
-        return errno == ENOENT ? NULL : status_from_errno(errno, "cannot list %s", folder);
-    status_t status = NULL;
-    for (struct dirent *item; (item = readdir(directory)) != NULL;) {
-        if (strncmp(item->d_name, WRITING, strlen(WRITING)) != 0 &&
-            strncmp(item->d_name, REMOVING, strlen(REMOVING)) != 0)
-            continue;
-        char *path = file_path_join(folder, item->d_name);
-        status = status_first(status, tree_remove(path));
-        free(path);
-    }
-    closedir(directory);
-    return status;
-}
-
 status_t folder_begin(const char *folder, uint32_t attempt, uint64_t number, char **temporary)
 {
     TRY(file_make_directory(folder, 0750));
-    char *path = mem_printf("%s/" WRITING "%u-%" PRIu64, folder, attempt, number);
+    char *path = mem_printf("%s/" UNFINISHED_WRITING "%u-%" PRIu64, folder, attempt, number);
     if (mkdir(path, 0750) != 0 && errno != EEXIST) {
         status_t status = status_from_errno(errno, "cannot make %s", path);
         free(path);
@@ -122,7 +102,7 @@ status_t folder_commit(const char *folder, const char *temporary, uint64_t step,
 status_t folder_remove(const char *folder, const char *name)
 {
     char *path = file_path_join(folder, name);
-    char *dotted = mem_printf("%s/" REMOVING "%s", folder, name);
+    char *dotted = mem_printf("%s/" UNFINISHED_REMOVING "%s", folder, name);
     status_t status = NULL;
     if (rename(path, dotted) != 0 && errno != ENOENT)
         status = status_from_errno(errno, "cannot rename %s to %s", path, dotted);

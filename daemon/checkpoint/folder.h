@@ -1,8 +1,9 @@
 /*
  * The directory of a job's checkpoints. Each is a directory "step-000000000100" in it that came to
  * be by one rename, so what has such a name is complete. What is being written or removed has a
- * name that begins with a dot, and is swept away by the next attempt. A second checkpoint of a step
- * is called "step-000000000100-2"; it takes the first one's place.
+ * name by which the next attempt sweeps it away, or the coordinator when the job is over
+ * (base/unfinished.h). A second checkpoint of a step is called "step-000000000100-2"; it takes the
+ * first one's place.
  */
 #ifndef FSDPD_CHECKPOINT_FOLDER_H
 #define FSDPD_CHECKPOINT_FOLDER_H
@@ -22,9 +23,6 @@ struct folder_entry {
 /* What is complete, newest first; nothing (no error) if there is no such directory. Caller frees.
  */
 status_t folder_list(const char *folder, struct folder_entry **entries, int *count) FSDPD_MUST_USE;
-
-/* Removes what an attempt that was cut off left half written or half removed. */
-status_t folder_sweep(const char *folder) FSDPD_MUST_USE;
 
 /* Where to write; the same path on every rank for the same attempt and number. Made, with the
  * folder, if it is missing. Caller frees. */

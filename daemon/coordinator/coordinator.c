@@ -26,6 +26,7 @@
 #include "coordinator/rendezvous.h"
 #include "coordinator/retry.h"
 #include "coordinator/supervisor.h"
+#include "coordinator/sweeps.h"
 #include "coordinator/traces.h"
 #include "coordinator/uploads.h"
 #include "coordinator/watch.h"
@@ -171,6 +172,7 @@ static void on_tick(uv_timer_t *timer)
     retry_tick(c);
     deadlines_tick(c);
     forget_tick(c, now);
+    sweeps_tick(c, now);
     queue_changed(c); /* whatever was missed is found now */
     queue_place(c);
     tell_systemd(c, now);
@@ -340,6 +342,7 @@ static status_t open_all(struct coordinator *c)
     TRY(drains_load(c));
     TRY(jobs_recover(c));
     forget_recover(c);
+    sweeps_recover(c);
     TRY(rpc_runtime_new(c->loop, &c->runtime));
     struct rpc_service services[API_SERVICES];
     api_services(c, services);
@@ -363,6 +366,7 @@ static void free_all(struct coordinator *c)
 {
     jobs_free_all(c);
     drains_free(c);
+    sweeps_free(c);
     rendezvous_close(c);
     supervisor_free(c);
     store_close(c->store);

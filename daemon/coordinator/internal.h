@@ -58,6 +58,8 @@ struct coordinator {
     uint64_t last_plan_request, last_pull, last_trace, last_wrap, last_checkpoint;
     struct drain **drains; /* what operators have drained */
     int drain_count, drain_capacity;
+    struct sweep **sweeps; /* of jobs that are over, to be done again */
+    int sweep_count, sweep_capacity;
     int64_t next_forget; /* when retention is looked at again */
     int64_t clock_offset, clock_unsteady_until; /* see forget.c */
     bool queue_changed; /* queue_place has something to decide */

@@ -26,6 +26,7 @@
 #include "coordinator/reattach.h"
 #include "coordinator/retry.h"
 #include "coordinator/rewrap.h"
+#include "coordinator/sweeps.h"
 #include "coordinator/tensorboard.h"
 #include "coordinator/traces.h"
 #include "coordinator/watch.h"
@@ -298,6 +299,7 @@ static void over(struct job *job)
     tdelete(job, &c->jobs_by_id, compare_ids);
     queue_changed(c);
     forget_hurry(c);
+    sweeps_job_over(c, job->message);
     dependencies_job_over(c, job->message);
     job_free(job);
 }

@@ -41,6 +41,7 @@ libcoordinator_a_SOURCES = \
   %D%/store_events.c \
   %D%/store_jobs.c \
   %D%/store_queue.c \
+  %D%/sweeps.c %D%/sweeps.h \
   %D%/supervisor.c %D%/supervisor.h \
   %D%/tensorboard.c %D%/tensorboard.h \
   %D%/traces.c %D%/traces.h \

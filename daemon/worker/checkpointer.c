@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/text.h"
-#include "checkpoint/folder.h"
+#include "base/unfinished.h"
 
 struct checkpointer {
     const struct pull_context *context;
@@ -193,7 +193,8 @@ static void *checkpointer_thread(void *argument)
 status_t checkpointer_new(const struct pull_context *context, const char *folder, uint32_t keep,
                           struct checkpointer **out)
 {
-    if (context->rank == 0) log_status(LOG_WARNING, "checkpoints_not_swept", folder_sweep(folder));
+    if (context->rank == 0)
+        log_status(LOG_WARNING, "checkpoints_not_swept", unfinished_sweep(folder));
     struct checkpointer *own = mem_alloc(sizeof *own);
     own->context = context;
     own->folder = folder;

@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/tree.h"
+#include "base/unfinished.h"
 #include "checkpoint/folder.h"
 #include "session_group.h"
 
@@ -453,7 +454,7 @@ END_TEST
 START_TEST(test_sweep)
 {
     char *temporary = NULL, *removing = NULL;
-    ck_assert_ptr_null(folder_sweep(folder)); /* there is none yet */
+    ck_assert_ptr_null(unfinished_sweep(folder)); /* there is none yet */
     ck_assert_ptr_null(folder_begin(folder, 3, 1, &temporary));
     char *below = file_path_join(temporary, "rank-00000.safetensors");
     ck_assert_ptr_null(file_write_atomic(below, "x", 1, 0644));
@@ -461,7 +462,7 @@ START_TEST(test_sweep)
     ck_assert_int_eq(mkdir(removing, 0755), 0);
     char *other = file_path_join(folder, "notes");
     ck_assert_int_eq(mkdir(other, 0755), 0);
-    ck_assert_ptr_null(folder_sweep(folder));
+    ck_assert_ptr_null(unfinished_sweep(folder));
     ck_assert_int_ne(access(temporary, F_OK), 0);
     ck_assert_int_ne(access(removing, F_OK), 0);
     ck_assert_int_eq(access(other, F_OK), 0);

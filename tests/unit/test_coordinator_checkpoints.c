@@ -2,7 +2,10 @@
  * wait, what the store keeps, whose failure it was, and what the next attempt is told. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/file.h"
+#include "base/mem.h"
 #include "test_coordinator_world.h"
 
 static struct world world;
@@ -250,6 +253,85 @@ START_TEST(test_budget_survives)
 }
 END_TEST
 
+/* ---- what killed workers leave behind ---- */
+
+/* Below the world's directory, as the caller's text. */
+static char *make_half_written(const char *directory)
+{
+    char *name = mem_printf("%s/.writing-1-3", directory), *path = world_path(&world, name);
+    expect_ok(file_make_directory(path, 0750));
+    char *file = file_path_join(path, "rank-00000.safetensors");
+    expect_ok(file_write_atomic(file, "half", 4, 0640));
+    free(file);
+    free(name);
+    return path;
+}
+
+static bool exists(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+static void end_after_loss(void)
+{
+    fake_detach(&fakes[1]);
+    WAIT(&world, fakes[0].cancels_at_once == 1);
+    fake_finished(&fakes[0], STATUS_ABORTED, "");
+}
+
+/* 0: in the state directory; 1: where the job's settings say. */
+START_TEST(test_half_written_goes_with_the_job)
+{
+    char *shared = world_path(&world, "data/shared");
+    expect_ok(file_make_directory(shared, 0750));
+    world_stop(&world);
+    char *root = world_path(&world, "data");
+    world.options.data_roots[world.options.data_root_count++] = root;
+    world.options.limits.kill_ms = 100;
+    world.options.limits.retry_ms = 60000; /* no other attempt comes */
+    world.options.limits.retry_max_ms = 60000;
+    world_start(&world);
+    if (_i == 1) world_spec(2)->checkpoint->directory = shared; /* of all further specs */
+    start_running(0, 5);
+    char *folder = mem_printf(_i == 0 ? "state/jobs/%s/checkpoints" : "data/shared/%s", id);
+    char *half = make_half_written(folder);
+    char *complete_name = mem_printf("%s/step-000000000003", folder);
+    char *complete = world_path(&world, complete_name);
+    expect_ok(file_make_directory(complete, 0750));
+    end_after_loss();
+    WAIT(&world, world_job_is(&world, id, JOB_QUEUED));
+    ck_assert(exists(half)); /* the next attempt's to remove */
+    expect_ok(world_cancel(&world, id));
+    ck_assert(world_job_is(&world, id, JOB_CANCELLED));
+    WAIT(&world, !exists(half));
+    ck_assert(exists(complete));
+    free(half);
+    /* And by a rank that took until it was killed. */
+    half = make_half_written(folder);
+    WAIT(&world, !exists(half));
+    ck_assert(exists(complete));
+    free(complete), free(complete_name);
+    free(half), free(folder), free(shared), free(root);
+}
+END_TEST
+
+START_TEST(test_half_written_goes_at_the_start)
+{
+    world.options.limits.kill_ms = 60000;
+    start_running(0, 5);
+    char *over = make_half_written("state/jobs/over-1/checkpoints");
+    char *folder = mem_printf("state/jobs/%s/checkpoints", id), *own = make_half_written(folder);
+    for (int r = 0; r < 2; r++) fake_deinit(&fakes[r]);
+    fakes[0] = fakes[1] = (struct fake){0};
+    world_stop(&world);
+    ck_assert(exists(over));
+    world_start(&world);
+    WAIT(&world, !exists(over));
+    ck_assert(exists(own)); /* of a job that goes on: its attempt may be writing it */
+    free(over), free(own), free(folder);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("coordinator checkpoints");
@@ -261,6 +343,8 @@ int main(void)
     tcase_add_test(tests, test_paused_is_cancelled);
     tcase_add_test(tests, test_retries);
     tcase_add_test(tests, test_budget_survives);
+    tcase_add_loop_test(tests, test_half_written_goes_with_the_job, 0, 2);
+    tcase_add_test(tests, test_half_written_goes_at_the_start);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

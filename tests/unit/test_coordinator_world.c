@@ -219,6 +219,8 @@ job_spec *world_spec(uint32_t workers)
     static Fsdpd__V1__RetrySpec retry = FSDPD__V1__RETRY_SPEC__INIT;
     fsdpd__v1__job_spec__init(&spec);
     spec.retry = &retry;
+    static Fsdpd__V1__CheckpointSpec checkpoint = FSDPD__V1__CHECKPOINT_SPEC__INIT;
+    spec.checkpoint = &checkpoint;
     spec.name = (char *)"mnist";
     spec.model = &model;
     spec.data = &data;

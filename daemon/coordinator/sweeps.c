@@ -1,0 +1,150 @@
+/* Sweeping after jobs that are over; see sweeps.h. */
+#include "coordinator/sweeps.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/unfinished.h"
+
+/* After the time in which a rank that does not end is killed. */
+enum { AGAIN_MS = 2000 };
+
+struct sweep {
+    uv_work_t work;
+    struct coordinator *c;
+    char **jobs;
+    int count, capacity;
+    char *directory; /* of the job's settings; "": in the state directory */
+    int64_t again_at;
+    status_t status;
+};
+
+static struct sweep *sweep_new(struct coordinator *c, const char *directory)
+{
+    struct sweep *sweep = mem_alloc(sizeof *sweep);
+    *sweep = (struct sweep){.c = c, .directory = mem_strdup(directory)};
+    sweep->work.data = sweep;
+    return sweep;
+}
+
+static void add_job(struct sweep *sweep, const char *job)
+{
+    MEM_GROW(sweep->jobs, sweep->count, sweep->capacity);
+    sweep->jobs[sweep->count++] = mem_strdup(job);
+}
+
+static void sweep_free(struct sweep *sweep)
+{
+    for (int i = 0; i < sweep->count; i++) free(sweep->jobs[i]);
+    free(sweep->jobs);
+    free(sweep->directory);
+    free(sweep);
+}
+
+static status_t sweep_below(const char *parent, const char *name)
+{
+    char *path = file_path_join(parent, name);
+    status_t status = unfinished_sweep(path);
+    free(path);
+    return status;
+}
+
+static status_t sweep_job(const struct sweep *sweep, const char *job)
+{
+    const struct coordinator_options *options = &sweep->c->options;
+    status_t status = NULL;
+    if (sweep->directory[0] == '\0') {
+        char *folder = mem_printf("%s/jobs/%s/checkpoints", options->state_dir, job);
+        status = unfinished_sweep(folder);
+        free(folder);
+        return status;
+    }
+    for (int i = 0; i < options->data_root_count; i++) {
+        char *real = NULL;
+        status_free(file_resolve_under(options->data_roots[i], sweep->directory, &real));
+        if (real == NULL) continue; /* below another root, or of other hosts only */
+        status = status_first(status, sweep_below(real, job));
+        free(real);
+    }
+    return status;
+}
+
+/* In a thread of libuv's. The options stay until the coordinator is freed, which waits for this. */
+static void do_sweep(uv_work_t *work)
+{
+    struct sweep *sweep = work->data;
+    for (int i = 0; i < sweep->count; i++)
+        sweep->status = status_first(sweep->status, sweep_job(sweep, sweep->jobs[i]));
+}
+
+static void on_swept(uv_work_t *work, int status)
+{
+    (void)status;
+    struct sweep *sweep = work->data;
+    struct coordinator *c = sweep->c;
+    log_status(LOG_WARNING, "checkpoints_not_swept", sweep->status);
+    sweep_free(sweep);
+    coordinator_disk_done(c);
+}
+
+/* Takes it over. */
+static void begin(struct sweep *sweep)
+{
+    sweep->c->disk_requests++;
+    if (uv_queue_work(sweep->c->loop, &sweep->work, do_sweep, on_swept) == 0) return;
+    sweep->c->disk_requests--;
+    sweep_free(sweep);
+}
+
+void sweeps_job_over(struct coordinator *c, const job_message *job)
+{
+    if (job->attempt == 0) return; /* it never began */
+    const Fsdpd__V1__CheckpointSpec *spec = job->spec->checkpoint;
+    for (int again = 0; again < 2; again++) {
+        struct sweep *sweep = sweep_new(c, spec != NULL ? spec->directory : "");
+        add_job(sweep, job->id);
+        if (!again) {
+            begin(sweep);
+            continue;
+        }
+        sweep->again_at = coordinator_now() + c->options.limits.kill_ms + AGAIN_MS;
+        MEM_GROW(c->sweeps, c->sweep_count, c->sweep_capacity);
+        c->sweeps[c->sweep_count++] = sweep;
+    }
+}
+
+void sweeps_tick(struct coordinator *c, int64_t now)
+{
+    for (int i = c->sweep_count - 1; i >= 0; i--) {
+        struct sweep *sweep = c->sweeps[i];
+        if (now < sweep->again_at) continue;
+        LIST_REMOVE(c->sweeps, c->sweep_count, i);
+        /* Forgotten meanwhile, and submitted anew under its name? */
+        if (jobs_find(c, sweep->jobs[0]) == NULL) begin(sweep);
+        else sweep_free(sweep);
+    }
+}
+
+void sweeps_recover(struct coordinator *c)
+{
+    char *path = file_path_join(c->options.state_dir, "jobs");
+    DIR *directory = opendir(path);
+    struct sweep *sweep = sweep_new(c, "");
+    for (struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;)
+        if (job_id_is_valid(entry->d_name) && jobs_find(c, entry->d_name) == NULL)
+            add_job(sweep, entry->d_name);
+    if (directory != NULL) closedir(directory);
+    free(path);
+    if (sweep->count > 0) begin(sweep);
+    else sweep_free(sweep);
+}
+
+void sweeps_free(struct coordinator *c)
+{
+    for (int i = 0; i < c->sweep_count; i++) sweep_free(c->sweeps[i]);
+    free(c->sweeps);
+}
