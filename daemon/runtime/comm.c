@@ -330,6 +330,27 @@ static status_t enqueue_on_device(struct comm *comm, struct lane_queue *lane,
     return name_call(comm, call, status);
 }
 
+/* The lock is held. */
+static void make_call(struct comm *comm)
+{
+    struct comm_call *call = mem_alloc(sizeof *call);
+    call->next_made = comm->made;
+    comm->made = call;
+    call->next_free = comm->unused;
+    comm->unused = call;
+}
+
+void comm_reserve(struct comm *comm, int calls)
+{
+    if (comm->table->enqueue != NULL) return; /* it keeps no records */
+    pthread_mutex_lock(&comm->lock);
+    for (const struct comm_call *call = comm->unused; call != NULL && calls > 0;
+         call = call->next_free)
+        calls--;
+    for (; calls > 0; calls--) make_call(comm);
+    pthread_mutex_unlock(&comm->lock);
+}
+
 static status_t enqueue(struct comm *comm, struct lane_queue *lane, struct comm_call wanted)
 {
     if (comm->table->enqueue != NULL) {
@@ -341,14 +362,9 @@ static status_t enqueue(struct comm *comm, struct lane_queue *lane, struct comm_
         return enqueue_on_device(comm, lane, &wanted);
     }
     pthread_mutex_lock(&comm->lock);
+    if (comm->unused == NULL) make_call(comm);
     struct comm_call *call = comm->unused;
-    if (call != NULL) {
-        comm->unused = call->next_free;
-    } else {
-        call = mem_alloc(sizeof *call);
-        call->next_made = comm->made;
-        comm->made = call;
-    }
+    comm->unused = call->next_free;
     wanted.next_made = call->next_made;
     wanted.comm = comm;
     wanted.sequence = ++comm->sequence;

@@ -84,6 +84,9 @@ status_t comm_gather(struct comm *comm, struct lane_queue *lane, const float *in
                      size_t elements, int root) FSDPD_MUST_USE;
 status_t comm_barrier(struct comm *comm, struct lane_queue *lane) FSDPD_MUST_USE;
 
+/* Makes records for so many collectives in the queue at a time, so that enqueueing allocates nothing. */
+void comm_reserve(struct comm *comm, int calls);
+
 /*
  * Makes every collective in progress and to come fail with ABORTED soon, on this rank; peers see a
  * lost peer. Thread-safe; takes no ownership of `why`.

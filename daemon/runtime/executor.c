@@ -293,11 +293,32 @@ uint64_t executor_collective_bytes(const struct unit_set *units, int world)
     return most;
 }
 
+/* How many collectives lie in the queue at once depends on who is slow. A step is over before the one
+ * after the next begins. */
+static void reserve_calls(struct executor *executor)
+{
+    const struct plan_program *programs[] = {&executor->plan->train, &executor->plan->accumulate,
+                                             &executor->plan->evaluate};
+    int most = 0;
+    for (size_t p = 0; p < sizeof programs / sizeof *programs; p++) {
+        int calls = 0;
+        for (int i = 0; i < programs[p]->instruction_count; i++)
+            calls += programs[p]->instructions[i].lane == LANE_COMM;
+        if (calls > most) most = calls;
+    }
+    if (executor->comm != NULL) comm_reserve(executor->comm, 2 * most);
+    for (int g = 0; g < executor->group_count; g++) {
+        if (executor->groups[g].shard != NULL) comm_reserve(executor->groups[g].shard, 2 * most);
+        if (executor->groups[g].replica != NULL) comm_reserve(executor->groups[g].replica, 2 * most);
+    }
+}
+
 static status_t prepare(struct executor *executor, struct device_graph *train,
                         struct device_graph *evaluate)
 {
     const struct plan *plan = executor->plan;
     TRY(make_groups(executor));
+    reserve_calls(executor);
     executor->allocated_before = device_allocated_bytes(executor->device);
     TRY(device_allocate(executor->device, plan->state_bytes, (void **)&executor->state));
     TRY(device_allocate(executor->device, plan->work_bytes, (void **)&executor->work));
