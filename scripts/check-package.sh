@@ -71,8 +71,9 @@ fi
 [ -f "$build/Makefile" ] || configure_tree "$build" || exit 1
 compgen -G "$build/deb/fsdpd_*.deb" >/dev/null || must "make deb" make -C "$build" --quiet deb
 deb=$(echo "$build"/deb/fsdpd_*.deb) ctl=$(echo "$build"/deb/fsdpctl_*.deb)
+cuda=$(compgen -G "$build/deb/fsdpd-cuda_*.deb") || skip "fsdpd-cuda: nvcc was not found where this was built"
 if command -v lintian >/dev/null; then
-  check "lintian finds no errors" lintian --allow-root --fail-on error "$deb" "$ctl"
+  check "lintian finds no errors" lintian --allow-root --fail-on error "$deb" "$ctl" ${cuda:+"$cuda"}
   cat "$work/out"
 else
   skip "lintian is not here (apt-get install lintian)"
@@ -105,7 +106,7 @@ fi
 mkdir "$root"
 tar -C "$root" -xf "$tarball" || exit 1
 cp /etc/resolv.conf "$root/etc/resolv.conf"
-cp "$deb" "$ctl" "$root/root/"
+cp "$deb" "$ctl" ${cuda:+"$cuda"} "$root/root/"
 cp "$build/fsdpd-digits" "$root/root/"
 # The same package with a later version, to upgrade to.
 dpkg-deb -R "$deb" "$work/later" && sed -i 's/^Version: .*/&+later/' "$work/later/DEBIAN/control" &&
@@ -122,6 +123,14 @@ chrooted_apt() {
 }
 must "install" chrooted_apt "/root/$(basename "$deb") /root/$(basename "$ctl")"
 check "both programs start" run "fsdpd --version && fsdpctl --version && fsdpd config check"
+if [ -n "$cuda" ]; then
+  # It comes and goes without touching the rest, and without NVIDIA's libraries it says what is missing.
+  check "fsdpd-cuda is installed" chrooted_apt "/root/$(basename "$cuda")"
+  check "fsdpd devices says what is missing" run \
+    "fsdpd devices >/root/devices 2>&1 || true; cat /root/devices; grep -q 'cpu' /root/devices &&
+     grep -Eq 'libcu|libnccl|driver' /root/devices"
+  check "fsdpd-cuda is removed" run "apt-get purge -y fsdpd-cuda && fsdpd --version"
+fi
 check "the user was made" run "getent passwd fsdpd | grep -q nologin"
 
 # ---- booted ----

@@ -82,6 +82,7 @@ AC_DEFUN([FSDPD_CUDA], [
     AC_MSG_NOTICE([no CUDA backend: ${cuda_said:-switched off}])
   fi
   AC_SUBST([NVCC])
+  AC_SUBST([with_cuda_arch])
   AC_SUBST([CUDA_CPPFLAGS])
   AC_SUBST([CUDA_LIBS])
   AC_SUBST([CUDA_RPATH])
