@@ -92,8 +92,11 @@ class Metrics(unittest.TestCase):
         daemon = self.daemon
         job = daemon.submit("train.epochs=1000", "train.log_interval=5", "train.evaluate=false")
         daemon.wait_step(job, 10)
+        self.assertEqual(daemon.ctl("checkpoint", job).returncode, 0)
         samples, types = self.scrape()
         label = (("job_id", job),)
+        self.assertEqual(samples["fsdpd_checkpoint_duration_seconds_count", label], 1)
+        self.assertGreater(samples["fsdpd_checkpoint_duration_seconds_sum", label], 0)
         self.assertEqual(samples["fsdpd_job_state", (("job_id", job), ("state", "RUNNING"))], 1)
         self.assertEqual(samples["fsdpd_jobs", (("state", "RUNNING"),)], 1)
         self.assertEqual(samples["fsdpd_workers", (("state", "busy"),)], 2)
