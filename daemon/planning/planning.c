@@ -2,7 +2,9 @@
 #include "planning/planning.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "base/text.h"
@@ -19,9 +21,9 @@ static const char *find_offload(const struct train_job *job)
 }
 
 static void add_notes(Fsdpd__V1__Plan *message, const struct train_job *job,
-                      const struct weights *weights, const struct profile *profile)
+                      const struct weights *weights, const struct profile *profile, bool own)
 {
-    if (!profile->here)
+    if (!profile->here && !own)
         plan_message_add_note(message,
                               "the scratch memory of ops on %s is not known here and counts as 0",
                               profile->name);
@@ -81,7 +83,8 @@ static status_t make(struct advisor *advisor, const struct planning_options *opt
                                                  .schedule = options->details,
                                                  .dump = options->dump};
     *plan = plan_message_new(session, &message);
-    add_notes(*plan, advisor->job, train_session_weights(session), advisor->profile);
+    add_notes(*plan, advisor->job, train_session_weights(session), advisor->profile,
+              options->device != NULL);
     if (options->details) {
         advisor->tries = advice_tries(train_session_plan(session)->train.instruction_count);
         advice_add(advisor, session, *plan);
@@ -90,19 +93,48 @@ static status_t make(struct advisor *advisor, const struct planning_options *opt
     return NULL;
 }
 
+/* That of a device of this process has its memory. `unknown` becomes a note if nothing is known
+ * about what the device can do. */
+static status_t find_profile(const struct planning_options *options, const struct device *device,
+                             struct profile *profile, char *unknown, size_t size)
+{
+    char model[128];
+    if (options->profile != NULL) {
+        *profile = *options->profile;
+        return NULL;
+    }
+    if (strcmp(device_name(device), "cpu") == 0) return profile_find("cpu", profile);
+    TRY(device_model(device, model, sizeof model));
+    if (!profile_of_model(model, profile)) {
+        TRY(profile_find("a100", profile));
+        snprintf(unknown, size, "times are those of an a100: nothing is known of %s (%s)",
+                 device_name(device), model);
+    }
+    profile->memory_bytes = options->memory_bytes;
+    return NULL;
+}
+
 status_t planning_make(const struct train_job *job, const struct planning_options *options,
                        Fsdpd__V1__Plan **plan)
 {
-    const char *offload = find_offload(job);
-    if (offload != NULL && !options->profile->here)
+    const char *offload = find_offload(job), *own = options->device;
+    if (offload != NULL && (own != NULL ? strcmp(own, "cpu") != 0 : !options->profile->here))
         return status_new(STATUS_UNIMPLEMENTED,
                           "%s: only CPU workers can have it so far, where it has no effect; the "
-                          "profile is %s",
-                          offload, options->profile->name);
+                          "%s is %s",
+                          offload, own != NULL ? "worker's device" : "profile",
+                          own != NULL ? own : options->profile->name);
     struct device *device = NULL;
+    struct profile profile;
+    char unknown[192] = "";
     int threads = options->threads > 0 ? options->threads : 1;
-    TRY(device_open(options->profile->here ? "cpu" : "null", threads, &device));
-    struct profile profile = *options->profile;
+    if (own == NULL) own = options->profile->here ? "cpu" : "null";
+    TRY(device_open(own, threads, &device));
+    status_t found = find_profile(options, device, &profile, unknown, sizeof unknown);
+    if (found != NULL) {
+        device_close(device);
+        return found;
+    }
     if (profile.here) {
         profile.rates.flops_f32 *= threads;
         profile.rates.flops_bf16 *= threads;
@@ -115,6 +147,7 @@ status_t planning_make(const struct train_job *job, const struct planning_option
                                                   : device_memory_bytes(device),
                               .tries = advice_tries(0)};
     status_t status = make(&advisor, options, plan);
+    if (status == NULL && unknown[0] != '\0') plan_message_add_note(*plan, "%s", unknown);
     device_close(device);
     return status;
 }

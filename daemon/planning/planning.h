@@ -11,7 +11,11 @@
 #include "train/job.h"
 
 struct planning_options {
-    const struct profile *profile;
+    const struct profile *profile; /* NULL: that of `device` */
+    /* The device of this process that the job would run on: its ops are prepared, its memory asked
+     * for. NULL: none, it is the profile's. */
+    const char *device;
+    uint64_t memory_bytes; /* of `device`; 0: what it has free now */
     int threads;  /* per op of a cpu */
     bool details; /* schedule and advice, too */
     bool dump;

@@ -1,9 +1,11 @@
 /* Built-in profiles, and profiles in files; see profile.h. Pure but for reading the file. */
 #include "planning/profile.h"
 
+#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "base/buf.h"
 #include "base/file.h"
@@ -151,6 +153,23 @@ static status_t find_by_name(const char *text, struct profile *profile)
     finish(found, profile);
     profile->world = (int)world;
     return STATUS_OKAY;
+}
+
+/* A name is a word of the model's: "T4" is no part of "T400". */
+bool profile_of_model(const char *model, struct profile *profile)
+{
+    for (int i = 0; i < BUILT_IN_COUNT; i++) {
+        if (built_in[i].profile.here) continue;
+        size_t length = strlen(built_in[i].profile.name);
+        for (const char *at = model; *at != '\0'; at++) {
+            if (strncasecmp(at, built_in[i].profile.name, length) != 0) continue;
+            if (isalnum((unsigned char)at[length])) continue;
+            if (at > model && isalnum((unsigned char)at[-1])) continue;
+            finish(&built_in[i], profile);
+            return true;
+        }
+    }
+    return false;
 }
 
 /* --- From a file --- */

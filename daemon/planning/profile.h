@@ -27,7 +27,10 @@ struct profile {
  */
 status_t profile_find(const char *text, struct profile *profile) FSDPD_MUST_USE;
 
-/* The same from memory; `file` is for messages. The text may be hostile. */
+/* The built-in one of a device of that model ("NVIDIA A100-SXM4-80GB"); false if none is. */
+bool profile_of_model(const char *model, struct profile *profile);
+
+/* The same as profile_find from memory; `file` is for messages. The text may be hostile. */
 status_t profile_parse(const char *text, size_t length, const char *file,
                        struct profile *profile) FSDPD_MUST_USE;
 

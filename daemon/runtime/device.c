@@ -4,6 +4,7 @@
  */
 #include "runtime/device.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -66,6 +67,13 @@ void device_close(struct device *device)
 const char *device_name(const struct device *device)
 {
     return device->name;
+}
+
+status_t device_model(const struct device *device, char *text, size_t size)
+{
+    if (device->table->model != NULL) return device->table->model(device, text, size);
+    snprintf(text, size, "%s", device->name);
+    return STATUS_OKAY;
 }
 
 uint64_t device_memory_bytes(const struct device *device)

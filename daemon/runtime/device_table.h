@@ -21,6 +21,9 @@ struct device_table {
     /* Of those bytes, the ones in pages that were touched; 0 if that cannot be known. */
     uint64_t (*touched)(struct device *device, void *memory, uint64_t bytes);
 
+    /* What it is, "NVIDIA H100 80GB HBM3"; NULL: its name says it. */
+    status_t (*model)(const struct device *device, char *text, size_t size);
+
     void (*choose_layouts)(struct graph *graph);
     /* *prepared may stay NULL. */
     status_t (*prepare)(struct device *device, const struct op_desc *desc, void **prepared,

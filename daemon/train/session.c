@@ -380,8 +380,9 @@ static status_t set_up(struct train_session *session)
     TRY(build_graphs(session));
     TRY(sort_parameters(session));
     TRY(session_build_plan(session, &job->wrap, &session->units, &session->plan));
+    if (session->headers_only) return NULL; /* who only plans knows how much there will be */
     TRY(plan_check_fits(session->plan, device_memory_bytes(session->device)));
-    return session->headers_only ? NULL : read_data(session);
+    return read_data(session);
 }
 
 status_t train_session_new(const struct train_job *job, struct device *device, int rank,

@@ -15,8 +15,8 @@ struct train_session;
  * Reads the model and the data, builds and checks the plan. `rank` is this rank's; the job and the
  * device must outlive the session. Errors are the user's: INVALID_ARGUMENT naming file and line,
  * NOT_FOUND for missing data, RESOURCE_EXHAUSTED when the plan does not fit the device. With
- * `headers_only`, of the data only the headers are read (planning); without a data_dir not even
- * these, and the number of steps is 0.
+ * `headers_only`, of the data only the headers are read, and whether the plan fits is for the
+ * caller to say (planning); without a data_dir not even these, and the number of steps is 0.
  */
 status_t train_session_new(const struct train_job *job, struct device *device, int rank,
                            bool headers_only, struct train_session **session) FSDPD_MUST_USE;

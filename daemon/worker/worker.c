@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -28,6 +29,7 @@ struct worker {
     struct attempt *attempt; /* NULL when idle */
     uv_signal_t sigterm, sigint;
     uv_timer_t leave_timer;
+    uint64_t memory_bytes; /* of the device, when nothing ran on it */
     int plans_running;
     bool leaving;
     enum status_code last_loss; /* of the link, as it was logged */
@@ -93,13 +95,16 @@ static status_t make_plan(struct plan_request *request)
     const struct worker_options *options = request->worker->options;
     struct job_settings settings;
     TRY(job_settings_init(&settings, request->order->spec, "plan", options));
-    struct profile profile;
-    status_t status = profile_find(options->device, &profile);
-    const struct planning_options planning = {.profile = &profile,
+    /* A CPU's memory is the host's, of which others may take; a device is the worker's own, and
+     * what the job that it trains now has of it will be free again. */
+    bool own = strcmp(options->device, "cpu") != 0;
+    const struct planning_options planning = {.device = options->device,
+                                              .memory_bytes =
+                                                  own ? request->worker->memory_bytes : 0,
                                               .threads = options->threads,
                                               .details = request->order->details,
                                               .dump = request->order->dump};
-    if (status == NULL) status = planning_make(&settings.job, &planning, &request->result->plan);
+    status_t status = planning_make(&settings.job, &planning, &request->result->plan);
     if (status == NULL) {
         request->result->steps = request->result->plan->steps;
         if (settings.spec->model->hf[0] != '\0') {
@@ -290,8 +295,7 @@ static void add_signal(struct worker *worker, uv_signal_t *handle, int signal_nu
 
 static status_t start(struct worker *worker, const char *id)
 {
-    uint64_t memory_bytes;
-    TRY(device_memory(worker->options, &memory_bytes));
+    TRY(device_memory(worker->options, &worker->memory_bytes));
     TRY(mailbox_new(&worker->loop, &worker->mailbox));
     add_signal(worker, &worker->sigterm, SIGTERM);
     add_signal(worker, &worker->sigint, SIGINT);
@@ -309,8 +313,8 @@ static status_t start(struct worker *worker, const char *id)
         .step = current_step,
         .user = worker,
     };
-    return link_new(&worker->loop, worker->mailbox, worker->options, id, memory_bytes, &callbacks,
-                    &worker->link);
+    return link_new(&worker->loop, worker->mailbox, worker->options, id, worker->memory_bytes,
+                    &callbacks, &worker->link);
 }
 
 int worker_main(const struct worker_options *options)

@@ -5,7 +5,9 @@
  * missing event gives wrong results sooner or later. Every call is written down, and the n-th call
  * of a name can be made to fail.
  *
- * Memory of the device is poisoned with NaNs when it is taken. Ranks may be threads: each has its
+ * Memory of the device is poisoned with NaNs when it is taken, ends at a page that nobody may touch,
+ * and can itself be touched by the device's own work alone: a host that reads it dies, and a copy
+ * or a collective whose memory is on the other side is refused. Ranks may be threads: each has its
  * own streams; NCCL's collectives meet in memory.
  */
 #include "cuda_stub.h"
@@ -20,6 +22,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string>
+#include <string.h>
+#include <sys/mman.h>
 #include <thread>
 #include <vector>
 
@@ -84,6 +88,81 @@ uint64_t next_random()
     return z ^ z >> 31;
 }
 
+/* ---- memory of the device ---- */
+
+enum { PAGE = 4096 };
+
+struct device_memory {
+    std::recursive_mutex lock;
+    std::map<const char *, size_t> areas; /* from where they are mapped; bytes without the guard */
+    int working = 0;                      /* threads that work as the device */
+};
+
+device_memory &the_memory()
+{
+    static device_memory m;
+    return m;
+}
+
+/* As long as one of these is there, this is the device. */
+struct as_device {
+    as_device() { change(1); }
+    ~as_device() { change(-1); }
+
+  private:
+    static void change(int by)
+    {
+        device_memory &m = the_memory();
+        std::lock_guard<std::recursive_mutex> guard(m.lock);
+        m.working += by;
+        if (m.working != (by > 0 ? 1 : 0)) return;
+        for (const auto &area : m.areas)
+            mprotect((void *)area.first, area.second, by > 0 ? PROT_READ | PROT_WRITE : PROT_NONE);
+    }
+};
+
+void *take_memory(size_t bytes)
+{
+    device_memory &m = the_memory();
+    size_t used = (bytes + 255) / 256 * 256, mapped = (used + PAGE - 1) / PAGE * PAGE;
+    char *start = (char *)mmap(nullptr, mapped + PAGE, PROT_READ | PROT_WRITE,
+                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if ((void *)start == MAP_FAILED) abort();
+    memset(start, 0xff, mapped);
+    std::lock_guard<std::recursive_mutex> guard(m.lock);
+    mprotect(start + mapped, PAGE, PROT_NONE);
+    if (m.working == 0) mprotect(start, mapped, PROT_NONE);
+    m.areas[start] = mapped;
+    return start + (mapped - used);
+}
+
+/* The area that an address lies in; the end if it is the host's. */
+std::map<const char *, size_t>::iterator find_area(const void *address)
+{
+    device_memory &m = the_memory();
+    auto found = m.areas.upper_bound((const char *)address);
+    if (found == m.areas.begin()) return m.areas.end();
+    --found;
+    return (size_t)((const char *)address - found->first) < found->second ? found : m.areas.end();
+}
+
+bool is_of_device(const void *address)
+{
+    device_memory &m = the_memory();
+    std::lock_guard<std::recursive_mutex> guard(m.lock);
+    return find_area(address) != m.areas.end();
+}
+
+void give_memory(void *memory)
+{
+    device_memory &m = the_memory();
+    std::lock_guard<std::recursive_mutex> guard(m.lock);
+    auto found = find_area(memory);
+    if (found == m.areas.end()) abort(); /* was never taken */
+    munmap((void *)found->first, found->second + PAGE);
+    m.areas.erase(found);
+}
+
 /* ---- streams and events ---- */
 
 struct stub_event {
@@ -136,6 +215,7 @@ bool step(stub_stream *stream)
 /* Until `done`, or nothing can go on. */
 template <typename F> bool work_until(F done)
 {
+    as_device device;
     while (!done()) {
         size_t count = my_streams.size(), first = count > 0 ? next_random() % count : 0;
         bool moved = false;
@@ -279,6 +359,11 @@ int stub_note(const char *call, const void *stream)
     return note(call, named(stream));
 }
 
+bool stub_is_of_device(const void *address)
+{
+    return is_of_device(address);
+}
+
 void cuda_stub_reset(uint64_t seed)
 {
     record &r = the_record();
@@ -361,6 +446,13 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int)
     return result(0);
 }
 
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int)
+{
+    memset(properties, 0, sizeof *properties);
+    strcpy(properties->name, "NVIDIA A100-SXM4-80GB");
+    return result(0);
+}
+
 cudaError_t cudaMemGetInfo(size_t *available, size_t *total)
 {
     *available = *total = (size_t)1 << 34;
@@ -371,14 +463,13 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
     int error = note("cudaMalloc", "");
     if (error != 0) return (cudaError_t)error; /* out of memory does not stay */
-    *memory = aligned_alloc(256, (bytes + 255) / 256 * 256);
-    memset(*memory, 0xff, bytes);
+    *memory = take_memory(bytes);
     return result(0);
 }
 
 cudaError_t cudaFree(void *memory)
 {
-    free(memory);
+    if (memory != nullptr) give_memory(memory);
     return result(0);
 }
 
@@ -398,6 +489,8 @@ cudaError_t cudaFreeHost(void *memory)
 
 cudaError_t cudaMemset(void *memory, int value, size_t bytes)
 {
+    as_device device;
+    if (!is_of_device(memory)) return result(cudaErrorInvalidValue);
     memset(memory, value, bytes);
     return result(0);
 }
@@ -512,7 +605,9 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
                             cudaStream_t stream)
 {
     static const char *const kinds[] = {"host to host", "in", "out", "within"};
+    bool in = kind == cudaMemcpyHostToDevice, out = kind == cudaMemcpyDeviceToHost;
     int error = note("copy", named(stream) + " " + kinds[kind] + " " + std::to_string(bytes));
+    if (is_of_device(to) == out || is_of_device(from) == in) error = cudaErrorInvalidValue;
     if (error == 0)
         put((stub_stream *)stream, task{[=] {
                 memmove(to, from, bytes);
@@ -524,6 +619,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
 cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t stream)
 {
     int error = note("memset", named(stream) + " " + std::to_string(bytes));
+    if (!is_of_device(memory)) error = cudaErrorInvalidValue;
     if (error == 0)
         put((stub_stream *)stream, task{[=] {
                 memset(memory, value, bytes);

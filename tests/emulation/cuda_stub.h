@@ -26,6 +26,7 @@ void cuda_stub_fail(const char *call, int number, int error);
 enum { STUB_NOT_YET = -1 };
 void stub_enqueue(void *stream, std::function<int()> work);
 int stub_note(const char *call, const void *stream);
+bool stub_is_of_device(const void *address);
 #endif
 
 #endif

@@ -84,10 +84,11 @@ size_t size_of(ncclDataType_t type)
 
 /* Brings `in`; when all have, `finish` sees what they brought. */
 ncclResult_t meet(ncclComm_t comm, const char *name, void *stream, const void *in, size_t bytes,
-                  std::function<void(const meeting &)> finish)
+                  const void *out, std::function<void(const meeting &)> finish)
 {
     int error = stub_note(name, stream);
     if (error != 0) return (ncclResult_t)error;
+    if (!stub_is_of_device(in) || !stub_is_of_device(out)) return ncclInvalidArgument;
     std::shared_ptr<group> members = comm->members;
     std::shared_ptr<bool> aborted = comm->aborted;
     uint64_t number = comm->sequence++;
@@ -232,7 +233,7 @@ ncclResult_t ncclAllGather(const void *in, void *out, size_t count, ncclDataType
                            ncclComm_t comm, cudaStream_t stream)
 {
     size_t bytes = count * size_of(type);
-    return meet(comm, "ncclAllGather", stream, in, bytes, [=](const meeting &m) {
+    return meet(comm, "ncclAllGather", stream, in, bytes, out, [=](const meeting &m) {
         for (size_t r = 0; r < m.brought.size(); r++)
             memcpy((char *)out + r * bytes, m.brought[r].data(), bytes);
     });
@@ -243,7 +244,7 @@ ncclResult_t ncclReduceScatter(const void *in, void *out, size_t count, ncclData
 {
     if (type != ncclFloat || op != ncclSum) return ncclInvalidArgument;
     size_t rank = (size_t)comm->rank, all = count * (size_t)comm->world;
-    return meet(comm, "ncclReduceScatter", stream, in, all * 4,
+    return meet(comm, "ncclReduceScatter", stream, in, all * 4, out,
                 [=](const meeting &m) { add((float *)out, m, rank * count, count); });
 }
 
@@ -251,7 +252,7 @@ ncclResult_t ncclAllReduce(const void *in, void *out, size_t count, ncclDataType
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
 {
     if (type != ncclFloat || op != ncclSum) return ncclInvalidArgument;
-    return meet(comm, "ncclAllReduce", stream, in, count * 4,
+    return meet(comm, "ncclAllReduce", stream, in, count * 4, out,
                 [=](const meeting &m) { add((float *)out, m, 0, count); });
 }
 
@@ -259,7 +260,7 @@ ncclResult_t ncclBroadcast(const void *in, void *out, size_t count, ncclDataType
                            ncclComm_t comm, cudaStream_t stream)
 {
     size_t bytes = count * size_of(type);
-    return meet(comm, "ncclBroadcast", stream, in, bytes,
+    return meet(comm, "ncclBroadcast", stream, in, bytes, out,
                 [=](const meeting &m) { memcpy(out, m.brought[(size_t)root].data(), bytes); });
 }
 
@@ -274,6 +275,7 @@ static ncclResult_t add_transfer(bool sends, void *memory, size_t count, ncclDat
                                  int peer, ncclComm_t comm, cudaStream_t stream)
 {
     if (!mine.open) return ncclInvalidUsage;
+    if (!stub_is_of_device(memory)) return ncclInvalidArgument;
     mine.comm = comm;
     mine.stream = stream;
     mine.transfers.push_back({sends, (char *)memory, count * size_of(type), peer});

@@ -214,7 +214,10 @@ static status_t finish(void *user, struct executor *executor, uint64_t step)
 
 static status_t train(struct member *member)
 {
-    TRY(device_open("cpu", 1, &member->device));
+    const struct group *group = member->group;
+    TRY(device_open(group->device != NULL ? group->device : "cpu", 1, &member->device));
+    if (group->join != NULL && group->job.world > 1)
+        TRY(group->join(member->device, member->rank, group->job.world, &member->comm));
     if (member->group->memory != NULL)
         device_limit_memory(member->device, member->group->memory(member->rank));
     TRY(train_session_new(&member->job, member->device, member->rank, false, &member->session));
@@ -234,10 +237,10 @@ static void *member_thread(void *argument)
     if (member->session != NULL) member->memory_peak = train_session_memory_peak(member->session);
     train_session_free(member->session);
     member->session = NULL;
-    device_close(member->device);
-    member->device = NULL;
     comm_free(member->comm);
     member->comm = NULL;
+    device_close(member->device);
+    member->device = NULL;
     return NULL;
 }
 
@@ -245,7 +248,7 @@ void group_run(struct group *group)
 {
     struct comm *comms[GROUP_MAX_WORLD] = {NULL};
     pthread_t threads[GROUP_MAX_WORLD];
-    if (group->job.world > 1)
+    if (group->job.world > 1 && group->join == NULL)
         ck_assert_ptr_null(comm_local_new(group->job.world, group->timeout_ms, comms));
     for (int rank = 0; rank < group->job.world; rank++) {
         struct member *member = &group->members[rank];

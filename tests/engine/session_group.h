@@ -1,5 +1,6 @@
 /*
- * For tests: a training run whose ranks are threads, on the cpu device and the local communicator.
+ * For tests: a training run whose ranks are threads, on the cpu device and the local communicator
+ * unless the group says otherwise.
  * Each rank records what its hooks hear. A test fills in a `group`, runs it, and looks.
  */
 #ifndef FSDPD_TESTS_SESSION_GROUP_H
@@ -49,6 +50,9 @@ struct member {
 struct group {
     struct train_job job;
     int64_t timeout_ms;
+    const char *device; /* NULL: cpu */
+    /* Makes the communicator of a device that cannot use a local one; NULL: the local one. */
+    status_t (*join)(struct device *device, int rank, int world, struct comm **comm);
     void (*tweak)(struct train_job *job, int rank); /* what a rank does differently; or NULL */
     /* Order i + 1 reaches rank 0 at its call of progress number order_at[i]; ascending. */
     uint64_t order_at[GROUP_MAX_ORDERS];

@@ -5,6 +5,7 @@
  */
 #include <check.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -375,11 +376,18 @@ END_TEST
 START_TEST(test_memory)
 {
     struct device *device = NULL;
+    struct lane_queue *lane = NULL;
     void *memory = NULL;
+    char found[1000];
+    memset(found, 1, sizeof found);
     ck_assert_ptr_null(device_open("cuda:0", 1, &device));
     ck_assert_str_eq(device_name(device), "cuda:0");
     ck_assert_ptr_null(device_allocate(device, 1000, &memory));
-    for (int i = 0; i < 1000; i++) ck_assert_int_eq(((char *)memory)[i], 0);
+    ck_assert_ptr_null(lane_open(device, LANE_COPY, &lane));
+    ck_assert_ptr_null(lane_copy(lane, found, memory, sizeof found));
+    ck_assert_ptr_null(lane_wait(lane, 10000));
+    lane_close(lane);
+    for (int i = 0; i < 1000; i++) ck_assert_int_eq(found[i], 0);
     ck_assert_uint_eq(device_peak_bytes(device), 1000);
     cuda_stub_fail("cudaMalloc", 1, cudaErrorMemoryAllocation);
     void *more = NULL;
@@ -394,6 +402,74 @@ START_TEST(test_memory)
     status = device_open("cuda:1", 1, &device);
     ck_assert_int_eq(status_code(status), STATUS_NOT_FOUND);
     status_free(status);
+}
+END_TEST
+
+/* Were it not so, no test here would notice a host that reads the device's memory. */
+START_TEST(test_memory_is_not_the_hosts)
+{
+    struct device *device = NULL;
+    void *memory = NULL;
+    ck_assert_ptr_null(device_open("cuda:0", 1, &device));
+    ck_assert_ptr_null(device_allocate(device, 1000, &memory));
+    printf("%d\n", ((volatile char *)memory)[_i == 0 ? 0 : 999]);
+}
+END_TEST
+
+/* ---- collectives of host memory ---- */
+
+enum { MANY = (1 << 18) + 77 }; /* floats: more than goes through the device at once */
+
+static status_t share(struct comm *comm, void *argument)
+{
+    struct device *device = NULL;
+    struct lane_queue *lane = NULL;
+    struct comm *group = NULL;
+    const int rank = comm_rank(comm), world = comm_world(comm);
+    float *own = mem_alloc_array(MANY, sizeof *own);
+    float *all = mem_alloc_array((size_t)world * MANY, sizeof *all);
+    for (int i = 0; i < MANY; i++) own[i] = (float)(rank * MANY + i);
+    (void)argument;
+    TRY(device_open("cuda:0", 1, &device));
+    TRY(join(device, rank, world, &group));
+    TRY(lane_open(device, LANE_COMM, &lane));
+    const size_t counts[] = {1, 8, MANY};
+    for (int c = 0; c < 3; c++) {
+        TRY(comm_all_gather(group, lane, own, all, counts[c]));
+        TRY(lane_wait(lane, 20000));
+        for (int r = 0; r < world; r++)
+            for (size_t i = 0; i < counts[c]; i++)
+                if (all[(size_t)r * counts[c] + i] != (float)(r * MANY) + (float)i)
+                    return status_new(STATUS_INTERNAL, "element %zu of rank %d of %zu", i, r,
+                                      counts[c]);
+        TRY(comm_broadcast(group, lane, own, counts[c] * sizeof *own, 1));
+        TRY(lane_wait(lane, 20000));
+        for (size_t i = 0; i < counts[c]; i++) {
+            if (own[i] != (float)(MANY + (int)i))
+                return status_new(STATUS_INTERNAL, "byte %zu of %zu", i, counts[c]);
+            own[i] = (float)(rank * MANY + (int)i);
+        }
+    }
+    /* What nobody needs is refused, not read through a pointer that is none of the device's. */
+    status_t refused = comm_all_reduce(group, lane, own, 8, 1, NULL);
+    if (status_code(refused) != STATUS_UNIMPLEMENTED ||
+        strstr(status_message(refused), "host memory") == NULL)
+        return status_new(STATUS_INTERNAL, "not refused");
+    status_free(refused);
+    lane_close(lane);
+    comm_free(group);
+    device_close(device);
+    free(own);
+    free(all);
+    return STATUS_OKAY;
+}
+
+START_TEST(test_collectives_of_host_memory)
+{
+    struct group_result results[GROUP_MAX];
+    group_run(GROUP_LOCAL, 2 + _i, 20000, share, NULL, results);
+    for (int r = 0; r < 2 + _i; r++)
+        ck_assert_msg(results[r].code == STATUS_OK, "rank %d: %s", r, results[r].message);
 }
 END_TEST
 
@@ -430,7 +506,9 @@ int main(void)
     tcase_set_timeout(tests, 240);
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, test_memory);
+    tcase_add_loop_test_raise_signal(tests, test_memory_is_not_the_hosts, SIGSEGV, 0, 2);
     tcase_add_test(tests, test_copies);
+    tcase_add_loop_test(tests, test_collectives_of_host_memory, 0, 2);
     tcase_add_loop_test(tests, test_transformers, 0, TINY_COUNT);
     tcase_add_loop_test(tests, test_transformers_sharded, 0, 2 * TINY_COUNT);
     tcase_add_loop_test(tests, test_bf16, 0, 2);

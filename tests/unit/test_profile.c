@@ -42,6 +42,24 @@ START_TEST(names)
 }
 END_TEST
 
+/* As NVIDIA's driver has them; NULL: nothing is known of it. */
+START_TEST(models)
+{
+    static const struct {
+        const char *model, *name;
+    } cases[] = {
+        {"NVIDIA H100 80GB HBM3", "h100"}, {"NVIDIA H100 PCIe", "h100"}, {"NVIDIA H200", "h200"},
+        {"NVIDIA A100-SXM4-80GB", "a100"}, {"Tesla T4", "t4"},           {"T400 4GB", NULL},
+        {"NVIDIA GH200 480GB", NULL},      {"NVIDIA cpu", NULL},         {"", NULL}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct profile profile;
+        bool found = profile_of_model(cases[i].model, &profile);
+        ck_assert_msg(found == (cases[i].name != NULL), "%s", cases[i].model);
+        if (found) ck_assert_str_eq(profile.name, cases[i].name);
+    }
+}
+END_TEST
+
 static const struct {
     const char *text, *word, *word2;
 } bad_names[] = {
@@ -214,6 +232,7 @@ int main(void)
     Suite *suite = suite_create("profiles");
     TCase *tests = tcase_create("profiles");
     tcase_add_test(tests, names);
+    tcase_add_test(tests, models);
     tcase_add_loop_test(tests, names_that_are_refused, 0,
                         (int)(sizeof bad_names / sizeof bad_names[0]));
     tcase_add_test(tests, files);

@@ -7,6 +7,9 @@
  * Sums of f32 are added in NCCL's order, which is the same from run to run on the same devices. A
  * reduce_scatter on bf16 sends parts and adds them here, in rank order and in f32: the bits of the
  * other communicators. An all_reduce on bf16 rounds what is added, but sends f32.
+ *
+ * Ranks also agree on little things that lie in host memory (before a run, at a change of its
+ * units, when it resumes). NCCL cannot reach that: it goes through memory of the device.
  */
 #include "runtime/cuda/device_cuda.h"
 
@@ -31,7 +34,10 @@ struct nccl_comm {
     int64_t waiting_since_ns; /* 0: something was enqueued since */
     uint64_t last;            /* sequence of what was enqueued last, for errors */
     enum comm_kind last_kind;
+    char *staged; /* HOST_BYTES of the device, for host memory; NULL before the first use */
 };
+
+enum { HOST_BYTES = 1 << 20 };
 
 static struct nccl_comm *nccl_comm(struct comm *comm)
 {
@@ -238,6 +244,81 @@ static status_t run(struct nccl_comm *comm, struct cuda_lane *lane, const struct
     return status_new(STATUS_INTERNAL, "unknown kind of collective %d", (int)call->kind);
 }
 
+/* ---- host memory ---- */
+
+static bool in_host_memory(struct nccl_comm *comm, const struct comm_call *call)
+{
+    struct device *device = &comm->device->base;
+    return (call->in != NULL && !cuda_is_of_device(device, call->in)) ||
+           (call->out != NULL && !cuda_is_of_device(device, call->out));
+}
+
+/* Before the staging memory is used again. Asks for NCCL's errors, as every wait does. */
+static status_t finish_piece(struct nccl_comm *comm, struct cuda_lane *lane)
+{
+    TRY(cuda_lane_wait(&lane->base, 2 * comm->base.timeout_ms + 1000));
+    comm->waiting_since_ns = 0;
+    return cuda_enqueue(lane);
+}
+
+static status_t broadcast_of_host(struct nccl_comm *comm, struct cuda_lane *lane,
+                                  const struct comm_call *call)
+{
+    struct comm_call piece = *call;
+    char *data = (char *)call->out;
+    piece.in = piece.out = (float *)(void *)comm->staged;
+    for (size_t at = 0; at < call->count; at += HOST_BYTES) {
+        if (at > 0) TRY(finish_piece(comm, lane));
+        piece.count = call->count - at < HOST_BYTES ? call->count - at : HOST_BYTES;
+        bool root = comm->base.rank == call->root;
+        if (root) TRY(cuda_copy_in(lane, comm->staged, data + at, piece.count));
+        TRY(run(comm, lane, &piece));
+        if (!root) TRY(cuda_copy_out(lane, data + at, comm->staged, piece.count));
+    }
+    return STATUS_OKAY;
+}
+
+/* Each rank's piece is gathered in place. */
+static status_t all_gather_of_host(struct nccl_comm *comm, struct cuda_lane *lane,
+                                   const struct comm_call *call)
+{
+    struct comm_call piece = *call;
+    const size_t world = (size_t)comm->base.world, most = HOST_BYTES / sizeof(float) / world;
+    float *staged = (float *)(void *)comm->staged;
+    for (size_t at = 0; at < call->count; at += most) {
+        if (at > 0) TRY(finish_piece(comm, lane));
+        piece.count = call->count - at < most ? call->count - at : most;
+        const size_t bytes = piece.count * sizeof(float);
+        float *own = staged + piece.count * (size_t)comm->base.rank;
+        piece.in = own, piece.out = staged;
+        TRY(cuda_copy_in(lane, (char *)own, (const char *)(call->in + at), bytes));
+        TRY(run(comm, lane, &piece));
+        if (piece.count == call->count)
+            return cuda_copy_out(lane, (char *)call->out, comm->staged, bytes * world);
+        /* Many copies may have to wait for each other, where nobody asks for NCCL's errors. */
+        TRY(finish_piece(comm, lane));
+        for (size_t r = 0; r < world; r++)
+            TRY(cuda_copy_out(lane, (char *)(call->out + r * call->count + at),
+                              (char *)(staged + r * piece.count), bytes));
+    }
+    return STATUS_OKAY;
+}
+
+static status_t run_on_host_memory(struct nccl_comm *comm, struct cuda_lane *lane,
+                                   const struct comm_call *call)
+{
+    struct device *device = &comm->device->base;
+    bool known = (call->kind == COMM_ALL_GATHER && call->dtype != DTYPE_BF16) ||
+                 call->kind == COMM_BROADCAST;
+    if (!known || cuda_is_of_device(device, call->in) || cuda_is_of_device(device, call->out))
+        return status_new(STATUS_UNIMPLEMENTED,
+                          "%s of host memory: NCCL moves memory of the device alone",
+                          comm_kind_name(call->kind));
+    if (comm->staged == NULL) TRY_CUDA(cudaMalloc((void **)&comm->staged, HOST_BYTES));
+    return call->kind == COMM_BROADCAST ? broadcast_of_host(comm, lane, call)
+                                        : all_gather_of_host(comm, lane, call);
+}
+
 static status_t enqueue(struct comm *base, struct lane_queue *queue, const struct comm_call *call)
 {
     struct nccl_comm *comm = nccl_comm(base);
@@ -249,7 +330,7 @@ static status_t enqueue(struct comm *base, struct lane_queue *queue, const struc
     comm->waiting_since_ns = 0;
     lane->poll = poll;
     lane->poll_user = base->whole != NULL ? base->whole : base;
-    TRY(run(comm, lane, call));
+    TRY(in_host_memory(comm, call) ? run_on_host_memory(comm, lane, call) : run(comm, lane, call));
     comm_count_sent(base, bytes_sent(base, call));
     return cuda_enqueued(lane, cudaSuccess, comm_kind_name(call->kind));
 }
@@ -277,6 +358,7 @@ static void free_comm(struct comm *base)
         status_free(status);
     }
     abort_handle(comm);
+    if (comm->staged != NULL) cudaFree(comm->staged);
     comm_deinit(base);
     free(comm);
 }

@@ -6,6 +6,7 @@
  */
 #include "runtime/cuda/device_cuda.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,6 +51,14 @@ static uint64_t memory_bytes(const struct device *base)
         status = cuda_status(cudaMemGetInfo(&available, &total), "cudaMemGetInfo");
     status_free(status);
     return available;
+}
+
+static status_t model(const struct device *base, char *text, size_t size)
+{
+    struct cudaDeviceProp properties;
+    TRY_CUDA(cudaGetDeviceProperties(&properties, cuda_device(base)->number));
+    snprintf(text, size, "%s", properties.name);
+    return STATUS_OKAY;
 }
 
 static status_t map(struct device *base, uint64_t bytes, void **memory)
@@ -119,6 +128,7 @@ status_t device_cuda_open(int number, struct device **result)
         .map = map,
         .unmap = unmap,
         .touched = touched,
+        .model = model,
         .prepare = cuda_prepare,
         .unprepare = cuda_unprepare,
         .lane_open = cuda_lane_open,

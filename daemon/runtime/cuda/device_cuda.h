@@ -104,6 +104,14 @@ void cuda_lane_record(struct lane_queue *lane, struct event *event);
 void cuda_lane_wait_event(struct lane_queue *lane, struct event *event);
 status_t cuda_lane_copy(struct lane_queue *lane, void *to, const void *from,
                         uint64_t bytes) FSDPD_MUST_USE;
+/* Whether the address lies in memory that the device handed out. */
+bool cuda_is_of_device(struct device *device, const void *address);
+/* Of a lane that is busy (cuda_enqueue). The first has taken the caller's bytes when it returns;
+ * the second's arrive when the lane is waited for. */
+status_t cuda_copy_in(struct cuda_lane *lane, char *to, const char *from,
+                      uint64_t bytes) FSDPD_MUST_USE;
+status_t cuda_copy_out(struct cuda_lane *lane, char *to, const char *from,
+                       uint64_t bytes) FSDPD_MUST_USE;
 status_t cuda_lane_zero(struct lane_queue *lane, void *memory, uint64_t bytes) FSDPD_MUST_USE;
 status_t cuda_lane_stamp(struct lane_queue *lane, int64_t *ns) FSDPD_MUST_USE;
 status_t cuda_lane_wait(struct lane_queue *lane, int64_t timeout_ms) FSDPD_MUST_USE;

@@ -133,7 +133,7 @@ void cuda_lane_wait_event(struct lane_queue *lane, struct event *event)
 
 /* ---- copies ---- */
 
-static bool is_of_device(struct device *device, const void *address)
+bool cuda_is_of_device(struct device *device, const void *address)
 {
     bool found = false;
     pthread_mutex_lock(&device->lock);
@@ -147,7 +147,7 @@ static bool is_of_device(struct device *device, const void *address)
 }
 
 /* Waits only where both parts are on their way. */
-static status_t copy_in(struct cuda_lane *lane, char *to, const char *from, uint64_t bytes)
+status_t cuda_copy_in(struct cuda_lane *lane, char *to, const char *from, uint64_t bytes)
 {
     for (uint64_t done = 0; done < bytes;) {
         size_t count = bytes - done < STAGING_BYTES ? (size_t)(bytes - done) : STAGING_BYTES;
@@ -172,7 +172,7 @@ static void hand_out(struct cuda_lane *lane)
 }
 
 /* Where a step reads little, nothing waits; a shard that is read goes through in parts. */
-static status_t copy_out(struct cuda_lane *lane, char *to, const char *from, uint64_t bytes)
+status_t cuda_copy_out(struct cuda_lane *lane, char *to, const char *from, uint64_t bytes)
 {
     char *pinned = lane->staging + (size_t)STAGING_PARTS * STAGING_BYTES;
     for (uint64_t done = 0; done < bytes;) {
@@ -197,9 +197,9 @@ static status_t copy_out(struct cuda_lane *lane, char *to, const char *from, uin
 static status_t copy(struct cuda_lane *lane, void *to, const void *from, uint64_t bytes)
 {
     struct device *device = lane->base.device;
-    bool target = is_of_device(device, to), source = is_of_device(device, from);
-    if (target && !source) return copy_in(lane, to, from, bytes);
-    if (source && !target) return copy_out(lane, to, from, bytes);
+    bool target = cuda_is_of_device(device, to), source = cuda_is_of_device(device, from);
+    if (target && !source) return cuda_copy_in(lane, to, from, bytes);
+    if (source && !target) return cuda_copy_out(lane, to, from, bytes);
     if (!source) return status_new(STATUS_INTERNAL, "a copy from host memory to host memory");
     TRY_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, lane->stream));
     return STATUS_OKAY;

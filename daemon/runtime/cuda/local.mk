@@ -46,6 +46,18 @@ tests_engine_test_cuda_device_CPPFLAGS = $(stub_flags)
 tests_engine_test_cuda_device_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_engine_test_cuda_device_LDADD = $(stub_libs)
 
+# Whole runs: what ranks agree on, checkpoints, changes of the policy; and planning.
+check_PROGRAMS += tests/engine/test_cuda_session
+TESTS += tests/engine/test_cuda_session
+tests_engine_test_cuda_session_SOURCES = tests/engine/test_cuda_session.c tests/emulation/linked.c \
+  tests/engine/session_group.c tests/engine/session_group.h
+tests_engine_test_cuda_session_CPPFLAGS = $(stub_flags) $(PROTOBUF_C_CFLAGS)
+tests_engine_test_cuda_session_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
+tests_engine_test_cuda_session_LDADD = libplanning.a libtrain.a libcheckpoint.a libhf.a libprint.a libspec.a \
+  libproto.a $(stub_libs) $(PROTOBUF_C_LIBS) $(JANSSON_LIBS) $(ZLIB_LIBS)
+EXTRA_tests_engine_test_cuda_session_DEPENDENCIES = fsdpd-digits$(EXEEXT)
+tests/engine/test_cuda_session-test_cuda_session.$(OBJEXT): $(PROTO_H)
+
 # Op by op, products of matrices among them, through the device.
 check_PROGRAMS += tests/unit/test_cuda_ops tests/unit/test_cuda_ops_attention \
   tests/unit/test_cuda_ops_bfloat16

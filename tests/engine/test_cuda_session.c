@@ -1,0 +1,362 @@
+/*
+ * Training runs on the CUDA device, over the stub of the runtime (tests/emulation/cuda_stub.cc),
+ * whose memory the host cannot touch: what ranks agree on, changes of the wrap policy, pulls,
+ * checkpoints and what resumes from them, and evaluation come to what the CPU comes to; a job is
+ * planned with the device, and what it cannot do is refused by name.
+ */
+#include <check.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../emulation/cuda_stub.h"
+#include "base/mem.h"
+#include "base/tree.h"
+#include "fsdpd/v1/control.pb-c.h"
+#include "hf/safetensors.h"
+#include "planning/planning.h"
+#include "runtime/cuda/device_cuda.h"
+#include "session_group.h"
+#include "train/run.h"
+
+static const char model[] = "name: Small\n"
+                            "input: [1, 28, 28]\n"
+                            "classes: 10\n"
+                            "modules:\n"
+                            "  first: Linear(784, 12)\n"
+                            "  second: Linear(12, 10)\n"
+                            "forward:\n"
+                            "  - x = relu(first(flatten(x, 1)))\n"
+                            "  - output = log_softmax(second(x), 1)\n"
+                            "loss: nll_loss(output, target, reduction='sum')\n";
+
+static char folder[96];
+
+/* The ranks' rendezvous, which has one value: the group's id. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    void *value;
+    size_t size;
+} store = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, 0};
+
+static status_t store_set(void *user, const char *key, const void *value, size_t size)
+{
+    (void)user, (void)key;
+    pthread_mutex_lock(&store.lock);
+    store.value = mem_dup(value, size);
+    store.size = size;
+    pthread_cond_broadcast(&store.changed);
+    pthread_mutex_unlock(&store.lock);
+    return STATUS_OKAY;
+}
+
+static status_t store_get(void *user, const char *key, int64_t timeout_ms, void **value,
+                          size_t *size)
+{
+    (void)user, (void)key, (void)timeout_ms; /* check's own ends it */
+    pthread_mutex_lock(&store.lock);
+    while (store.value == NULL) pthread_cond_wait(&store.changed, &store.lock);
+    *value = mem_dup(store.value, store.size);
+    *size = store.size;
+    pthread_mutex_unlock(&store.lock);
+    return STATUS_OKAY;
+}
+
+static status_t join(struct device *device, int rank, int world, struct comm **comm)
+{
+    const struct rendezvous rendezvous = {store_set, store_get, NULL};
+    return comm_nccl_new(device, rank, world, "train", &rendezvous, 20000, comm);
+}
+
+static void new_store(void)
+{
+    free(store.value);
+    store.value = NULL;
+}
+
+static void set_up(void)
+{
+    cuda_stub_reset(7);
+    snprintf(folder, sizeof folder, "%s/checkpoints", group_data);
+}
+
+static void tear_down(void)
+{
+    new_store();
+    ck_assert_ptr_null(tree_remove(folder));
+}
+
+static void init(struct group *group, int world)
+{
+    group_init(group, model, group_data, world);
+    group->job.optimizer = (struct optimizer_step){.kind = OPTIMIZER_ADAMW,
+                                                   .lr = 0.01,
+                                                   .beta1 = 0.9,
+                                                   .beta2 = 0.999,
+                                                   .eps = 1e-3,
+                                                   .weight_decay = 0.1};
+    group->job.batch_size = 6;
+    group->job.max_steps = 8;
+    group->job.log_interval = 1;
+    group->job.evaluate = false;
+}
+
+static void on_cuda(struct group *group)
+{
+    group->device = "cuda:0";
+    group->join = join;
+    new_store();
+}
+
+static void run_well(struct group *group)
+{
+    group_run(group);
+    group_expect_success(group);
+}
+
+static bool near(double a, double b)
+{
+    return fabs(a - b) <= 1e-4 * (1 + fabs(b));
+}
+
+static void expect_near_losses(const struct group *found, const struct group *expected)
+{
+    const struct member *a = &found->members[0], *b = &expected->members[0];
+    ck_assert_int_eq(a->metric_count, b->metric_count);
+    ck_assert_int_gt(a->metric_count, 2);
+    for (int i = 0; i < a->metric_count; i++)
+        ck_assert_msg(near(a->metrics[i].loss, b->metrics[i].loss), "step %llu: %.9g, not %.9g",
+                      (unsigned long long)a->metrics[i].step, a->metrics[i].loss,
+                      b->metrics[i].loss);
+}
+
+/* The same tensors, of nearly the same values. Frees both. */
+static void expect_near_files(struct buf a, struct buf b)
+{
+    struct safetensors_header in_a, in_b;
+    uint64_t needed;
+    ck_assert_ptr_null(safetensors_read_header(a.data, a.length, a.length, &in_a, &needed));
+    ck_assert_ptr_null(safetensors_read_header(b.data, b.length, b.length, &in_b, &needed));
+    ck_assert_int_eq(in_a.count, in_b.count);
+    ck_assert_int_eq(in_a.count, 4);
+    for (int i = 0; i < in_a.count; i++) {
+        const struct safetensors_entry *x = &in_a.entries[i], *y = in_b.entries;
+        while (y < in_b.entries + in_b.count && strcmp(x->name, y->name) != 0) y++;
+        ck_assert_msg(y < in_b.entries + in_b.count, "%s is missing", x->name);
+        ck_assert_uint_eq(x->end - x->begin, y->end - y->begin);
+        for (uint64_t at = 0; at < x->end - x->begin; at += sizeof(float)) {
+            float p, q;
+            memcpy(&p, (char *)a.data + in_a.data_offset + x->begin + at, sizeof p);
+            memcpy(&q, (char *)b.data + in_b.data_offset + y->begin + at, sizeof q);
+            ck_assert_msg(near((double)p, (double)q), "%s: %.9g, not %.9g", x->name, (double)p,
+                          (double)q);
+        }
+    }
+    safetensors_header_deinit(&in_a);
+    safetensors_header_deinit(&in_b);
+    buf_deinit(&a);
+    buf_deinit(&b);
+}
+
+/* Worlds of 1 to 4, the last in two groups of two. */
+static void choose_world(struct group *group, int number)
+{
+    static const int worlds[] = {1, 2, 3, 4};
+    init(group, worlds[number]);
+    if (number == 3) group->job.strategy = STRATEGY_HYBRID_SHARD;
+    group->job.shard_size = 2;
+}
+
+static const char *const nowhere[] = {"thrid"};
+static const struct wrap_unit_spec wrong[] = {{.modules = nowhere, .module_count = 1}};
+static const struct wrap_policy none = {.kind = WRAP_NONE},
+                                small = {.kind = WRAP_SIZE, .min_num_params = 1},
+                                unknown = {.kind = WRAP_UNITS, .units = wrong, .unit_count = 1};
+
+/* One unit per module, one unit in all, a policy that cannot be: refused, and training goes on. */
+START_TEST(test_changes_of_the_policy)
+{
+    struct group group, expected;
+    choose_world(&group, _i);
+    group.order_count = 4;
+    for (int i = 0; i < 4; i++) group.order_at[i] = 2 + (uint64_t)i;
+    group.wraps[0] = &small;
+    group.wraps[1] = &none;
+    group.wraps[2] = &unknown; /* order 4 only pulls */
+    expected = group;
+    on_cuda(&group);
+    run_well(&expected);
+    run_well(&group);
+    expect_near_losses(&group, &expected);
+    for (int rank = 0; rank < group.job.world; rank++) {
+        ck_assert_ptr_null(group.members[rank].changes[0].refused);
+        ck_assert_ptr_null(group.members[rank].changes[1].refused);
+        ck_assert_int_eq(status_code(group.members[rank].changes[2].refused),
+                         STATUS_INVALID_ARGUMENT);
+        ck_assert_uint_eq(group.members[rank].last_step, 8);
+    }
+    ck_assert_uint_gt(group.members[0].changes[0].peak_bytes, 0);
+    for (int i = -1; i < 4; i++)
+        expect_near_files(group_pull_file(&group, i), group_pull_file(&expected, i));
+    group_reset(&group);
+    group_reset(&expected);
+}
+END_TEST
+
+/* A checkpoint of this device, and one of the cpu's, resumed on this one. */
+START_TEST(test_checkpoints)
+{
+    for (int taken_on_cuda = 0; taken_on_cuda < 2; taken_on_cuda++) {
+        struct group group, again;
+        choose_world(&group, _i);
+        group.job.checkpoints =
+            (struct checkpoint_settings){.folder = folder, .run = "digits-1@7", .every_steps = 5};
+        again = group;
+        if (taken_on_cuda) on_cuda(&group);
+        run_well(&group);
+        ck_assert_int_eq(group.members[0].captured_count, 1);
+        group_save_well(&group, 0, folder, 1);
+        again.job.checkpoints.every_steps = 0;
+        again.job.checkpoints.resume = again.job.checkpoints.must_resume = true;
+        again.job.checkpoints.attempt = 2;
+        on_cuda(&again);
+        run_well(&again);
+        for (int rank = 0; rank < again.job.world; rank++)
+            ck_assert_uint_eq(again.members[rank].resumed_step, 5);
+        ck_assert_int_eq(again.members[0].metric_count, 3);
+        ck_assert(near(again.members[0].metrics[2].loss, group.members[0].metrics[7].loss));
+        expect_near_files(group_pull_file(&again, -1), group_pull_file(&group, -1));
+        group_reset(&group);
+        group_reset(&again);
+        ck_assert_ptr_null(tree_remove(folder));
+    }
+}
+END_TEST
+
+/* Evaluation, and what is told about memory. */
+START_TEST(test_evaluation)
+{
+    struct group group, expected;
+    init(&group, 2);
+    group.job.batch_size = 51;
+    group.job.evaluate = true;
+    expected = group;
+    on_cuda(&group);
+    run_well(&expected);
+    run_well(&group);
+    ck_assert_int_eq(group.members[0].epoch_count, 1);
+    ck_assert(near(group.members[0].epochs[0].test_loss, expected.members[0].epochs[0].test_loss));
+    ck_assert_uint_eq(group.members[0].epochs[0].test_samples, GROUP_TEST);
+    const struct train_metrics *last = &group.members[0].metrics[group.members[0].metric_count - 1];
+    ck_assert_uint_gt(last->memory_bytes, 0);
+    ck_assert_uint_ge(last->memory_peak_bytes, last->memory_bytes);
+    ck_assert_uint_le(group.members[0].memory_peak, group.members[0].memory_planned);
+    group_reset(&group);
+    group_reset(&expected);
+}
+END_TEST
+
+static void learn_otherwise(struct train_job *job, int rank)
+{
+    if (rank == 1) job->optimizer.lr = 0.5;
+}
+
+/* The ranks' first agreement is one of host memory. */
+START_TEST(test_ranks_that_differ)
+{
+    struct group group;
+    init(&group, 2);
+    group.tweak = learn_otherwise;
+    on_cuda(&group);
+    group_run(&group);
+    const struct member *other = &group.members[1];
+    ck_assert_int_eq(status_code(other->status), STATUS_FAILED_PRECONDITION);
+    ck_assert_ptr_nonnull(strstr(status_message(other->status), "other data or settings"));
+    group_reset(&group);
+}
+END_TEST
+
+/* ---- planning ---- */
+
+static status_t plan_on(const char *device, const struct train_job *job, uint64_t memory,
+                        Fsdpd__V1__Plan **plan)
+{
+    const struct planning_options options = {.device = device, .memory_bytes = memory};
+    return planning_make(job, &options, plan);
+}
+
+START_TEST(test_planning)
+{
+    struct group group;
+    Fsdpd__V1__Plan *plan = NULL;
+    init(&group, 2);
+    status_t status = plan_on("cuda:0", &group.job, 0, &plan);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    ck_assert_str_eq(plan->device, "a100"); /* whose name the stub has */
+    ck_assert_uint_eq(plan->device_memory_bytes, UINT64_C(1) << 34);
+    for (size_t i = 0; i < plan->n_notes; i++)
+        ck_assert_ptr_null(strstr(plan->notes[i], "scratch memory"));
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+
+    status = plan_on("cuda:0", &group.job, 20000, &plan);
+    ck_assert_int_eq(status_code(status), STATUS_RESOURCE_EXHAUSTED);
+    status_free(status);
+    status = plan_on("cuda:1", &group.job, 0, &plan);
+    ck_assert_int_eq(status_code(status), STATUS_NOT_FOUND);
+    status_free(status);
+}
+END_TEST
+
+/* Of the job, and of a unit. */
+START_TEST(test_offload_is_refused)
+{
+    static const char *const first[] = {"first"};
+    static const struct wrap_unit_spec offloaded[] = {
+        {.modules = first, .module_count = 1, .cpu_offload = true}};
+    static const char *const names[] = {"fsdp.cpu_offload", "cpu_offload of a unit"};
+    struct group group;
+    Fsdpd__V1__Plan *plan = NULL;
+    init(&group, 2);
+    if (_i == 0) group.job.cpu_offload = true;
+    else group.job.wrap = (struct wrap_policy){WRAP_UNITS, .units = offloaded, .unit_count = 1};
+    status_t status = plan_on("cuda:0", &group.job, 0, &plan);
+    ck_assert_int_eq(status_code(status), STATUS_UNIMPLEMENTED);
+    ck_assert_ptr_nonnull(strstr(status_message(status), names[_i]));
+    ck_assert_ptr_nonnull(strstr(status_message(status), "worker's device is cuda:0"));
+    status_free(status);
+    /* Nor by whoever did not ask. */
+    on_cuda(&group);
+    group_run(&group);
+    for (int rank = 0; rank < 2; rank++) {
+        ck_assert_int_eq(status_code(group.members[rank].status), STATUS_UNIMPLEMENTED);
+        ck_assert_ptr_nonnull(strstr(status_message(group.members[rank].status), "cpu_offload"));
+    }
+    group_reset(&group);
+    /* A cpu's state is in host memory anyway. */
+    ck_assert_ptr_null(plan_on("cpu", &group.job, 0, &plan));
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cuda session");
+    TCase *tests = tcase_create("session");
+    tcase_set_timeout(tests, 120);
+    tcase_add_unchecked_fixture(tests, group_draw_digits, group_remove_digits);
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_loop_test(tests, test_changes_of_the_policy, 0, 4);
+    tcase_add_loop_test(tests, test_checkpoints, 0, 4);
+    tcase_add_test(tests, test_evaluation);
+    tcase_add_test(tests, test_ranks_that_differ);
+    tcase_add_test(tests, test_planning);
+    tcase_add_loop_test(tests, test_offload_is_refused, 0, 2);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
