@@ -75,7 +75,8 @@ static void report_metrics(const Fsdpd__V1__Metrics *metrics, bool over, struct 
     if (metrics->flops_per_second > 0) {
         label(out, "arithmetic");
         buf_printf(out, "%.3g GFLOP/s", metrics->flops_per_second * 1e-9);
-        if (metrics->mfu_known) buf_printf(out, ", MFU %.2g%%", 100 * metrics->mfu);
+        if (metrics->mfu_known)
+            buf_printf(out, ", MFU %.*f%%", metrics->mfu < 0.1 ? 1 : 0, 100 * metrics->mfu);
         buf_add_char(out, '\n');
     }
     if (metrics->communicated_bytes > 0 && metrics->communication_seconds > 0) {

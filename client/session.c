@@ -17,7 +17,7 @@
 #include "base/file.h"
 #include "base/mem.h"
 
-enum { SIGNAL_COUNT = 3 };
+enum { SIGNAL_COUNT = 3, SLEEP_AGAIN_MS = 100 };
 static const int caught_signals[SIGNAL_COUNT] = {SIGINT, SIGTERM, SIGHUP};
 
 struct session {
@@ -377,7 +377,10 @@ void session_sleep(struct session *session, int64_t milliseconds)
 {
     session->timer.data = session;
     session->timer_fired = false;
-    uv_timer_start(&session->timer, on_slept, (uint64_t)milliseconds, 0);
+    /* Repeated, because uv_run first runs the timers that are due already (while the process was
+     * stopped, say), and then waits for something to happen; without a timer, for ever. */
+    uv_update_time(&session->loop);
+    uv_timer_start(&session->timer, on_slept, (uint64_t)milliseconds, SLEEP_AGAIN_MS);
     while (!session->timer_fired && session->signal == 0) uv_run(&session->loop, UV_RUN_ONCE);
     uv_timer_stop(&session->timer);
 }

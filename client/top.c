@@ -3,6 +3,7 @@
  * every way out gives back: q, a signal, a failure, and while the process is stopped.
  */
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -148,6 +149,7 @@ static const char enter_screen[] = "\033[?1049h\033[?25l\033[H\033[2J";
 static const char leave_screen[] = "\033[?25h\033[?1049l";
 static struct termios keys_before; /* guarded by nothing: one thread, and its signal handler */
 static volatile sig_atomic_t keys_changed, screen_entered, screen_lost;
+static pthread_t main_thread;
 
 static void write_all(const char *text, size_t length)
 {
@@ -182,12 +184,16 @@ static void leave(void)
     screen_entered = 0;
 }
 
-/* Ctrl-Z: the shell gets its screen back, and we ours when we go on. */
+/* Ctrl-Z: the shell gets its screen back, and we ours when we go on. The kernel may give the signal to
+ * a thread of gRPC's, beside which the main one would go on as if the screen were never to come back. */
 static void on_stop(int number)
 {
-    (void)number;
+    if (!pthread_equal(pthread_self(), main_thread)) {
+        pthread_kill(main_thread, number);
+        return;
+    }
     leave();
-    kill(getpid(), SIGSTOP);
+    raise(SIGSTOP);
     screen_lost = 1;
 }
 
@@ -399,6 +405,7 @@ int verb_top(struct client *client)
     session_catch_signals(top.session);
     if (screen) {
         session_on_resize(top.session, on_resize, &top);
+        main_thread = pthread_self();
         signal(SIGTSTP, on_stop);
     }
     status = run(&top, screen);
