@@ -29,6 +29,11 @@ struct capture_target {
     const char *folder; /* of the job's checkpoints */
     uint64_t number;    /* of the save within the attempt: the same on every rank */
     uint32_t keep;      /* so many checkpoints of this run are kept, at least 1; 0: all */
+    /* Rank 0, when all files are on the disk: appends what the run has reported up to `step` and
+     * might be lost with this process. Kept beside the files and given back by
+     * saved_read_reports. NULL, or nothing appended: there is nothing. */
+    void (*pack_reports)(void *user, uint64_t step, struct buf *out);
+    void *user;
 };
 
 struct capture_result {

@@ -129,6 +129,15 @@ static json_t *write_unit(const struct saved_unit *unit)
     return object;
 }
 
+static json_t *write_file(const char *name, const struct saved_file *file)
+{
+    json_t *object = json_object();
+    put(object, "name", json_string(name));
+    put_count(object, "bytes", file->bytes);
+    put_hex(object, "crc32", file->crc32, 8);
+    return object;
+}
+
 static int add_text(const char *text, size_t size, void *user)
 {
     buf_add(user, text, size);
@@ -138,6 +147,7 @@ static int add_text(const char *text, size_t size, void *user)
 void manifest_write(const struct manifest *manifest, struct buf *out)
 {
     json_t *root = json_object(), *units = json_array(), *files = json_array();
+    char name[32];
     put(root, "format", json_string(FORMAT));
     put_count(root, "version", VERSION);
     put(root, "run", json_string(manifest->run));
@@ -152,14 +162,12 @@ void manifest_write(const struct manifest *manifest, struct buf *out)
         json_array_append_new(units, write_unit(&manifest->units[u]));
     put(root, "units", units);
     for (int r = 0; r < manifest->world; r++) {
-        json_t *file = json_object();
-        char name[32];
-        put(file, "name", json_string(manifest_file_name(r, name)));
-        put_count(file, "bytes", manifest->files[r].bytes);
-        put_hex(file, "crc32", manifest->files[r].crc32, 8);
-        json_array_append_new(files, file);
+        json_array_append_new(files,
+                              write_file(manifest_file_name(r, name), &manifest->files[r]));
     }
     put(root, "files", files);
+    if (manifest->reports.bytes > 0)
+        put(root, "reports", write_file(MANIFEST_REPORTS_FILE, &manifest->reports));
     json_dump_callback(root, add_text, out, JSON_INDENT(1) | JSON_REAL_PRECISION(17));
     buf_add_char(out, '\n');
     json_decref(root);
@@ -325,13 +333,12 @@ static status_t read_units(const json_t *root, struct manifest *manifest)
     return NULL;
 }
 
-static status_t read_file(const json_t *object, int rank, struct saved_file *file)
+static status_t read_file(const json_t *object, const char *expected, struct saved_file *file)
 {
     const char *name = NULL;
-    char expected[32];
     uint64_t crc = 0;
     TRY(get_text(object, "name", &name));
-    if (strcmp(name, manifest_file_name(rank, expected)) != 0)
+    if (strcmp(name, expected) != 0)
         return status_new(STATUS_INVALID_ARGUMENT, "name: expected %s", expected);
     TRY(get_count(object, "bytes", &file->bytes));
     TRY(get_hex(object, "crc32", 8, &crc));
@@ -345,9 +352,15 @@ static status_t read_files(const json_t *root, struct manifest *manifest)
     if (!json_is_array(list) || json_array_size(list) != (size_t)manifest->world)
         return refuse("files", "expected a list of one file per rank");
     manifest->files = mem_alloc_array((size_t)manifest->world, sizeof *manifest->files);
+    char name[32];
     for (int r = 0; r < manifest->world; r++)
-        TRY(status_wrap(read_file(json_array_get(list, (size_t)r), r, &manifest->files[r]),
+        TRY(status_wrap(read_file(json_array_get(list, (size_t)r), manifest_file_name(r, name),
+                                  &manifest->files[r]),
                         "file %d", r));
+    const json_t *reports = json_object_get(root, "reports");
+    if (reports == NULL) return NULL;
+    TRY(status_wrap(read_file(reports, MANIFEST_REPORTS_FILE, &manifest->reports), "reports"));
+    if (manifest->reports.bytes > MANIFEST_REPORTS_MAX) return refuse("reports", "too large");
     return NULL;
 }
 

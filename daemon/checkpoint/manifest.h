@@ -19,9 +19,11 @@ enum {
     MANIFEST_WORLD_MAX = 4096,
     MANIFEST_UNITS_MAX = 1 << 20,
     MANIFEST_SLOTS_MAX = 8,
+    MANIFEST_REPORTS_MAX = 16 << 20, /* bytes of that file */
 };
 
 #define MANIFEST_FILE "manifest.json"
+#define MANIFEST_REPORTS_FILE "reports.pb"
 #define MANIFEST_ELEMENTS_MAX (INT64_C(1) << 48)
 
 /* Sums since something began, over all ranks. */
@@ -78,6 +80,7 @@ struct manifest {
     int unit_count;
     struct saved_file *files; /* (world) */
     int world;
+    struct saved_file reports; /* beside them, of 0 bytes: none; see capture_target */
 };
 
 void manifest_write(const struct manifest *manifest, struct buf *out);

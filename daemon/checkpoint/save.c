@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <zlib.h>
 
 #include "base/file.h"
 #include "base/mem.h"
@@ -134,9 +135,30 @@ static status_t check_files(const struct saving *saving)
     return NULL;
 }
 
+static status_t write_reports(struct saving *saving)
+{
+    const struct capture_target *target = saving->target;
+    struct buf bytes = {0};
+    if (target->pack_reports != NULL)
+        target->pack_reports(target->user, capture_step(saving->capture), &bytes);
+    status_t status = NULL;
+    if (bytes.length > 0 && bytes.length <= MANIFEST_REPORTS_MAX) {
+        char *path = file_path_join(saving->temporary, MANIFEST_REPORTS_FILE);
+        status = file_write_atomic(path, bytes.data, bytes.length, 0640);
+        free(path);
+        saving->capture->manifest.reports =
+            (struct saved_file){.bytes = bytes.length,
+                                .crc32 = (uint32_t)crc32(0, (const Bytef *)bytes.data,
+                                                         (uInt)bytes.length)};
+    }
+    buf_deinit(&bytes);
+    return status;
+}
+
 static status_t complete(struct saving *saving)
 {
     TRY(check_files(saving));
+    TRY(write_reports(saving));
     struct buf text = {0};
     char *name = NULL;
     manifest_write(&saving->capture->manifest, &text);

@@ -138,6 +138,23 @@ static status_t verify(const struct saved_file *file, int fd, const char *path)
     return status;
 }
 
+status_t saved_read_reports(const struct saved *saved, struct buf *out)
+{
+    const struct saved_file *file = &saved->manifest.reports;
+    if (file->bytes == 0) return NULL;
+    char *path = file_path_join(saved->directory, MANIFEST_REPORTS_FILE);
+    struct buf bytes = {0};
+    status_t status = as_damage(file_read(path, MANIFEST_REPORTS_MAX, &bytes));
+    if (status == NULL &&
+        (bytes.length != file->bytes ||
+         crc32(0, (const Bytef *)buf_text(&bytes), (uInt)bytes.length) != file->crc32))
+        status = status_new(STATUS_DATA_LOSS, "%s is damaged", path);
+    if (status == NULL) buf_add(out, bytes.data, bytes.length);
+    buf_deinit(&bytes);
+    free(path);
+    return status;
+}
+
 status_t saved_verify(struct saved *saved, int rank)
 {
     char *path = path_of(saved, rank);

@@ -20,6 +20,10 @@ const struct manifest *saved_manifest(const struct saved *saved);
 /* Reads one rank's file whole and compares its size and its sum. DATA_LOSS if they differ. */
 status_t saved_verify(struct saved *saved, int rank) FSDPD_MUST_USE;
 
+/* Appends what capture_target's pack_reports had for it; nothing if there was nothing. DATA_LOSS if
+ * it is damaged, which harms nothing else. */
+status_t saved_read_reports(const struct saved *saved, struct buf *out) FSDPD_MUST_USE;
+
 /* Whether every parameter of the model that is not tied to another is in it, as large as the model
  * has it; finds them. FAILED_PRECONDITION names one that is not. */
 status_t saved_match(struct saved *saved, const struct model *model) FSDPD_MUST_USE;

@@ -322,6 +322,22 @@ void attempt_check(struct job *job)
                   (unsigned long long)message->step);
 }
 
+/*
+ * An earlier attempt had reported these to nobody before it took the checkpoint that this one goes
+ * on from. What is recorded already, of whatever attempt, is not recorded again.
+ */
+static void add_unrecorded(struct job *job, const Fsdpd__V1__UnrecordedReports *reports)
+{
+    const Fsdpd__V1__Metrics *last = job->message->metrics;
+    uint64_t recorded = last != NULL ? last->step : 0;
+    for (size_t i = 0; reports != NULL && i < reports->n_metrics; i++) {
+        const Fsdpd__V1__UnrecordedMetrics *entry = reports->metrics[i];
+        if (entry->metrics == NULL || entry->metrics->step <= recorded) continue;
+        if (entry->thinned > 0) job_add_dropped(job, entry->thinned);
+        job_add_metrics(job, entry->metrics);
+    }
+}
+
 /* From where rank 0 goes on. Steps behind that are done again: the job is where it resumes. */
 static void note_start(struct job *job, const Fsdpd__V1__Started *started)
 {
@@ -340,7 +356,10 @@ static void on_started(struct job *job, struct rank *rank, const Fsdpd__V1__Star
     if (rank->state != RANK_ASSIGNED) return;
     rank->state = RANK_STARTED;
     rank->plan_hash = started->plan_hash;
-    if (rank == job->ranks) note_start(job, started);
+    if (rank == job->ranks) {
+        add_unrecorded(job, started->unrecorded);
+        note_start(job, started);
+    }
     if (started->steps > 0) job->message->steps = started->steps;
     attempt_check_started(job);
 }

@@ -321,6 +321,21 @@ static status_t load_arrays(struct run *run, struct saved *saved)
     return status;
 }
 
+/* Damaged ones are told, and are no reason not to go on. */
+static void take_reports(struct search *search, const struct saved *saved)
+{
+    const struct train_hooks *hooks = search->run->hooks;
+    if (search->run->session->rank != 0 || hooks->reports == NULL) return;
+    struct buf bytes = {0};
+    status_t status = saved_read_reports(saved, &bytes);
+    if (status == NULL && bytes.length > 0) hooks->reports(hooks->user, bytes.data, bytes.length);
+    if (status != NULL)
+        buf_printf(&search->note, "%smetrics that were not recorded cannot be read (%s)",
+                   search->note.length > 0 ? "; " : "", status_message(status));
+    status_free(status);
+    buf_deinit(&bytes);
+}
+
 static status_t resume(struct search *search)
 {
     struct run *run = search->run;
@@ -338,6 +353,8 @@ static status_t resume(struct search *search)
     if (saved != NULL) {
         load_progress(run, &saved_manifest(saved)->progress);
         status = status_wrap(load_arrays(run, saved), "reading the checkpoint %s", name);
+        if (status == NULL) take_reports(search, saved);
+        note = search->note.length > 0 ? buf_text(&search->note) : NULL;
     }
     if (status == NULL && run->hooks->resumed != NULL && (saved != NULL || note != NULL))
         run->hooks->resumed(run->hooks->user, run->step, saved != NULL ? name : NULL, note);

@@ -90,6 +90,9 @@ struct train_hooks {
      * was wrong with newer ones; NULL: nothing. Without a checkpoint that could be read, which the
      * settings may allow, `name` is NULL. */
     void (*resumed)(void *user, uint64_t step, const char *name, const char *note);
+    /* Before that, on rank 0: what pack_reports of the checkpoint's capture_target had. May be NULL.
+     */
+    void (*reports)(void *user, const void *bytes, size_t size);
 };
 
 /*

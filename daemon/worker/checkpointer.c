@@ -139,6 +139,14 @@ static void leave_group(struct checkpointer *own)
     comm_free(comm);
 }
 
+/* What would die with this worker while the coordinator is away: the run would go on from this
+ * checkpoint, and nobody would report it again. */
+static void pack_reports(void *user, uint64_t step, struct buf *out)
+{
+    const struct pull_context *context = user;
+    link_pack_unrecorded(context->link, context->job, context->attempt, step, out);
+}
+
 static status_t save(struct checkpointer *own, uint64_t number, struct capture *capture)
 {
     int64_t began = clock_monotonic_ns();
@@ -148,7 +156,9 @@ static status_t save(struct checkpointer *own, uint64_t number, struct capture *
     if (status == NULL) {
         const struct capture_target target = {.folder = own->folder,
                                               .number = own->count,
-                                              .keep = own->keep};
+                                              .keep = own->keep,
+                                              .pack_reports = pack_reports,
+                                              .user = (void *)own->context};
         status = capture_save(capture, &target, own->comm, &own->lane, own->context->timeout_ms,
                               &result);
     }

@@ -59,6 +59,37 @@ void link_post(struct link *link, Fsdpd__V1__WorkerMessage *message)
     mailbox_post(link->mailbox, send_posted, posted);
 }
 
+struct posted_question {
+    struct link *link;
+    const char *job;
+    uint32_t attempt;
+    uint64_t step;
+    struct buf *out;
+    bool done; /* guarded by the link's lock */
+};
+
+static void answer_question(void *argument)
+{
+    struct posted_question *question = argument;
+    struct link *link = question->link;
+    outbox_pack_metrics(&link->outbox, question->job, question->attempt, question->step,
+                        question->out);
+    pthread_mutex_lock(&link->lock);
+    question->done = true;
+    pthread_cond_broadcast(&link->changed);
+    pthread_mutex_unlock(&link->lock);
+}
+
+void link_pack_unrecorded(struct link *link, const char *job, uint32_t attempt, uint64_t step,
+                          struct buf *out)
+{
+    struct posted_question question = {link, job, attempt, step, out, false};
+    mailbox_post(link->mailbox, answer_question, &question);
+    pthread_mutex_lock(&link->lock);
+    while (!question.done) pthread_cond_wait(&link->changed, &link->lock);
+    pthread_mutex_unlock(&link->lock);
+}
+
 /* What stands in messages without blanks; "localhost" if the host has no name. */
 static char *host_name(char *host, size_t size)
 {

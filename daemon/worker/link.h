@@ -7,6 +7,7 @@
 #ifndef FSDPD_WORKER_LINK_H
 #define FSDPD_WORKER_LINK_H
 
+#include "base/buf.h"
 #include "fsdpd/v1/worker.pb-c.h"
 #include "rpc/client.h"
 #include "runtime/comm.h"
@@ -46,6 +47,12 @@ void link_close(struct link *link, void (*closed)(void *user), void *user);
  * an attempt are kept until the coordinator has them (see outbox.h); others are dropped without
  * one. */
 void link_post(struct link *link, Fsdpd__V1__WorkerMessage *message);
+
+/* Appends what of an attempt's metrics the coordinator has not acknowledged; see
+ * outbox_pack_metrics. Everything that this thread posted before is looked at. From any thread but
+ * the loop's, which must run. */
+void link_pack_unrecorded(struct link *link, const char *job, uint32_t attempt, uint64_t step,
+                          struct buf *out);
 
 /* Whether reports wait for the coordinator to acknowledge them. */
 bool link_has_reports(const struct link *link);

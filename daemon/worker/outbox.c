@@ -106,6 +106,51 @@ void outbox_acknowledge(struct outbox *outbox, const char *job, uint32_t attempt
     outbox->count = kept;
 }
 
+/* Of copies that share what they point to: only the list and its entries are the caller's. */
+static void list_metrics(Fsdpd__V1__UnrecordedReports *list, Fsdpd__V1__Metrics *metrics,
+                         uint64_t thinned, uint64_t step)
+{
+    if (metrics == NULL || metrics->step > step) return;
+    Fsdpd__V1__UnrecordedMetrics *entry = mem_alloc(sizeof *entry);
+    fsdpd__v1__unrecorded_metrics__init(entry);
+    entry->metrics = metrics;
+    entry->thinned = thinned;
+    list->metrics = mem_resize_array(list->metrics, list->n_metrics + 1, sizeof *list->metrics);
+    list->metrics[list->n_metrics++] = entry;
+}
+
+static void list_all(const struct outbox *outbox, const char *job, uint32_t attempt, uint64_t step,
+                     Fsdpd__V1__UnrecordedReports *list)
+{
+    for (int i = 0; i < outbox->count; i++) {
+        const Fsdpd__V1__AttemptEvent *event = outbox->messages[i]->event;
+        if (!is_of(outbox->messages[i], job, attempt)) continue;
+        const Fsdpd__V1__UnrecordedReports *found = NULL;
+        if (event->event_case == FSDPD__V1__ATTEMPT_EVENT__EVENT_STARTED)
+            found = event->started->unrecorded;
+        for (size_t m = 0; found != NULL && m < found->n_metrics; m++)
+            list_metrics(list, found->metrics[m]->metrics, found->metrics[m]->thinned, step);
+        if (is_metrics(outbox->messages[i]))
+            list_metrics(list, event->metrics, event->thinned, step);
+    }
+}
+
+void outbox_pack_metrics(const struct outbox *outbox, const char *job, uint32_t attempt,
+                         uint64_t step, struct buf *out)
+{
+    Fsdpd__V1__UnrecordedReports list = FSDPD__V1__UNRECORDED_REPORTS__INIT;
+    list_all(outbox, job, attempt, step, &list);
+    size_t size = fsdpd__v1__unrecorded_reports__get_packed_size(&list);
+    if (list.n_metrics > 0) {
+        uint8_t *bytes = mem_alloc(size);
+        fsdpd__v1__unrecorded_reports__pack(&list, bytes);
+        buf_add(out, bytes, size);
+        free(bytes);
+    }
+    for (size_t i = 0; i < list.n_metrics; i++) free(list.metrics[i]);
+    free(list.metrics);
+}
+
 const Fsdpd__V1__AttemptEvent *outbox_next_attempt(const struct outbox *outbox, int *position)
 {
     while (*position < outbox->count) {

@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 
+#include "base/buf.h"
 #include "fsdpd/v1/worker.pb-c.h"
 
 struct outbox {
@@ -32,6 +33,11 @@ void outbox_add(struct outbox *outbox, Fsdpd__V1__WorkerMessage *message, bool *
 
 /* Forgets the attempt's reports up to that number. */
 void outbox_acknowledge(struct outbox *outbox, const char *job, uint32_t attempt, uint64_t report);
+
+/* Appends, as a packed UnrecordedReports, the attempt's metrics up to `step` that are not
+ * acknowledged, with those that it found in a checkpoint itself; nothing if there are none. */
+void outbox_pack_metrics(const struct outbox *outbox, const char *job, uint32_t attempt,
+                         uint64_t step, struct buf *out);
 
 /* The first report of each attempt whose reports are kept, one after the other: NULL at the end. */
 const Fsdpd__V1__AttemptEvent *outbox_next_attempt(const struct outbox *outbox, int *position);

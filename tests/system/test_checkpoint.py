@@ -40,7 +40,8 @@ class Checkpoint(unittest.TestCase):
             steps.append(int(taken["step"]))
             self.assertEqual(taken["world"], 2)
             self.assertEqual(os.path.dirname(taken["path"]), self.folder(job))
-            files = entries(taken["path"])
+            # Metrics that are not acknowledged yet may be there besides.
+            files = [name for name in entries(taken["path"]) if name != "reports.pb"]
             self.assertEqual(files, ["manifest.json", "rank-00000.safetensors",
                                      "rank-00001.safetensors"])
             sizes = [os.path.getsize(os.path.join(taken["path"], name)) for name in files[1:]]

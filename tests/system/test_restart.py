@@ -137,6 +137,33 @@ class Restart(unittest.TestCase):
             self.assertIn("rank 1", text)
             daemon.ctl("cancel", job)
 
+    def test_worker_that_dies_behind_its_checkpoint(self):
+        """The coordinator is away, a checkpoint is taken, the workers are killed: what they had not
+        told anybody is in the checkpoint, and the curve has no gap and nothing twice."""
+        with harness.Daemon() as daemon:
+            job = daemon.submit("train.max_steps=150", *SETTINGS[1:], "checkpoint.every_steps=10")
+            folder = os.path.join(daemon.root, "state/jobs", job, "checkpoints")
+
+            def newest():
+                names = os.listdir(folder) if os.path.isdir(folder) else []
+                return max((int(name[5:17]) for name in names if name.startswith("step-")), default=0)
+            workers = [int(worker["pid"]) for worker in daemon.worker_list()]
+            # With the first one the ranks have met; for that they need the coordinator.
+            daemon.wait_for(newest, 60, "a checkpoint")
+            daemon.kill()
+            first, until = newest(), time.monotonic() + 30
+            while newest() < first + 30 and time.monotonic() < until:
+                time.sleep(0.01)
+            for worker in workers:
+                os.kill(worker, signal.SIGKILL)
+            self.assertGreaterEqual(newest(), first + 30)
+            daemon.start()
+            shown = daemon.wait_state(job, "SUCCEEDED", "FAILED")
+            self.assertEqual((shown["state"], shown["attempt"]), ("SUCCEEDED", 2), shown["reason"])
+            watched = events(daemon.ctl("watch", job, "-o", "json").stdout)
+            self.assertEqual(metric_steps(watched), list(range(1, 151)))
+            self.assertIn("on from step", json.dumps(watched))
+
     def test_killed_again_and_again(self):
         with harness.Daemon() as daemon:
             accepted = []

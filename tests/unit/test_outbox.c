@@ -1,6 +1,7 @@
 /* Reports that wait for the coordinator: numbers, acknowledgements, and what goes when they are too
  * many. */
 #include <check.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -105,6 +106,37 @@ START_TEST(test_thinned_metrics)
 }
 END_TEST
 
+/* "2 3 " of what would be kept in a checkpoint of that step. */
+static void expect_packed(uint64_t step, const char *expected)
+{
+    struct buf bytes = {0};
+    char found[64] = "";
+    outbox_pack_metrics(&outbox, "a-1", 2, step, &bytes);
+    Fsdpd__V1__UnrecordedReports *reports = fsdpd__v1__unrecorded_reports__unpack(
+        NULL, bytes.length, (const uint8_t *)buf_text(&bytes));
+    ck_assert_ptr_nonnull(reports);
+    for (size_t i = 0; i < reports->n_metrics; i++)
+        snprintf(found + strlen(found), sizeof found - strlen(found), "%llu ",
+                 (unsigned long long)reports->metrics[i]->metrics->step);
+    ck_assert_str_eq(found, expected);
+    fsdpd__v1__unrecorded_reports__free_unpacked(reports, NULL);
+    buf_deinit(&bytes);
+}
+
+START_TEST(test_metrics_for_a_checkpoint)
+{
+    expect_packed(9, "");
+    add("a-1", 1, METRICS, 1); /* another attempt's */
+    for (uint64_t i = 2; i <= 5; i++) add("a-1", 2, METRICS, i);
+    add("a-1", 2, EPOCH, 0);
+    expect_packed(4, "2 3 4 ");
+    outbox_acknowledge(&outbox, "a-1", 2, 2);
+    expect_packed(4, "4 ");
+    outbox_acknowledge(&outbox, "a-1", 2, 5);
+    expect_packed(9, "");
+}
+END_TEST
+
 START_TEST(test_thinned_logs)
 {
     for (int i = 0; i < 3 * OUTBOX_LOGS; i++) {
@@ -127,6 +159,7 @@ int main(void)
     tcase_add_checked_fixture(tests, NULL, tear_down);
     tcase_add_test(tests, test_numbers_and_acknowledgements);
     tcase_add_test(tests, test_thinned_metrics);
+    tcase_add_test(tests, test_metrics_for_a_checkpoint);
     tcase_add_test(tests, test_thinned_logs);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
