@@ -29,7 +29,7 @@ bool client_call(struct client *client, const struct rpc_method *method,
 }
 
 int client_change_job(struct client *client, const struct rpc_method *method,
-                      const ProtobufCMessage *request)
+                      const ProtobufCMessage *request, const char *unless_over)
 {
     ProtobufCMessage *response;
     int code;
@@ -43,6 +43,8 @@ int client_change_job(struct client *client, const struct rpc_method *method,
         report_end(job->id, job->state, job->reason, &text);
     }
     output_print(&text);
+    if (unless_over && client->options.format == FORMAT_TABLE && !report_is_over(job->state))
+        output_note("%s: fsdpctl watch %s", unless_over, job->id);
     protobuf_c_message_free_unpacked(response, NULL);
     return EXIT_DONE;
 }

@@ -69,9 +69,12 @@ extern const struct option_row top_options[];
 extern const struct option_row trace_options[];
 extern const struct option_row wrap_options[];
 
-/* A call whose answer is a job as it now is: prints it, as a line or as JSON. The exit code. */
+/*
+ * A call whose answer is a job as it now is: prints it, as a line or as JSON. A table's reader is told
+ * `unless_over` (may be NULL) of a job that is not over. The exit code.
+ */
 int client_change_job(struct client *client, const struct rpc_method *method,
-                      const ProtobufCMessage *request);
+                      const ProtobufCMessage *request, const char *unless_over);
 
 /* "--set KEY=VALUE", for the verbs that read a job file. */
 status_t option_set(struct options *options, const char *value);

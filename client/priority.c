@@ -16,5 +16,5 @@ int verb_priority(struct client *client)
                        -SPEC_PRIORITY_MAX, SPEC_PRIORITY_MAX, word));
     request.id = (char *)client->options.arguments[0];
     request.priority = (int32_t)priority;
-    return client_change_job(client, &control_set_priority, &request.base);
+    return client_change_job(client, &control_set_priority, &request.base, NULL);
 }

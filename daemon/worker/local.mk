@@ -15,17 +15,22 @@ libworker_a_SOURCES = \
   %D%/worker.c %D%/worker.h
 
 if HAVE_CHECK
-check_PROGRAMS += tests/unit/test_worker tests/unit/test_outbox
-TESTS += tests/unit/test_worker tests/unit/test_outbox
+check_PROGRAMS += tests/unit/test_worker tests/unit/test_worker_away tests/unit/test_outbox
+TESTS += tests/unit/test_worker tests/unit/test_worker_away tests/unit/test_outbox
 tests_unit_test_outbox_SOURCES = tests/unit/test_outbox.c
 tests_unit_test_outbox_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_outbox_LDADD = libworker.a libproto.a libbase.a $(PROTOBUF_C_LIBS) $(CHECK_LIBS) -lm
 tests/unit/test_outbox-test_outbox.$(OBJEXT): proto/generated.stamp
-tests_unit_test_worker_SOURCES = tests/unit/test_worker.c
+worker_world = tests/unit/test_worker_world.c tests/unit/test_worker_world.h
+tests_unit_test_worker_SOURCES = tests/unit/test_worker.c $(worker_world)
 tests_unit_test_worker_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS) $(CHECK_CFLAGS)
 tests_unit_test_worker_LDADD = libworker.a libplanning.a libprint.a libtrain.a libcheckpoint.a libhf.a \
   $(RUNTIME_LIBS) libspec.a libyamldoc.a librpc.a libx509.a libproto.a libbase.a $(YAML_LIBS) $(GRPC_LIBS) $(CRYPTO_LIBS) \
   $(PROTOBUF_C_LIBS) $(UV_LIBS) $(JANSSON_LIBS) $(ZLIB_LIBS) $(CHECK_LIBS) -lm
 EXTRA_tests_unit_test_worker_DEPENDENCIES = fsdpd-digits$(EXEEXT)
-tests/unit/test_worker-test_worker.$(OBJEXT): proto/generated.stamp
+tests_unit_test_worker_away_SOURCES = tests/unit/test_worker_away.c $(worker_world)
+tests_unit_test_worker_away_CPPFLAGS = $(tests_unit_test_worker_CPPFLAGS)
+tests_unit_test_worker_away_LDADD = $(tests_unit_test_worker_LDADD)
+EXTRA_tests_unit_test_worker_away_DEPENDENCIES = fsdpd-digits$(EXEEXT)
+$(tests_unit_test_worker_OBJECTS) $(tests_unit_test_worker_away_OBJECTS): proto/generated.stamp
 endif

@@ -141,6 +141,24 @@ class Daemon:
     def show(self, job):
         return self.json("show", job)
 
+    def events(self, job):
+        """What has happened to the job so far; all of it, if it is over."""
+        watched = self.ctl("watch", job, "-o", "json")
+        return [json.loads(line) for line in watched.stdout.splitlines()]
+
+    def losses(self, job):
+        """(step, loss) of every recorded step, in the order in which they were recorded."""
+        return [(int(event["metrics"]["step"]), event["metrics"]["loss"])
+                for event in self.events(job) if "metrics" in event]
+
+    def tensors(self, job):
+        """The state_dict as it is pulled now: name -> (dtype, shape, bytes)."""
+        path = os.path.join(self.root, job + ".safetensors")
+        pulled = self.ctl("pull", job, "-o", path)
+        if pulled.returncode != 0:
+            raise AssertionError(f"pull {job}: {pulled.stderr}")
+        return read_safetensors(path)[0]
+
     def wait_for(self, condition, seconds, what):
         until = time.monotonic() + seconds
         while time.monotonic() < until:

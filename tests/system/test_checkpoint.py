@@ -3,7 +3,6 @@
 
 import json
 import os
-import resource
 import shutil
 import subprocess
 import sys
@@ -74,8 +73,7 @@ class Checkpoint(unittest.TestCase):
                 found[parameter["name"]] = flat[begin:begin + 4 * parameter["elements"]]
         self.daemon.ctl("cancel", job)
         self.daemon.wait_state(job, "CANCELLED")
-        events = self.daemon.ctl("watch", job, "-o", "json").stdout.splitlines()
-        told = [event["checkpoint"] for event in map(json.loads, events) if "checkpoint" in event]
+        told = [event["checkpoint"] for event in self.daemon.events(job) if "checkpoint" in event]
         self.assertEqual(len(told), 4)
         self.assertEqual(set(found), {
             "conv1.weight", "conv1.bias", "conv2.weight", "conv2.bias", "fc1.weight", "fc1.bias",

@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """The life of jobs: submit, list, show, watch, cancel; queueing; several at once; what is printed."""
 
-import json
 import os
 import sys
 import time
@@ -51,9 +50,7 @@ class Jobs(unittest.TestCase):
                                         "train.evaluate=false", wait=True)
             self.assertEqual(result.returncode, 0, result.stderr)
             job = self.daemon.json("list")[-1]["id"]
-            events = self.daemon.ctl("watch", job, "-o", "json").stdout.splitlines()
-            losses.append([event["metrics"]["loss"] for event in map(json.loads, events)
-                           if "metrics" in event])
+            losses.append(self.daemon.losses(job))
         self.assertEqual(len(losses[0]), 16)
         self.assertEqual(losses[0], losses[1])
 

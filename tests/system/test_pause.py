@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """Pause and resume: the workers are free, a restart changes nothing, and the end has the same bits."""
 
-import json
 import os
 import signal
 import sys
@@ -18,20 +17,6 @@ class Pause(unittest.TestCase):
     def setUp(self):
         self.daemon = harness.Daemon()
         self.addCleanup(self.daemon.close)
-
-    def pull(self, job):
-        path = os.path.join(self.daemon.root, job)
-        pulled = self.daemon.ctl("pull", job, "-o", path)
-        self.assertEqual(pulled.returncode, 0, pulled.stderr)
-        return {name: raw for name, (_, _, raw) in harness.read_safetensors(path)[0].items()}
-
-    def events(self, job):
-        lines = self.daemon.ctl("watch", job, "-o", "json").stdout.splitlines()
-        return [json.loads(line) for line in lines]
-
-    def losses(self, job):
-        return [(int(event["metrics"]["step"]), event["metrics"]["loss"])
-                for event in self.events(job) if "metrics" in event]
 
     def test_pause_and_resume(self):
         result = self.daemon.submit(*SETTINGS, wait=True)
@@ -69,8 +54,9 @@ class Pause(unittest.TestCase):
         self.assertEqual(watcher.returncode, 0, errors)
         self.assertIn(f"on from step {step}", output)
         self.assertEqual(self.daemon.show(job)["attempt"], 2)
-        self.assertEqual(self.losses(job), self.losses(plain))  # each step once, the same bits
-        self.assertEqual(self.pull(job), self.pull(plain))
+        # each step once, the same bits
+        self.assertEqual(self.daemon.losses(job), self.daemon.losses(plain))
+        self.assertEqual(self.daemon.tensors(job), self.daemon.tensors(plain))
         over = self.daemon.ctl("resume", job)
         self.assertEqual(over.returncode, harness.CONFLICT)
 
@@ -83,7 +69,7 @@ class Pause(unittest.TestCase):
             self.assertEqual(self.daemon.ctl("resume", job).returncode, 0)
         self.assertEqual(steps, sorted(set(steps)))
         self.daemon.wait_state(job, "SUCCEEDED")
-        self.assertEqual([step for step, _ in self.losses(job)], list(range(1, STEPS + 1)))
+        self.assertEqual([step for step, _ in self.daemon.losses(job)], list(range(1, STEPS + 1)))
 
     def test_refused_and_cancelled(self):
         queued = self.daemon.submit("workers=5")

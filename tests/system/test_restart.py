@@ -17,13 +17,6 @@ import harness
 SETTINGS = ("train.max_steps=60", "train.log_interval=1", "train.evaluate=false")
 
 
-def tensors(daemon, job):
-    path = os.path.join(daemon.root, job + ".safetensors")
-    pulled = daemon.ctl("pull", job, "-o", path)
-    assert pulled.returncode == 0, pulled.stderr
-    return harness.read_safetensors(path)[0]
-
-
 def events(output):
     return [json.loads(line) for line in output.splitlines()]
 
@@ -45,7 +38,7 @@ class Restart(unittest.TestCase):
             self.assertEqual(daemon.submit(*SETTINGS, wait=True).returncode, 0)
             finished = daemon.json("list")[-1]["id"]
             before = daemon.show(finished)
-            undisturbed = tensors(daemon, finished)
+            undisturbed = daemon.tensors(finished)
             told = daemon.ctl("watch", finished, "-o", "json").stdout
             self.check_record(events(told))
             running = daemon.submit(*SETTINGS)
@@ -63,8 +56,8 @@ class Restart(unittest.TestCase):
             self.assertEqual({worker["id"]: worker["pid"] for worker in daemon.worker_list()},
                              workers)
             self.assertEqual(daemon.wait_state(running, "SUCCEEDED")["attempt"], 1)
-            self.assertEqual(tensors(daemon, running), undisturbed)
-            self.check_record(events(daemon.ctl("watch", running, "-o", "json").stdout))
+            self.assertEqual(daemon.tensors(running), undisturbed)
+            self.check_record(daemon.events(running))
             daemon.wait_state(queued, "SUCCEEDED")
             self.assertEqual({worker["id"]: worker["pid"] for worker in daemon.worker_list()},
                              workers)
@@ -80,7 +73,7 @@ class Restart(unittest.TestCase):
         random = Random(20)
         with harness.Daemon() as daemon:
             self.assertEqual(daemon.submit(*SETTINGS, wait=True).returncode, 0)
-            undisturbed = tensors(daemon, daemon.json("list")[-1]["id"])
+            undisturbed = daemon.tensors(daemon.json("list")[-1]["id"])
             job = daemon.submit(*SETTINGS)
             watcher = daemon.spawn("watch", job, "-o", "json", "--timeout", "60")
             for _ in range(4):
@@ -96,18 +89,18 @@ class Restart(unittest.TestCase):
             shown = daemon.wait_state(job, "SUCCEEDED", "FAILED")
             self.assertEqual((shown["state"], shown["attempt"]), ("SUCCEEDED", 1),
                              shown["reason"])
-            self.assertEqual(tensors(daemon, job), undisturbed)
+            self.assertEqual(daemon.tensors(job), undisturbed)
             output, errors = watcher.communicate(timeout=30)
             self.assertEqual(watcher.returncode, 0, errors)
             self.check_record(events(output))
-            self.assertEqual(events(daemon.ctl("watch", job, "-o", "json").stdout),
+            self.assertEqual(daemon.events(job),
                              events(output))
 
     def test_stop_and_start(self):
         """systemctl restart fsdpd with jobs on its own workers: they go on from a checkpoint."""
         with harness.Daemon() as daemon:
             self.assertEqual(daemon.submit(*SETTINGS, wait=True).returncode, 0)
-            undisturbed = tensors(daemon, daemon.json("list")[-1]["id"])
+            undisturbed = daemon.tensors(daemon.json("list")[-1]["id"])
             job = daemon.submit(*SETTINGS)
             daemon.wait_step(job, 5)
             daemon.process.terminate()
@@ -116,8 +109,8 @@ class Restart(unittest.TestCase):
             shown = daemon.wait_state(job, "SUCCEEDED", "FAILED")
             self.assertEqual((shown["state"], shown["attempt"]), ("SUCCEEDED", 2),
                              shown["reason"])
-            self.assertEqual(tensors(daemon, job), undisturbed)
-            watched = events(daemon.ctl("watch", job, "-o", "json").stdout)
+            self.assertEqual(daemon.tensors(job), undisturbed)
+            watched = daemon.events(job)
             self.assertEqual(metric_steps(watched), list(range(1, 61)))
             codes = [event["state"]["reason"]["code"] for event in watched if "state" in event]
             self.assertIn("SHUTDOWN", codes)
@@ -160,7 +153,7 @@ class Restart(unittest.TestCase):
             daemon.start()
             shown = daemon.wait_state(job, "SUCCEEDED", "FAILED")
             self.assertEqual((shown["state"], shown["attempt"]), ("SUCCEEDED", 2), shown["reason"])
-            watched = events(daemon.ctl("watch", job, "-o", "json").stdout)
+            watched = daemon.events(job)
             self.assertEqual(metric_steps(watched), list(range(1, 151)))
             self.assertIn("on from step", json.dumps(watched))
 
@@ -211,7 +204,7 @@ class Separate(unittest.TestCase):
         with harness.Daemon(workers=0) as daemon:
             workers = self.start_workers(daemon)
             self.assertEqual(daemon.submit(*SETTINGS, wait=True).returncode, 0)
-            undisturbed = tensors(daemon, daemon.json("list")[-1]["id"])
+            undisturbed = daemon.tensors(daemon.json("list")[-1]["id"])
             job = daemon.submit(*SETTINGS)
             watcher = daemon.spawn("watch", job, "-o", "json", "--timeout", "60")
             daemon.wait_step(job, 3)
@@ -223,7 +216,7 @@ class Separate(unittest.TestCase):
             shown = daemon.wait_state(job, "SUCCEEDED", "FAILED")
             self.assertEqual((shown["state"], shown["attempt"]), ("SUCCEEDED", 1),
                              shown["reason"])
-            self.assertEqual(tensors(daemon, job), undisturbed)
+            self.assertEqual(daemon.tensors(job), undisturbed)
             output, errors = watcher.communicate(timeout=30)
             self.assertEqual(watcher.returncode, 0, errors)
             self.assertEqual(metric_steps(events(output)), list(range(1, 61)))

@@ -2,7 +2,6 @@
 """A worker that dies takes no job with it: the next attempt goes on from the last checkpoint, and the
 end has the bits of a run that nothing happened to."""
 
-import json
 import os
 import signal
 import sys
@@ -20,16 +19,6 @@ class Retry(unittest.TestCase):
         self.daemon = harness.Daemon()
         self.addCleanup(self.daemon.close)
 
-    def pull(self, job):
-        path = os.path.join(self.daemon.root, job)
-        pulled = self.daemon.ctl("pull", job, "-o", path)
-        self.assertEqual(pulled.returncode, 0, pulled.stderr)
-        return {name: raw for name, (_, _, raw) in harness.read_safetensors(path)[0].items()}
-
-    def events(self, job):
-        lines = self.daemon.ctl("watch", job, "-o", "json").stdout.splitlines()
-        return [json.loads(line) for line in lines]
-
     def kill_rank(self, job, rank):
         def find():
             return [worker for worker in self.daemon.worker_list()
@@ -42,7 +31,7 @@ class Retry(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         plain = self.daemon.json("list")[-1]["id"]
         expected = {int(event["metrics"]["step"]): event["metrics"]["loss"]
-                    for event in self.events(plain) if "metrics" in event}
+                    for event in self.daemon.events(plain) if "metrics" in event}
 
         job = self.daemon.submit(*SETTINGS, "checkpoint.every_steps=5")
         for attempt, rank in ((1, 1), (2, 0)):
@@ -57,9 +46,9 @@ class Retry(unittest.TestCase):
         shown = self.daemon.wait_state(job, "SUCCEEDED", "FAILED", "CANCELLED")
         self.assertEqual(shown["state"], "SUCCEEDED", shown["reason"])
         self.assertEqual(shown["attempt"], 3)
-        self.assertEqual(self.pull(job), self.pull(plain))
+        self.assertEqual(self.daemon.tensors(job), self.daemon.tensors(plain))
 
-        events = self.events(job)
+        events = self.daemon.events(job)
         last = {}
         for event in events:
             if "metrics" in event:
@@ -90,7 +79,7 @@ class Retry(unittest.TestCase):
         self.assertEqual(self.daemon.ctl("resume", job).returncode, 0)
         shown = self.daemon.wait_state(job, "SUCCEEDED", "FAILED")
         self.assertEqual(shown["state"], "SUCCEEDED", shown["reason"])
-        messages = [event["state"]["reason"]["message"] for event in self.events(job)
+        messages = [event["state"]["reason"]["message"] for event in self.daemon.events(job)
                     if "state" in event and event["state"]["state"] == "RUNNING"]
         self.assertIn(f"on from step {listed[-2]['step']}", messages[-1])
         self.assertIn("rank-00001.safetensors", messages[-1])

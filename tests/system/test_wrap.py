@@ -2,7 +2,6 @@
 """Another wrap policy for a running job: three in one run under load, and every way to be refused."""
 
 import array
-import json
 import os
 import shutil
 import sys
@@ -37,14 +36,6 @@ class Wrap(unittest.TestCase):
     def path(self, name):
         return os.path.join(self.directory, name)
 
-    def events(self, job):
-        watched = self.daemon.ctl("watch", job, "-o", "json")
-        return [json.loads(line) for line in watched.stdout.splitlines()]
-
-    def losses(self, job):
-        return {int(event["metrics"]["step"]): event["metrics"]["loss"]
-                for event in self.events(job) if "metrics" in event}
-
     def pull(self, job, name):
         pulled = self.daemon.ctl("pull", job, "-o", self.path(name))
         self.assertEqual(pulled.returncode, 0, pulled.stderr)
@@ -58,7 +49,7 @@ class Wrap(unittest.TestCase):
         result = self.daemon.submit(*settings, wait=True)
         self.assertEqual(result.returncode, 0, result.stderr)
         job = self.daemon.json("list")[-1]["id"]
-        return self.losses(job), self.pull(job, "plain")[0]
+        return dict(self.daemon.losses(job)), self.pull(job, "plain")[0]
 
     def test_three_changes(self):
         for strategy, optimizer in (("full_shard", "adadelta"), ("no_shard", "sgd")):
@@ -105,7 +96,7 @@ class Wrap(unittest.TestCase):
         self.assertEqual(failures, [])
         self.assertGreater(len(pulls), 3)
 
-        losses = self.losses(job)
+        losses = dict(self.daemon.losses(job))
         self.assertEqual(sorted(losses), list(range(1, STEPS + 1)))
         self.assertEqual(losses, plain)  # the same bits
         final, step = self.pull(job, "final")
@@ -113,7 +104,7 @@ class Wrap(unittest.TestCase):
         for name, (_, _, raw) in final.items():
             self.assertEqual(raw, expected[name][2], f"{name} differs")
 
-        changes = [event["wrap"] for event in self.events(job) if "wrap" in event]
+        changes = [event["wrap"] for event in self.daemon.events(job) if "wrap" in event]
         self.assertEqual([change["wrap"]["policy"] for change in changes],
                          [policy[1] for policy, _ in POLICIES])
         steps = [int(change["step"]) for change in changes]
@@ -177,7 +168,7 @@ class Wrap(unittest.TestCase):
         self.assertIn("# 18,496 parameters, resharded to 2 ranks after forward, offloaded", tree)
         ended = self.daemon.wait_state(job, "SUCCEEDED", "FAILED", "CANCELLED", seconds=300)
         self.assertEqual(ended["state"], "SUCCEEDED", ended["reason"])
-        losses = self.losses(job)
+        losses = dict(self.daemon.losses(job))
         self.assertEqual(sorted(losses), list(range(1, 121)))
         for step, loss in plain.items():
             self.assertLess(abs(losses[step] / loss - 1), 1e-4, f"step {step}")
@@ -227,7 +218,7 @@ class Wrap(unittest.TestCase):
         self.assertIn(0, codes)
         self.assertEqual(self.daemon.ctl("cancel", job).returncode, 0)
         ended = self.daemon.wait_state(job, "CANCELLED")
-        changes = [event for event in self.events(job) if "wrap" in event]
+        changes = [event for event in self.daemon.events(job) if "wrap" in event]
         self.assertEqual(len(changes), codes.count(0))
         self.assertEqual(ended["spec"]["fsdp"]["wrap"]["policy"], "size")
 

@@ -1,0 +1,316 @@
+/* common/spec: messages from the network, and the message and the documentation against the table
+ * of keys. */
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "spec/internal.h"
+#include "spec/time.h"
+#include "spec_fixture.h"
+
+#define NAME_EXPECTED                                                                              \
+    "expected 1 to 40 letters a-z, digits and dashes that start with a letter or digit, found "
+
+/* What only a message can get wrong: parts that are missing, values no file could have given. */
+START_TEST(messages)
+{
+    Fsdpd__V1__JobSpec empty = FSDPD__V1__JOB_SPEC__INIT;
+    expect_invalid(&empty, "name: " NAME_EXPECTED "''");
+
+    Fsdpd__V1__JobSpec *spec = must_read(MINIMAL, NULL);
+    Fsdpd__V1__TrainSpec *train = spec->train;
+    spec->train = NULL;
+    expect_invalid(spec, "train.epochs: is missing");
+    spec->train = train;
+    Fsdpd__V1__WrapSpec *wrap = spec->fsdp->wrap;
+    spec->fsdp->wrap = NULL;
+    expect_invalid(spec, "fsdp.wrap.policy: is missing");
+    spec->fsdp->wrap = wrap;
+
+    train->epochs = UINT32_MAX;
+    expect_invalid(spec, "train.epochs: expected an integer from 1 to 1000000, found 4294967295");
+    train->epochs = 1;
+    train->seed = UINT64_MAX;
+    expect_invalid(spec, "train.seed: expected an integer from 0 to 9007199254740991, found "
+                         "1.8446744073709552e+19");
+    train->seed = 1;
+    spec->optimizer->lr = 0.0 / 0.0;
+    status_t status = spec_validate(spec);
+    ck_assert_ptr_nonnull(strstr(status_message(status), "optimizer.lr: expected a number"));
+    status_free(status);
+    spec->optimizer->lr = 1;
+    spec->optimizer->momentum = 0.9;
+    expect_invalid(spec, "optimizer.momentum: belongs to optimizer.type sgd only");
+    spec->optimizer->momentum = 0;
+    spec->fsdp->wrap->min_num_params = 5;
+    expect_invalid(spec, "fsdp.wrap.min_num_params: belongs to fsdp.wrap.policy size only");
+    spec->fsdp->wrap->min_num_params = 0;
+    char *dir = spec->data->dir;
+    spec->data->dir = (char *)"a\nb";
+    expect_invalid(spec, "data.dir: expected a path, found text with control characters");
+    char long_path[SPEC_TEXT_MAX + 2];
+    memset(long_path, 'x', sizeof long_path);
+    long_path[SPEC_TEXT_MAX + 1] = '\0';
+    spec->data->dir = long_path;
+    expect_invalid(spec, "data.dir: expected a path, found 4097 characters");
+    spec->data->dir = dir;
+    char *text = spec->model->text;
+    spec->model->text = (char *)"";
+    expect_invalid(spec, "model.text: expected 1 to 1048576 bytes, found 0");
+    spec->model->text = text;
+    status = spec_validate(spec);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+
+    Fsdpd__V1__JobSpec *copy = spec_copy(spec);
+    spec_free(spec);
+    status = spec_validate(copy);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    spec_free(copy);
+}
+END_TEST
+
+START_TEST(message_units)
+{
+    Fsdpd__V1__JobSpec *spec =
+        must_read(MINIMAL "fsdp: {wrap: {policy: units, units: [a, [b, c]]}}\n", NULL);
+    Fsdpd__V1__WrapUnit *second = spec->fsdp->wrap->units[1];
+    ck_assert_uint_eq(second->n_modules, 2);
+    ck_assert_str_eq(second->modules[1], "c");
+    second->n_modules = 0;
+    expect_invalid(spec, "fsdp.wrap.units: expected at least one module in unit 2, found none");
+    second->n_modules = 2;
+    char *module = second->modules[1];
+    second->modules[1] = (char *)"";
+    expect_invalid(spec, "fsdp.wrap.units: expected a module's path of 1 to 256 characters as "
+                         "module 2 of unit 2, found 0 characters");
+    second->modules[1] = module;
+    spec_free(spec);
+}
+END_TEST
+
+START_TEST(times)
+{
+    static const struct {
+        const char *text;
+        int64_t milliseconds; /* 0: refused */
+        bool is_duration;
+    } cases[] = {
+        {"90s", 90000, true},
+        {"0.5s", 500, true},
+        {"2h30m", 9000000, true},
+        {"1w2d3h4m5.25s", 788645250, true},
+        {"3650d", INT64_C(315360000000), true},
+        {"1970-01-01T00:00:01Z", 1000, false},
+        {"2026-12-01T08:00:00Z", INT64_C(1796112000000), false},
+        {"2026-12-01 08:00:00.25z", INT64_C(1796112000250), false},
+        {"2026-12-01T09:30:00+01:30", INT64_C(1796112000000), false},
+        {"2026-12-01T05:00:00.0009-03:00", INT64_C(1796112000000), false},
+        {"2028-02-29T00:00:00Z", INT64_C(1835395200000), false},
+        {"0s", 0, false},
+        {"", 0, false},
+        {"5", 0, false},
+        {"-5s", 0, false},
+        {"5 s", 0, false},
+        {"5s2m", 0, false},
+        {"5s5s", 0, false},
+        {"1.5h3m", 0, false},
+        {"1.s", 0, false},
+        {".5s", 0, false},
+        {"4000d", 0, false},
+        {"99999999999999999999w", 0, false},
+        {"5x", 0, false},
+        {"2027-02-29T00:00:00Z", 0, false},
+        {"2026-12-01", 0, false},
+        {"2026-12-01T08:00:00", 0, false},
+        {"2026-12-01T24:00:00Z", 0, false},
+        {"2026-12-01T08:00:00+0100", 0, false},
+        {"2026-12-01T08:00:00+24:00", 0, false},
+        {"2026-12-01T08:00:00Zulu", 0, false},
+        {"1969-12-31T23:59:59Z", 0, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        int64_t milliseconds;
+        bool is_duration;
+        status_t status = spec_parse_time(cases[i].text, &is_duration, &milliseconds);
+        if (cases[i].milliseconds == 0) {
+            ck_assert_msg(status != NULL, "%s was taken", cases[i].text);
+            ck_assert_ptr_nonnull(strstr(status_message(status), "expected a duration"));
+            status_free(status);
+            ck_assert_int_eq(spec_time_at(cases[i].text, 5), 0);
+            continue;
+        }
+        ck_assert_msg(status == NULL, "%s: %s", cases[i].text, status_message(status));
+        ck_assert_msg(milliseconds == cases[i].milliseconds, "%s: %lld", cases[i].text,
+                      (long long)milliseconds);
+        ck_assert_msg(is_duration == cases[i].is_duration, "%s", cases[i].text);
+        ck_assert_int_eq(spec_time_at(cases[i].text, 5), milliseconds + (is_duration ? 5 : 0));
+    }
+}
+END_TEST
+
+/* What a client other than ours may send. */
+START_TEST(message_queue)
+{
+    Fsdpd__V1__JobSpec *spec = must_read(MINIMAL "labels: {b: x, a: y}\nafter: [p]\n", NULL);
+    ck_assert_uint_eq(spec->n_labels, 2);
+    ck_assert_str_eq(spec->labels[0]->key, "a"); /* in order, whatever it was in the file */
+    char *key = spec->labels[1]->key;
+    spec->labels[1]->key = (char *)"a";
+    expect_invalid(spec, "labels: a stands there twice");
+    spec->labels[1]->key = (char *)"a\nb";
+    expect_invalid(spec, "labels: expected a key of 1 to 40 letters a-z, digits, - and _ that "
+                         "starts with a letter, found 'a?b'");
+    spec->labels[1]->key = key;
+    spec->priority = -1001;
+    expect_invalid(spec, "priority: expected an integer from -1000 to 1000, found -1001");
+    spec->priority = 0;
+    char *after = spec->after[0];
+    spec->after[0] = (char *)"../x";
+    expect_invalid(spec, "after: expected a job's id, 1 to 64 of a-z, 0-9 and -, not beginning "
+                         "with -, found '../x'");
+    spec->after[0] = after;
+    Fsdpd__V1__DeadlineSpec *deadline = spec->deadline;
+    spec->deadline = NULL; /* an older client's message */
+    status_t status = spec_validate(spec);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    spec->deadline = deadline;
+    spec_free(spec);
+}
+END_TEST
+
+/* Every field of the message has a row, and every row a field that its type can be read from. */
+static void visit_fields(const ProtobufCMessageDescriptor *descriptor, const char *prefix)
+{
+    for (unsigned i = 0; i < descriptor->n_fields; i++) {
+        const ProtobufCFieldDescriptor *field = &descriptor->fields[i];
+        char path[128];
+        snprintf(path, sizeof path, "%s%s%s", prefix, prefix[0] ? "." : "", field->name);
+        if (field->type == PROTOBUF_C_TYPE_MESSAGE && field->label != PROTOBUF_C_LABEL_REPEATED) {
+            visit_fields(field->descriptor, path);
+            continue;
+        }
+        if (strcmp(path, "model.text") == 0) continue;      /* the content of model.file */
+        if (strcmp(path, "model.hf_config") == 0) continue; /* the daemon's */
+        bool found = false;
+        for (size_t k = 0; k < spec_key_count; k++) {
+            const char *row = spec_keys[k].field ? spec_keys[k].field : spec_keys[k].key;
+            found = found || strcmp(row, path) == 0;
+        }
+        ck_assert_msg(found, "the table has no row for the field %s", path);
+    }
+}
+
+START_TEST(table_and_message)
+{
+    visit_fields(&fsdpd__v1__job_spec__descriptor, "");
+    Fsdpd__V1__JobSpec spec = FSDPD__V1__JOB_SPEC__INIT;
+    for (size_t i = 0; i < spec_key_count; i++) {
+        const struct spec_key *key = &spec_keys[i];
+        struct spec_field field = spec_field_find(&spec, key, false);
+        ck_assert_msg(field.descriptor != NULL, "%s has no field", key->key);
+        ProtobufCType type = field.descriptor->type;
+        bool fits;
+        switch (key->type) {
+        case SPEC_INTEGER:
+            fits = type == PROTOBUF_C_TYPE_UINT32 || type == PROTOBUF_C_TYPE_UINT64 ||
+                   type == PROTOBUF_C_TYPE_INT32;
+            ck_assert_msg(key->min >= 0 || type == PROTOBUF_C_TYPE_INT32, "%s", key->key);
+            ck_assert_msg(type != PROTOBUF_C_TYPE_UINT32 || key->max <= UINT32_MAX, "%s", key->key);
+            break;
+        case SPEC_NUMBER: fits = type == PROTOBUF_C_TYPE_DOUBLE; break;
+        case SPEC_BOOLEAN: fits = type == PROTOBUF_C_TYPE_BOOL; break;
+        case SPEC_LABELS:
+        case SPEC_GROUPS:
+        case SPEC_UNITS: fits = type == PROTOBUF_C_TYPE_MESSAGE; break;
+        case SPEC_GLOBS:
+        case SPEC_JOBS:
+        case SPEC_TYPES:
+            fits = type == PROTOBUF_C_TYPE_STRING &&
+                   field.descriptor->label == PROTOBUF_C_LABEL_REPEATED;
+            break;
+        default: fits = type == PROTOBUF_C_TYPE_STRING; break;
+        }
+        ck_assert_msg(fits, "%s and its field have different types", key->key);
+    }
+}
+END_TEST
+
+static void describe_row(const struct spec_key *key, char *row, size_t size)
+{
+    static const char *const types[] = {
+        [SPEC_NAME] = "name",       [SPEC_TEXT] = "path",      [SPEC_MODEL] = "path",
+        [SPEC_INTEGER] = "integer", [SPEC_NUMBER] = "number",  [SPEC_BOOLEAN] = "boolean",
+        [SPEC_UNITS] = "list",      [SPEC_GLOBS] = "list",     [SPEC_TYPES] = "list",
+        [SPEC_GROUPS] = "list",     [SPEC_CHOICE] = NULL,      [SPEC_JOBS] = "list of jobs",
+        [SPEC_TIME] = "time",       [SPEC_LABELS] = "mapping",
+    };
+    char with[64] = "", type[128] = "", fallback[64] = "required", min[32], max[32];
+    bool list = key->type == SPEC_GLOBS || key->type == SPEC_TYPES;
+    if (key->with_key)
+        snprintf(with, sizeof with, " with `%s`%s%s%s", key->with_value, key->or_value ? ", `" : "",
+                 key->or_value ? key->or_value : "", key->or_value ? "`" : "");
+    if (key->type == SPEC_CHOICE)
+        for (int i = 0; i < SPEC_CHOICES_MAX && key->choices[i] != NULL; i++) {
+            size_t length = strlen(type);
+            snprintf(type + length, sizeof type - length, "%s`%s`", i ? ", " : "", key->choices[i]);
+        }
+    else if (key->max > key->min)
+        snprintf(type, sizeof type, "%s, %s to %s", types[key->type],
+                 spec_format_number(key->min, min), spec_format_number(key->max, max));
+    else snprintf(type, sizeof type, "%s", types[key->type]);
+    if (key->or_ranks)
+        snprintf(type + strlen(type), sizeof type - strlen(type), " or a number of ranks, %s to %s",
+                 spec_format_number(key->min, min), spec_format_number(key->max, max));
+    if (key->fallback && key->fallback[0])
+        snprintf(fallback, sizeof fallback, list ? "`[%s]`" : "`%s`", key->fallback);
+    else if (key->fallback) strcpy(fallback, "none");
+    snprintf(row, size, "\n| `%s`%s | %s | %s | %s |", key->key, with, type, fallback,
+             key->unit ? key->unit : "-");
+}
+
+START_TEST(documentation)
+{
+    struct buf text = {0};
+    char *path = file_path_join(getenv("srcdir_absolute"), "docs/job-file.md");
+    status_t status = file_read(path, 1 << 20, &text);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    for (size_t i = 0; i < spec_key_count; i++) {
+        char row[512];
+        describe_row(&spec_keys[i], row, sizeof row);
+        ck_assert_msg(strstr(buf_text(&text), row) != NULL, "%s has no line like this:%s", path,
+                      row);
+    }
+    size_t rows = 0;
+    for (const char *at = buf_text(&text); (at = strstr(at, "\n| `")) != NULL; at++) rows++;
+    ck_assert_msg(rows == spec_key_count, "%zu rows for %zu keys", rows, spec_key_count);
+    free(path);
+    buf_deinit(&text);
+}
+END_TEST
+
+int main(void)
+{
+    char *source = realpath(getenv("srcdir") ? getenv("srcdir") : ".", NULL);
+    setenv("srcdir_absolute", source ? source : "/", 1);
+    free(source);
+    Suite *suite = suite_create("spec message");
+    TCase *tests = tcase_create("spec message");
+    tcase_add_checked_fixture(tests, spec_set_up, spec_tear_down);
+    tcase_add_test(tests, messages);
+    tcase_add_test(tests, message_units);
+    tcase_add_test(tests, message_queue);
+    tcase_add_test(tests, times);
+    tcase_add_test(tests, table_and_message);
+    tcase_add_test(tests, documentation);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
