@@ -28,7 +28,6 @@ void samples_deinit(struct samples *samples);
 /* What the load knows of one job that was submitted. */
 struct load_job {
     char id[32];
-    bool accepted;
     bool finished;        /* all ranks have said that they ended well */
     int assigned, ended;  /* ranks */
     uint32_t attempt;     /* the last one that was assigned */
@@ -52,7 +51,7 @@ struct load {
     int run_ms, interval_ms;
 
     struct load_job *jobs;
-    int job_count, submitted, refused, running, finished;
+    int job_count, submitted, running, finished;
     int next_job;
     struct samples submit_ms;
 

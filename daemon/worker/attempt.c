@@ -68,6 +68,7 @@ struct attempt {
     uint64_t orders_done;
     struct tracer tracer;
     uint64_t memory_planned, memory_peak;
+    uint64_t step; /* that it came to, when it is over */
 };
 
 /* Telling the coordinator. */
@@ -240,7 +241,7 @@ static void tell_finished(struct attempt *attempt, status_t status)
                                      ? "PAUSED"
                                      : status_code_name(status_code(status)));
     message->message = mem_strdup(status == NULL ? "trained to the end" : status_message(status));
-    if (attempt->session != NULL) message->step = train_session_step(attempt->session);
+    message->step = attempt->step;
     message->memory_planned_bytes = attempt->memory_planned;
     message->memory_peak_bytes = attempt->memory_peak;
     char *quoted = log_quote(message->message);
@@ -659,19 +660,19 @@ static status_t set_up_and_train(struct attempt *attempt)
         status = train_session_new(&settings.job, device, (int)assignment->rank, false, &session);
     if (status == NULL) status = publish(attempt, session, NULL, NULL, NULL);
     if (status == NULL) status = join_and_train(attempt, device, session, &settings);
-    tell_finished(attempt, status);
+    if (session != NULL) attempt->step = train_session_step(session);
     status_free(publish(attempt, NULL, NULL, NULL, NULL));
     train_session_free(session);
     device_close(device);
     job_settings_deinit(&settings);
-    return NULL;
+    return status;
 }
 
 static void *attempt_thread(void *argument)
 {
     struct attempt *attempt = argument;
-    status_t status = set_up_and_train(attempt);
-    if (status != NULL) tell_finished(attempt, status);
+    /* Told last, and through the same mailbox: who hears of it may assign something else at once. */
+    tell_finished(attempt, set_up_and_train(attempt));
     mailbox_post(attempt->mailbox, attempt->ended, attempt->user);
     return NULL;
 }

@@ -191,14 +191,12 @@ START_TEST(test_another_layout)
 }
 END_TEST
 
-/* With a rate of 0 the values stay: another number of ranks must read them all, and go through the
- * rest of the data. */
+/* Another number of ranks must read all values, and go through the rest of the data. */
 START_TEST(test_another_world)
 {
     static const int worlds[] = {1, 2, 3, 8};
     struct group group, again;
     init(&group, group_mean_model, 4);
-    group.job.optimizer.kind = OPTIMIZER_ADAMW;
     group.job.optimizer = (struct optimizer_step){
         .kind = OPTIMIZER_ADAMW, .lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
     group.job.dropout = false;

@@ -447,6 +447,9 @@ def chaos(seconds, seed, log=sys.stdout, keep=False):
         wrong += chaos_check.settle(world)
         wrong += chaos_check.check_jobs(world)
         wrong += chaos_check.check_end(world)
+        for what in ("submit", "kill -9 coordinator", "kill -9 worker"):
+            if not world.counts.get(what):
+                wrong.append(f"nothing was shown: there was no {what}")
     except Exception as error:
         wrong.append(f"{type(error).__name__}: {error}")
     finally:

@@ -44,6 +44,8 @@ def settle(world):
             elif "release" in world.verbs and job["state"] == "QUEUED":
                 world.ctl("release", job["id"])
         if time.monotonic() > until:
+            if not listed:
+                return ["the jobs that were accepted are not listed"]
             return [f"{job['id']} is {job['state']} ({job['reason']}) and does not end"
                     for job in waiting]
         time.sleep(1)

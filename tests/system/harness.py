@@ -94,7 +94,11 @@ class Daemon:
         self.environment = dict(os.environ, FSDPD_CONFIG="", **dict(environment))
         self.address = "unix:" + os.path.join(self.root, "run/fsdpd.sock")
         self.process = None
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
 
     def start(self):
         self.log = open(os.path.join(self.root, "fsdpd.log"), "ab")

@@ -220,9 +220,13 @@ class Queue(unittest.TestCase):
                  os.path.abspath(harness.FSDPCTL), *arguments], text=True, timeout=60,
                 env=dict(os.environ, FSDPD_ADDRESS=self.daemon.address), cwd="/",
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        try:
+            runs = nobody("--help").returncode == 0
+        except OSError:
+            runs = False
+        if not runs:
+            self.skipTest("another user cannot run what was built here")
         seen = nobody("show", job)
-        if seen.returncode == harness.UNREACHABLE or "ermission" in seen.stderr:
-            self.skipTest("another user cannot run fsdpctl here: " + seen.stderr)
         self.assertEqual(seen.returncode, 0, seen.stderr)
         self.assertIn("RUNNING", seen.stdout)
         for words in (("cancel", job), ("priority", job, "1"),

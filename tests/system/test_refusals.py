@@ -202,7 +202,7 @@ class Users(Case):
         socket = self.daemon.address[len("unix:"):]
         os.chown(socket, -1, NOBODY)
         os.chmod(self.daemon.root, 0o755)
-        probe = self.nobody("status")
+        probe = self.nobody("--help")
         if probe.returncode != 0:
             self.skipTest(f"another user cannot run what was built here: {probe.stderr}")
 
@@ -325,7 +325,6 @@ class Messages(Case):
             with self.subTest(method=method.name):
                 self.assertIn(code, (Code.RESOURCE_EXHAUSTED, Code.INTERNAL, Code.UNAVAILABLE),
                               details)
-                self.assertNotEqual(code, Code.OK)
 
     def test_compressed(self):
         stub = self.channel().unary_unary("/fsdpd.v1.Control/GetVersion")

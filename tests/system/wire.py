@@ -3,6 +3,7 @@ and frames of HTTP/2 written by hand."""
 
 import importlib
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -13,6 +14,9 @@ import harness
 def generate(directory):
     """Modules of our messages, made by protoc; stubs are made from method names, without a plugin."""
     sources = os.path.join(harness.SOURCE, "proto")
+    if shutil.which("protoc") is None:
+        print("protoc is not here: apt-get install protobuf-compiler")
+        sys.exit(77)
     subprocess.run(["protoc", f"--proto_path={sources}", f"--python_out={directory}",
                     os.path.join(sources, "fsdpd/v1/control.proto"),
                     os.path.join(sources, "fsdpd/v1/worker.proto")], check=True)

@@ -185,15 +185,18 @@ static void expect_worker(const char *id, const char *state)
     void *response = NULL;
     expect_ok(world_call(&world, &test_workers, &request, &response));
     const Fsdpd__V1__ListWorkersResponse *list = response;
+    bool found = false;
     for (size_t i = 0; i < list->n_workers; i++) {
         const Fsdpd__V1__Worker *worker = list->workers[i];
         if (strcmp(worker->id, id) != 0) continue;
+        found = true;
         ck_assert_str_eq(worker->state, state);
         bool drained = strncmp(state, "drain", 5) == 0;
         ck_assert_int_eq(worker->drained, drained);
         ck_assert_int_eq(worker->drained_by[0] != '\0', drained);
         ck_assert_int_eq(worker->drained_ms > 0, drained);
     }
+    ck_assert_msg(found, "there is no worker %s", id);
     message_free(response);
 }
 

@@ -1,7 +1,6 @@
 /* The worker while its coordinator is away or silent: it trains on, and is taken back. */
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "test_worker_world.h"
 
@@ -72,7 +71,6 @@ START_TEST(coordinator_restarts)
     world_release(&world); /* it knows nothing of it */
     expect_finished(&world, STATUS_ABORTED, "ended this attempt");
     world_release(&world);
-    usleep(200000); /* it is told before the thread has ended */
     world.step = 0;
     world.finishes = 0;
     world_train(&world);
