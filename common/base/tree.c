@@ -45,17 +45,24 @@ static status_t empty(int fd, const char *path, int depth)
     return status;
 }
 
-status_t tree_remove(const char *path)
+status_t tree_remove_at(int parent, const char *name, const char *path)
 {
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT) return NULL;
     if (fd < 0 && (errno == ENOTDIR || errno == ELOOP))
-        return unlink(path) == 0 ? NULL : status_from_errno(errno, "cannot remove %s", path);
+        return unlinkat(parent, name, 0) == 0 || errno == ENOENT
+                   ? NULL
+                   : status_from_errno(errno, "cannot remove %s", path);
     if (fd < 0) return status_from_errno(errno, "cannot open %s", path);
     status_t status = empty(fd, path, DEPTH_MAX);
-    if (rmdir(path) != 0 && errno != ENOENT)
+    if (unlinkat(parent, name, AT_REMOVEDIR) != 0 && errno != ENOENT)
         status = status_first(status, status_from_errno(errno, "cannot remove %s", path));
     return status;
+}
+
+status_t tree_remove(const char *path)
+{
+    return tree_remove_at(AT_FDCWD, path, path);
 }
 
 status_t tree_sync_directory(const char *path)

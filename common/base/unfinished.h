@@ -14,4 +14,7 @@
  * is no error. Goes on after an error, and returns the first. */
 status_t unfinished_sweep(const char *directory) FSDPD_MUST_USE;
 
+/* The same of a directory that is open, which stays so; `path` stands in messages. */
+status_t unfinished_sweep_at(int fd, const char *path) FSDPD_MUST_USE;
+
 #endif

@@ -161,8 +161,9 @@ static void add_header(const struct capture *capture, struct buf *header)
     free(entries);
 }
 
-static status_t write_all(struct capture *capture, struct writer *writer)
+static status_t write_all(void *user, struct writer *writer)
 {
+    struct capture *capture = user;
     struct buf header = {0};
     add_header(capture, &header);
     status_t status = write_bytes(writer, header.data, header.length);
@@ -173,23 +174,44 @@ static status_t write_all(struct capture *capture, struct writer *writer)
         free(array->values); /* memory shrinks as the file grows */
         array->values = NULL;
     }
-    if (status == NULL && fsync(writer->fd) != 0)
-        status = status_from_errno(errno, "cannot sync %s", writer->path);
     return status;
 }
 
-status_t capture_write(struct capture *capture, const char *directory, struct saved_file *file)
+/* A new file, written by `write_out`, and synced; nothing is left of one that failed. */
+static status_t make_file(const struct folder *directory, const char *name, struct saved_file *file,
+                          status_t (*write_out)(void *user, struct writer *writer), void *user)
 {
-    char name[32];
-    char *path = file_path_join(directory, manifest_file_name(capture->rank, name));
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640);
+    char *path = file_path_join(directory->path, name);
+    int fd = openat(directory->fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
+                    0640);
     *file = (struct saved_file){.crc32 = (uint32_t)crc32(0, NULL, 0)};
     struct writer writer = {.fd = fd, .path = path, .file = file};
     status_t status =
-        fd < 0 ? status_from_errno(errno, "cannot make %s", path) : write_all(capture, &writer);
+        fd < 0 ? status_from_errno(errno, "cannot make %s", path) : write_out(user, &writer);
+    if (status == NULL && fsync(fd) != 0) status = status_from_errno(errno, "cannot sync %s", path);
     if (fd >= 0 && close(fd) != 0 && status == NULL)
         status = status_from_errno(errno, "cannot close %s", path);
-    if (status != NULL && fd >= 0) unlink(path); /* its bytes may be what is missing elsewhere */
+    /* its bytes may be what is missing elsewhere */
+    if (status != NULL && fd >= 0) unlinkat(directory->fd, name, 0);
     free(path);
     return status;
+}
+
+status_t capture_write(struct capture *capture, const struct folder *directory,
+                       struct saved_file *file)
+{
+    char name[32];
+    return make_file(directory, manifest_file_name(capture->rank, name), file, write_all, capture);
+}
+
+static status_t write_text(void *user, struct writer *writer)
+{
+    const struct buf *bytes = user;
+    return write_bytes(writer, bytes->data, bytes->length);
+}
+
+status_t capture_write_beside(const struct folder *directory, const char *name, struct buf *bytes,
+                              struct saved_file *file)
+{
+    return make_file(directory, name, file, write_text, bytes);
 }

@@ -26,7 +26,8 @@ void capture_free(struct capture *capture); /* accepts NULL */
 uint64_t capture_step(const struct capture *capture);
 
 struct capture_target {
-    const char *folder; /* of the job's checkpoints */
+    const char *folder; /* of the job's checkpoints; made if it is missing */
+    const char *root;   /* that it must be below; NULL: any. See folder_open */
     uint64_t number;    /* of the save within the attempt: the same on every rank */
     uint32_t keep;      /* so many checkpoints of this run are kept, at least 1; 0: all */
     /* Rank 0, when all files are on the disk: appends what the run has reported up to `step` and

@@ -3,6 +3,7 @@
 #define FSDPD_CHECKPOINT_CAPTURE_INTERNAL_H
 
 #include "checkpoint/capture.h"
+#include "checkpoint/folder.h"
 
 struct captured { /* of one unit, the parameters (slot -1) or an optimizer slot */
     int unit, slot;
@@ -19,7 +20,11 @@ struct capture {
 };
 
 /* Writes and syncs this rank's file in `directory`; on failure there is none. */
-status_t capture_write(struct capture *capture, const char *directory,
+status_t capture_write(struct capture *capture, const struct folder *directory,
                        struct saved_file *file) FSDPD_MUST_USE;
+
+/* Likewise another file there, of these bytes. */
+status_t capture_write_beside(const struct folder *directory, const char *name, struct buf *bytes,
+                              struct saved_file *file) FSDPD_MUST_USE;
 
 #endif

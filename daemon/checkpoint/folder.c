@@ -3,12 +3,15 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include "base/beneath.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "base/tree.h"
@@ -36,40 +39,119 @@ static int newest_first(const void *a, const void *b)
     return x->number < y->number ? 1 : x->number > y->number ? -1 : 0;
 }
 
-status_t folder_list(const char *folder, struct folder_entry **out, int *count)
+/* What holds `path`, which is "DIRECTORY/NAME". */
+static status_t open_parent(const char *root, const char *path, int *parent)
+{
+    char *above = file_path_directory(path);
+    status_t status = beneath_open(root, above, true, parent);
+    free(above);
+    return status;
+}
+
+static status_t open_below(const char *root, const char *path, bool make, int *fd)
+{
+    const char *name = strrchr(path, '/') + 1;
+    int parent = -1;
+    status_t status = open_parent(root, path, &parent);
+    if (status != NULL) return status;
+    bool made = make && mkdirat(parent, name, 0750) == 0;
+    if (make && !made && errno != EEXIST)
+        status = status_from_errno(errno, "cannot make %s", path);
+    if (made && fsync(parent) != 0) status = status_from_errno(errno, "cannot sync %s", path);
+    if (status == NULL) {
+        *fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (*fd < 0 && (errno == ELOOP || errno == ENOTDIR))
+            status = status_new(STATUS_FAILED_PRECONDITION,
+                                "%s is in the way of the job's checkpoints: it is not a directory",
+                                path);
+        else if (*fd < 0 && (make || errno != ENOENT))
+            status = status_from_errno(errno, "cannot open %s", path);
+    }
+    close(parent);
+    return status;
+}
+
+static status_t open_own(const char *path, bool make, int *fd)
+{
+    if (make) TRY(file_make_directory(path, 0750));
+    *fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*fd >= 0 || (!make && errno == ENOENT)) return NULL;
+    return status_from_errno(errno, "cannot open %s", path);
+}
+
+status_t folder_open(const char *root, const char *path, bool make, struct folder *folder)
+{
+    int fd = -1;
+    TRY(root != NULL ? open_below(root, path, make, &fd) : open_own(path, make, &fd));
+    *folder = (struct folder){.fd = fd, .path = mem_strdup(path)};
+    return NULL;
+}
+
+void folder_close(struct folder *folder)
+{
+    if (folder->path == NULL) return;
+    if (folder->fd >= 0) close(folder->fd);
+    free(folder->path);
+    *folder = (struct folder){.fd = -1};
+}
+
+status_t folder_enter(const struct folder *folder, const char *name, struct folder *entry)
+{
+    char *path = file_path_join(folder->path, name);
+    int fd = -1, error = ENOENT;
+    if (folder->fd >= 0) {
+        fd = openat(folder->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        error = errno;
+    }
+    if (fd < 0) {
+        status_t status = status_from_errno(error, "cannot open %s", path);
+        free(path);
+        return status;
+    }
+    *entry = (struct folder){.fd = fd, .path = path};
+    return NULL;
+}
+
+status_t folder_list(const struct folder *folder, struct folder_entry **out, int *count)
 {
     struct folder_entry *entries = NULL, entry;
     int found = 0, capacity = 0;
-    DIR *directory = opendir(folder);
-    if (directory == NULL && errno != ENOENT)
-        return status_from_errno(errno, "cannot list %s", folder);
-    for (struct dirent *item; directory != NULL && (item = readdir(directory)) != NULL;) {
+    *out = NULL;
+    *count = 0;
+    if (folder->fd < 0) return NULL;
+    int fd = openat(folder->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *directory = fd >= 0 ? fdopendir(fd) : NULL;
+    if (directory == NULL) {
+        status_t status = status_from_errno(errno, "cannot list %s", folder->path);
+        if (fd >= 0) close(fd);
+        return status;
+    }
+    for (struct dirent *item; (item = readdir(directory)) != NULL;) {
         if (!parse_name(item->d_name, &entry)) continue;
         MEM_GROW(entries, found, capacity);
         entries[found++] = entry;
     }
-    if (directory != NULL) closedir(directory);
+    closedir(directory);
     if (found > 1) qsort(entries, (size_t)found, sizeof *entries, newest_first);
     *out = entries;
     *count = found;
     return NULL;
 }
 
-status_t folder_begin(const char *folder, uint32_t attempt, uint64_t number, char **temporary)
+status_t folder_begin(const struct folder *folder, uint32_t attempt, uint64_t number,
+                      struct folder *temporary)
 {
-    TRY(file_make_directory(folder, 0750));
-    char *path = mem_printf("%s/" UNFINISHED_WRITING "%u-%" PRIu64, folder, attempt, number);
-    if (mkdir(path, 0750) != 0 && errno != EEXIST) {
-        status_t status = status_from_errno(errno, "cannot make %s", path);
-        free(path);
-        return status;
-    }
-    *temporary = path;
-    return NULL;
+    char *name = mem_printf(UNFINISHED_WRITING "%u-%" PRIu64, attempt, number);
+    status_t status = NULL;
+    if (mkdirat(folder->fd, name, 0750) != 0 && errno != EEXIST) /* another rank has made it */
+        status = status_from_errno(errno, "cannot make %s/%s", folder->path, name);
+    if (status == NULL) status = folder_enter(folder, name, temporary);
+    free(name);
+    return status;
 }
 
 /* The next name for the step that is not taken. */
-static status_t choose_name(const char *folder, uint64_t step, char **name)
+static status_t choose_name(const struct folder *folder, uint64_t step, char **name)
 {
     struct folder_entry *entries;
     int count;
@@ -83,31 +165,46 @@ static status_t choose_name(const char *folder, uint64_t step, char **name)
     return NULL;
 }
 
-status_t folder_commit(const char *folder, const char *temporary, uint64_t step, char **out)
+static status_t sync_folder(const struct folder *folder)
+{
+    if (fsync(folder->fd) == 0) return NULL;
+    return status_from_errno(errno, "cannot sync %s", folder->path);
+}
+
+static const char *name_of(const struct folder *entry)
+{
+    return strrchr(entry->path, '/') + 1;
+}
+
+status_t folder_commit(const struct folder *folder, const struct folder *temporary, uint64_t step,
+                       char **out)
 {
     char *name = NULL;
-    TRY(tree_sync_directory(temporary));
+    TRY(sync_folder(temporary));
     TRY(choose_name(folder, step, &name));
-    char *path = file_path_join(folder, name);
     status_t status = NULL;
-    if (rename(temporary, path) != 0)
-        status = status_from_errno(errno, "cannot rename %s to %s", temporary, path);
-    if (status == NULL) status = tree_sync_directory(folder);
-    free(path);
+    if (renameat(folder->fd, name_of(temporary), folder->fd, name) != 0)
+        status = status_from_errno(errno, "cannot rename %s to %s", temporary->path, name);
+    if (status == NULL) status = sync_folder(folder);
     if (status == NULL) *out = name;
     else free(name);
     return status;
 }
 
-status_t folder_remove(const char *folder, const char *name)
+status_t folder_abandon(const struct folder *folder, const struct folder *temporary)
 {
-    char *path = file_path_join(folder, name);
-    char *dotted = mem_printf("%s/" UNFINISHED_REMOVING "%s", folder, name);
+    return tree_remove_at(folder->fd, name_of(temporary), temporary->path);
+}
+
+status_t folder_remove(const struct folder *folder, const char *name)
+{
+    char *dotted = mem_printf(UNFINISHED_REMOVING "%s", name);
+    char *path = file_path_join(folder->path, dotted);
     status_t status = NULL;
-    if (rename(path, dotted) != 0 && errno != ENOENT)
-        status = status_from_errno(errno, "cannot rename %s to %s", path, dotted);
-    if (status == NULL) status = tree_remove(dotted);
-    free(dotted);
+    if (renameat(folder->fd, name, folder->fd, dotted) != 0 && errno != ENOENT)
+        status = status_from_errno(errno, "cannot rename %s/%s to %s", folder->path, name, dotted);
+    if (status == NULL) status = tree_remove_at(folder->fd, dotted, path);
     free(path);
+    free(dotted);
     return status;
 }

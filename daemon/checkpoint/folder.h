@@ -8,6 +8,7 @@
 #ifndef FSDPD_CHECKPOINT_FOLDER_H
 #define FSDPD_CHECKPOINT_FOLDER_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/status.h"
@@ -20,20 +21,47 @@ struct folder_entry {
     uint32_t number; /* 1 for the first one of its step */
 };
 
+/*
+ * A directory that is held open: what is done in it is done by its descriptor, so nobody who may
+ * write above it can put another in its place meanwhile. `path` stands in messages.
+ */
+struct folder {
+    int fd; /* -1: there is no such directory */
+    char *path;
+};
+
+/*
+ * Opens a job's directory of checkpoints. With `root`, what holds `path` was named by people without
+ * rights: it must be below the root, links included, and `path` itself must be a directory and no
+ * link (FAILED_PRECONDITION). NULL: it is fsdpd's own, and may be trusted. With `make` it is made,
+ * durably, if it is missing; without, that is no error.
+ */
+status_t folder_open(const char *root, const char *path, bool make,
+                     struct folder *folder) FSDPD_MUST_USE;
+void folder_close(struct folder *folder); /* also one of zero bytes, or closed already */
+
+/* One of its entries, which must be a directory and no link; NOT_FOUND if it is missing. */
+status_t folder_enter(const struct folder *folder, const char *name,
+                      struct folder *entry) FSDPD_MUST_USE;
+
 /* What is complete, newest first; nothing (no error) if there is no such directory. Caller frees.
  */
-status_t folder_list(const char *folder, struct folder_entry **entries, int *count) FSDPD_MUST_USE;
+status_t folder_list(const struct folder *folder, struct folder_entry **entries,
+                     int *count) FSDPD_MUST_USE;
 
-/* Where to write; the same path on every rank for the same attempt and number. Made, with the
- * folder, if it is missing. Caller frees. */
-status_t folder_begin(const char *folder, uint32_t attempt, uint64_t number,
-                      char **temporary) FSDPD_MUST_USE;
+/* Where to write; the same directory on every rank for the same attempt and number. Made if it is
+ * missing. */
+status_t folder_begin(const struct folder *folder, uint32_t attempt, uint64_t number,
+                      struct folder *temporary) FSDPD_MUST_USE;
 
 /* Everything in `temporary` is on the disk: gives it its name, durably. *name is the caller's. */
-status_t folder_commit(const char *folder, const char *temporary, uint64_t step,
+status_t folder_commit(const struct folder *folder, const struct folder *temporary, uint64_t step,
                        char **name) FSDPD_MUST_USE;
 
+/* What folder_begin began comes to nothing. */
+status_t folder_abandon(const struct folder *folder, const struct folder *temporary) FSDPD_MUST_USE;
+
 /* Removes a checkpoint: first its name, so that no half of one is ever seen. */
-status_t folder_remove(const char *folder, const char *name) FSDPD_MUST_USE;
+status_t folder_remove(const struct folder *folder, const char *name) FSDPD_MUST_USE;
 
 #endif

@@ -3,17 +3,16 @@
  * one gather; rank 0 then writes the manifest, renames, and tells the outcome with one broadcast.
  * So all ranks always know the same, and nobody waits for one that could not write.
  */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <zlib.h>
 
 #include "base/file.h"
 #include "base/mem.h"
-#include "base/tree.h"
 #include "checkpoint/capture_internal.h"
-#include "checkpoint/folder.h"
+#include "checkpoint/saved.h"
 
 enum { TEXT_MAX = 1024 };
 
@@ -24,7 +23,8 @@ struct saving {
     struct lane_queue **lane;
     int64_t timeout_ms;
     struct capture_result *result;
-    char *temporary; /* the directory that is being filled; NULL if it could not be made */
+    struct folder folder, temporary; /* temporary: what is being filled; no path: could not be made */
+    char *name;                      /* of what was completed; NULL if nothing was, or not here */
 };
 
 /* What a rank tells the others. */
@@ -122,11 +122,9 @@ static status_t check_files(const struct saving *saving)
     for (int r = 0; r < manifest->world; r++) {
         char name[32];
         struct stat info;
-        char *path = file_path_join(saving->temporary, manifest_file_name(r, name));
-        bool there = stat(path, &info) == 0;
-        bool whole = there && (uint64_t)info.st_size == manifest->files[r].bytes;
-        free(path);
-        if (whole) continue;
+        bool there = fstatat(saving->temporary.fd, manifest_file_name(r, name), &info,
+                             AT_SYMLINK_NOFOLLOW) == 0;
+        if (there && (uint64_t)info.st_size == manifest->files[r].bytes) continue;
         return status_new(STATUS_FAILED_PRECONDITION,
                           "rank 0 does not find what rank %d wrote in %s: the directory of "
                           "checkpoints must be one that all workers' hosts share",
@@ -143,13 +141,8 @@ static status_t write_reports(struct saving *saving)
         target->pack_reports(target->user, capture_step(saving->capture), &bytes);
     status_t status = NULL;
     if (bytes.length > 0 && bytes.length <= MANIFEST_REPORTS_MAX) {
-        char *path = file_path_join(saving->temporary, MANIFEST_REPORTS_FILE);
-        status = file_write_atomic(path, bytes.data, bytes.length, 0640);
-        free(path);
-        saving->capture->manifest.reports =
-            (struct saved_file){.bytes = bytes.length,
-                                .crc32 = (uint32_t)crc32(0, (const Bytef *)bytes.data,
-                                                         (uInt)bytes.length)};
+        status = capture_write_beside(&saving->temporary, MANIFEST_REPORTS_FILE, &bytes,
+                                      &saving->capture->manifest.reports);
     }
     buf_deinit(&bytes);
     return status;
@@ -160,68 +153,64 @@ static status_t complete(struct saving *saving)
     TRY(check_files(saving));
     TRY(write_reports(saving));
     struct buf text = {0};
-    char *name = NULL;
+    struct saved_file written;
     manifest_write(&saving->capture->manifest, &text);
-    char *path = file_path_join(saving->temporary, MANIFEST_FILE);
-    status_t status = file_write_atomic(path, text.data, text.length, 0640);
-    free(path);
+    status_t status = capture_write_beside(&saving->temporary, MANIFEST_FILE, &text, &written);
     buf_deinit(&text);
     if (status == NULL)
-        status = folder_commit(saving->target->folder, saving->temporary,
-                               capture_step(saving->capture), &name);
-    if (status == NULL) {
-        saving->result->bytes = manifest_bytes(&saving->capture->manifest);
-        saving->result->path = file_path_join(saving->target->folder, name);
-    }
-    free(name);
-    return status;
+        status = folder_commit(&saving->folder, &saving->temporary, capture_step(saving->capture),
+                               &saving->name);
+    if (status != NULL) return status;
+    saving->result->bytes = manifest_bytes(&saving->capture->manifest);
+    saving->result->path = file_path_join(saving->folder.path, saving->name);
+    return NULL;
 }
 
 /* Whether a checkpoint is of this run. One that cannot be read counts: it must not stay for ever.
  */
-static bool is_ours(const char *folder, const char *name, const char *run)
+static bool is_ours(const struct folder *folder, const char *name, const char *run)
 {
-    char *directory = file_path_join(folder, name);
-    char *path = file_path_join(directory, MANIFEST_FILE);
-    struct buf text = {0};
-    struct manifest manifest = {0};
-    status_t status = file_read(path, MANIFEST_MAX, &text);
-    if (status == NULL) status = manifest_read(buf_text(&text), text.length, path, &manifest);
-    bool ours = status != NULL || strcmp(manifest.run, run) == 0;
+    struct saved *saved = NULL;
+    status_t status = saved_open(folder, name, &saved);
+    bool ours = status != NULL || strcmp(saved_manifest(saved)->run, run) == 0;
     status_free(status);
-    manifest_deinit(&manifest);
-    buf_deinit(&text);
-    free(path);
-    free(directory);
+    saved_free(saved);
     return ours;
 }
 
-/* What is too old goes, and an earlier one of the same step. That it could not is no failure of
- * this checkpoint: the next one tries again. */
+/*
+ * What this checkpoint supersedes goes, newest first: those of later steps, which the run could not
+ * read when it went on from an earlier one and has now overtaken; an earlier one of the same step;
+ * and what is too old, counted from this one. This one stays, whatever else is there. That something
+ * could not be removed is no failure of this checkpoint: the next one tries again.
+ */
 static void prune(struct saving *saving)
 {
-    const char *folder = saving->target->folder, *run = saving->capture->manifest.run;
+    const char *run = saving->capture->manifest.run;
+    const uint64_t step = saving->result->step;
     struct folder_entry *entries;
     int count;
-    uint32_t kept = 0;
-    status_t status = folder_list(folder, &entries, &count);
+    uint32_t kept = 1, keep = saving->target->keep;
+    status_t status = folder_list(&saving->folder, &entries, &count);
     if (status != NULL) {
         status_free(status);
         return;
     }
     struct capture_result *result = saving->result;
     result->removed = mem_alloc_array((size_t)count + 1, sizeof *result->removed);
-    const struct folder_entry *last = NULL; /* that is ours */
+    uint64_t last = step; /* that is ours: what follows of the same step has been replaced */
     for (int i = 0; i < count; i++) {
-        if (!is_ours(folder, entries[i].name, run)) continue;
-        bool again = last != NULL && entries[i].step == last->step;
-        last = &entries[i];
-        if (!again && (saving->target->keep == 0 || kept < saving->target->keep)) {
+        const struct folder_entry *entry = &entries[i];
+        if (strcmp(entry->name, saving->name) == 0) continue;
+        if (!is_ours(&saving->folder, entry->name, run)) continue;
+        bool again = entry->step == step || entry->step == last;
+        last = entry->step;
+        if (entry->step < step && !again && (keep == 0 || kept < keep)) {
             kept++;
             continue;
         }
-        status = folder_remove(folder, entries[i].name);
-        if (status == NULL && !again) result->removed[result->removed_count++] = entries[i].step;
+        status = folder_remove(&saving->folder, entry->name);
+        if (status == NULL && !again) result->removed[result->removed_count++] = entry->step;
         status_free(status);
     }
     free(entries);
@@ -234,9 +223,11 @@ static status_t save(struct saving *saving)
     status_t mine = capture->failed;
     capture->failed = NULL;
     if (mine == NULL)
-        mine = folder_begin(saving->target->folder, capture->manifest.attempt,
-                            saving->target->number, &saving->temporary);
-    if (mine == NULL) mine = capture_write(capture, saving->temporary, &file);
+        mine = folder_open(saving->target->root, saving->target->folder, true, &saving->folder);
+    if (mine == NULL)
+        mine = folder_begin(&saving->folder, capture->manifest.attempt, saving->target->number,
+                            &saving->temporary);
+    if (mine == NULL) mine = capture_write(capture, &saving->temporary, &file);
     status_t broken = gather(saving, &file, &mine);
     bool root = capture->rank == 0;
     if (broken == NULL && mine == NULL) {
@@ -244,7 +235,10 @@ static status_t save(struct saving *saving)
         broken = share(saving, 0, &mine);
     }
     if (broken == NULL && mine == NULL) return NULL;
-    if (saving->temporary != NULL && root) status_free(tree_remove(saving->temporary));
+    /* The directory may not be the same one for all ranks: each removes what it sees. But as long as
+     * rank 0 might be completing it, only rank 0 knows that nothing comes of it. */
+    if (saving->temporary.path != NULL && (root || broken == NULL))
+        status_free(folder_abandon(&saving->folder, &saving->temporary));
     return status_first(mine, broken);
 }
 
@@ -261,6 +255,8 @@ status_t capture_save(struct capture *capture, const struct capture_target *targ
                             .result = result};
     status_t status = save(&saving);
     if (status == NULL && capture->rank == 0) prune(&saving);
-    free(saving.temporary);
+    folder_close(&saving.temporary);
+    folder_close(&saving.folder);
+    free(saving.name);
     return status;
 }

@@ -24,7 +24,7 @@ struct place { /* of a parameter; unit -1: nowhere */
 };
 
 struct saved {
-    char *directory;
+    struct folder directory;
     struct manifest manifest;
     struct place *places; /* by the model's parameter */
     int open_rank, fd;    /* the file that is open; fd -1: none */
@@ -45,7 +45,7 @@ void saved_free(struct saved *saved)
     close_file(saved);
     manifest_deinit(&saved->manifest);
     free(saved->places);
-    free(saved->directory);
+    folder_close(&saved->directory);
     free(saved);
 }
 
@@ -65,21 +65,48 @@ static status_t as_damage(status_t status)
     return damage;
 }
 
-status_t saved_open(const char *directory, struct saved **result)
+/* Opens a file of the checkpoint for reading: no link leads out of it. */
+static status_t open_file(const struct saved *saved, const char *name, const char *path, int *fd)
 {
-    struct saved *saved = mem_alloc(sizeof *saved);
-    saved->directory = mem_strdup(directory);
-    saved->fd = -1;
-    char *path = file_path_join(directory, MANIFEST_FILE);
+    *fd = openat(saved->directory.fd, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+    return *fd >= 0 ? NULL : as_damage(status_from_errno(errno, "cannot open %s", path));
+}
+
+static status_t read_file(const struct saved *saved, const char *name, size_t limit,
+                          struct buf *bytes)
+{
+    char *path = file_path_join(saved->directory.path, name);
+    int fd = -1;
+    status_t status = open_file(saved, name, path, &fd);
+    if (status == NULL) {
+        status = file_read_descriptor(fd, path, limit, bytes);
+        close(fd);
+    }
+    free(path);
+    return as_damage(status);
+}
+
+static status_t read_manifest(struct saved *saved)
+{
     struct buf text = {0};
-    status_t status = file_read(path, MANIFEST_MAX, &text);
+    char *path = file_path_join(saved->directory.path, MANIFEST_FILE);
+    status_t status = read_file(saved, MANIFEST_FILE, MANIFEST_MAX, &text);
     if (status == NULL)
         status = manifest_read(buf_text(&text), text.length, path, &saved->manifest);
     buf_deinit(&text);
     free(path);
+    return as_damage(status);
+}
+
+status_t saved_open(const struct folder *folder, const char *name, struct saved **result)
+{
+    struct saved *saved = mem_alloc(sizeof *saved);
+    saved->fd = -1;
+    status_t status = folder_enter(folder, name, &saved->directory);
+    status = status != NULL ? as_damage(status) : read_manifest(saved);
     if (status != NULL) {
         saved_free(saved);
-        return as_damage(status);
+        return status;
     }
     *result = saved;
     return NULL;
@@ -102,8 +129,8 @@ static status_t read_at(int fd, void *bytes, size_t size, uint64_t offset, const
 static status_t open_path(const struct saved *saved, int rank, const char *path, int *fd)
 {
     struct stat info;
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (*fd < 0) return as_damage(status_from_errno(errno, "cannot open %s", path));
+    char name[32];
+    TRY(open_file(saved, manifest_file_name(rank, name), path, fd));
     status_t status = NULL;
     if (fstat(*fd, &info) != 0) status = status_from_errno(errno, "cannot stat %s", path);
     else if (!S_ISREG(info.st_mode) || (uint64_t)info.st_size != saved->manifest.files[rank].bytes)
@@ -117,7 +144,7 @@ static status_t open_path(const struct saved *saved, int rank, const char *path,
 static char *path_of(const struct saved *saved, int rank)
 {
     char name[32];
-    return file_path_join(saved->directory, manifest_file_name(rank, name));
+    return file_path_join(saved->directory.path, manifest_file_name(rank, name));
 }
 
 static status_t verify(const struct saved_file *file, int fd, const char *path)
@@ -142,16 +169,15 @@ status_t saved_read_reports(const struct saved *saved, struct buf *out)
 {
     const struct saved_file *file = &saved->manifest.reports;
     if (file->bytes == 0) return NULL;
-    char *path = file_path_join(saved->directory, MANIFEST_REPORTS_FILE);
     struct buf bytes = {0};
-    status_t status = as_damage(file_read(path, MANIFEST_REPORTS_MAX, &bytes));
+    status_t status = read_file(saved, MANIFEST_REPORTS_FILE, MANIFEST_REPORTS_MAX, &bytes);
     if (status == NULL &&
         (bytes.length != file->bytes ||
          crc32(0, (const Bytef *)buf_text(&bytes), (uInt)bytes.length) != file->crc32))
-        status = status_new(STATUS_DATA_LOSS, "%s is damaged", path);
+        status = status_new(STATUS_DATA_LOSS, "%s/" MANIFEST_REPORTS_FILE " is damaged",
+                            saved->directory.path);
     if (status == NULL) buf_add(out, bytes.data, bytes.length);
     buf_deinit(&bytes);
-    free(path);
     return status;
 }
 
@@ -280,7 +306,7 @@ static status_t match_one(struct saved *saved, const struct named *names, size_t
     const struct named *found =
         count == 0 ? NULL : bsearch(&wanted, names, count, sizeof *names, compare_names);
     if (found == NULL)
-        return status_new(STATUS_FAILED_PRECONDITION, "%s has no parameter %s", saved->directory,
+        return status_new(STATUS_FAILED_PRECONDITION, "%s has no parameter %s", saved->directory.path,
                           parameter->name);
     const struct saved_parameter *there =
         &saved->manifest.units[found->unit].parameters[found->parameter];
@@ -288,7 +314,7 @@ static status_t match_one(struct saved *saved, const struct named *names, size_t
     if (there->elements != elements)
         return status_new(STATUS_FAILED_PRECONDITION,
                           "%s has %" PRId64 " numbers of %s, the model has %" PRId64,
-                          saved->directory, there->elements, parameter->name, elements);
+                          saved->directory.path, there->elements, parameter->name, elements);
     *place = (struct place){.unit = found->unit, .offset = there->offset};
     return NULL;
 }
@@ -321,7 +347,7 @@ status_t saved_read(struct saved *saved, int parameter, int slot, int64_t offset
     const struct place *place = &saved->places[parameter];
     if (place->unit < 0 || slot >= saved_slots(saved, parameter))
         return status_new(STATUS_INTERNAL, "parameter %d, slot %d, is not in %s", parameter, slot,
-                          saved->directory);
+                          saved->directory.path);
     const struct saved_unit *unit = &saved->manifest.units[place->unit];
     int64_t at = place->offset + offset;
     while (count > 0) {

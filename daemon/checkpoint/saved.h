@@ -6,13 +6,16 @@
 #ifndef FSDPD_CHECKPOINT_SAVED_H
 #define FSDPD_CHECKPOINT_SAVED_H
 
+#include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
 #include "model/model.h"
 
 struct saved;
 
-/* Reads the manifest. What is damaged is DATA_LOSS. */
-status_t saved_open(const char *directory, struct saved **saved) FSDPD_MUST_USE;
+/* Reads the manifest of the checkpoint `name`. What is damaged is DATA_LOSS. Independent of `folder`
+ * once open. */
+status_t saved_open(const struct folder *folder, const char *name,
+                    struct saved **saved) FSDPD_MUST_USE;
 void saved_free(struct saved *saved); /* accepts NULL */
 
 const struct manifest *saved_manifest(const struct saved *saved);

@@ -8,12 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
-#include "base/tree.h"
 #include "coordinator/access.h"
 #include "coordinator/attempt.h"
+#include "coordinator/checkpoint_dirs.h"
 #include "coordinator/queue.h"
 
 struct checkpoint_call {
@@ -334,35 +333,11 @@ void checkpoints_find_place(const struct job *job, struct worker *const *workers
                             struct checkpoint_place *place)
 {
     const job_message *message = job->message;
-    *place = (struct checkpoint_place){.run = mem_printf("%s@%lld", message->id,
-                                                         (long long)message->submitted_ms),
+    *place = (struct checkpoint_place){.run = checkpoint_dirs_run(message),
                                        .resume = message->attempt > 1};
     bool own = directory_of(message)[0] == '\0' && find_remote(workers, count) == NULL;
     place->folder = own ? default_folder(job->c, message->id) : mem_strdup("");
     log_status(LOG_ERROR, "store_failed",
                store_each_checkpoint(job->c->store, message->id, note_one, &place->must_resume));
     place->must_resume = place->must_resume && place->resume;
-}
-
-void checkpoints_remove(struct coordinator *c, const job_message *job)
-{
-    const char *directory = directory_of(job);
-    status_t status = NULL;
-    if (directory[0] == '\0') {
-        char *folder = default_folder(c, job->id);
-        status = tree_remove(folder);
-        free(folder);
-    }
-    for (int i = 0; i < c->options.data_root_count && directory[0] != '\0'; i++) {
-        char *real = NULL;
-        status_t found = file_resolve_under(c->options.data_roots[i], directory, &real);
-        status_free(found); /* below another root, or of other hosts only */
-        if (real == NULL) continue;
-        char *folder = file_path_join(real, job->id);
-        status = status_first(status, tree_remove(folder));
-        free(folder);
-        free(real);
-    }
-    log_status(LOG_WARNING, "checkpoints_not_removed", status);
-    log_status(LOG_ERROR, "store_failed", store_forget_checkpoints(c->store, job->id));
 }

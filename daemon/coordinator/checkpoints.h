@@ -50,8 +50,4 @@ void checkpoints_find_place(const struct job *job, struct worker *const *workers
 status_t checkpoints_check_workers(const struct job *job, struct worker *const *workers,
                                    int count) FSDPD_MUST_USE;
 
-/* Removes all checkpoints of a job that is over, from the disk, as far as this host has it, and
- * from the store: for whoever removes the job. */
-void checkpoints_remove(struct coordinator *c, const job_message *job);
-
 #endif

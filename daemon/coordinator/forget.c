@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "base/tree.h"
 #include "coordinator/access.h"
-#include "coordinator/checkpoints.h"
+#include "coordinator/checkpoint_dirs.h"
 #include "coordinator/jobs.h"
 
 enum {
@@ -34,15 +34,29 @@ static char *forgotten_directory(const struct coordinator *c)
 struct removal {
     uv_work_t work;
     struct coordinator *c;
-    char *path;
+    char *path;            /* NULL: none */
+    char *directory, *run; /* what the job has in a directory of its settings; NULL: nothing */
     status_t status;
 };
 
-/* In a thread of libuv's: a checkpoint may be large. */
+static void removal_free(struct removal *removal)
+{
+    free(removal->path);
+    free(removal->directory);
+    free(removal->run);
+    free(removal);
+}
+
+/* In a thread of libuv's: a checkpoint may be large. The options stay until the coordinator is
+ * freed, which waits for this. */
 static void do_remove(uv_work_t *work)
 {
     struct removal *removal = work->data;
-    removal->status = tree_remove(removal->path);
+    if (removal->path != NULL) removal->status = tree_remove(removal->path);
+    if (removal->directory != NULL)
+        removal->status = status_first(removal->status,
+                                       checkpoint_dirs_remove(&removal->c->options,
+                                                              removal->directory, removal->run));
 }
 
 static void on_removed(uv_work_t *work, int status)
@@ -51,22 +65,25 @@ static void on_removed(uv_work_t *work, int status)
     struct removal *removal = work->data;
     struct coordinator *c = removal->c;
     log_status(LOG_WARNING, "forget_failed", removal->status); /* tried again at the next start */
-    free(removal->path);
-    free(removal);
+    removal_free(removal);
     coordinator_disk_done(c);
 }
 
-/* Takes `path` over. */
-static void remove_later(struct coordinator *c, char *path)
+static struct removal *removal_new(struct coordinator *c, char *path)
 {
     struct removal *removal = mem_alloc(sizeof *removal);
     *removal = (struct removal){.c = c, .path = path};
     removal->work.data = removal;
-    c->disk_requests++;
-    if (uv_queue_work(c->loop, &removal->work, do_remove, on_removed) == 0) return;
-    c->disk_requests--;
-    free(removal->path);
-    free(removal);
+    return removal;
+}
+
+/* Takes it over. */
+static void begin(struct removal *removal)
+{
+    removal->c->disk_requests++;
+    if (uv_queue_work(removal->c->loop, &removal->work, do_remove, on_removed) == 0) return;
+    removal->c->disk_requests--;
+    removal_free(removal);
 }
 
 /* Moves the job's directory aside; *aside stays NULL if it has none. */
@@ -115,7 +132,7 @@ void forget_recover(struct coordinator *c)
         char *id = mem_strndup(entry->d_name, (size_t)(dot - entry->d_name));
         char *aside = file_path_join(path, entry->d_name);
         if (!job_id_is_valid(id)) free(aside);
-        else if (!has_job(c, id)) remove_later(c, aside);
+        else if (!has_job(c, id)) begin(removal_new(c, aside));
         else {
             put_back(c, id, aside);
             free(aside);
@@ -133,14 +150,20 @@ static status_t forget(struct coordinator *c, const job_message *job, const char
     const char *id = job->id;
     char *aside = NULL;
     TRY(move_aside(c, id, &aside));
-    checkpoints_remove(c, job); /* those that are elsewhere */
     status_t status = store_forget_job(c->store, id);
     if (status != NULL) {
         if (aside != NULL) put_back(c, id, aside);
         free(aside);
         return status;
     }
-    if (aside != NULL) remove_later(c, aside);
+    const Fsdpd__V1__CheckpointSpec *spec = job->spec->checkpoint;
+    struct removal *removal = removal_new(c, aside);
+    if (spec != NULL && spec->directory[0] != '\0') {
+        removal->directory = mem_strdup(spec->directory);
+        removal->run = checkpoint_dirs_run(job);
+    }
+    if (aside != NULL || removal->directory != NULL) begin(removal);
+    else removal_free(removal);
     log_event(LOG_INFO, "job_forgotten", "job=%s by=%s", id, by);
     return NULL;
 }

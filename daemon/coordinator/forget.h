@@ -5,7 +5,8 @@
  *
  * Files are moved aside (forgotten/ID.N) before the record is deleted, and removed by a thread
  * afterwards. After a crash in between, the next start finishes it, or puts the files back if the
- * record is still there.
+ * record is still there. Checkpoints in a directory of the job's own settings are removed by that
+ * thread, too; of these a crash leaves what it had not come to.
  */
 #ifndef FSDPD_COORDINATOR_FORGET_H
 #define FSDPD_COORDINATOR_FORGET_H

@@ -11,6 +11,7 @@ libcoordinator_a_SOURCES = \
   %D%/api_queue.c %D%/api_queue.h \
   %D%/attach.c %D%/attach.h \
   %D%/attempt.c %D%/attempt.h \
+  %D%/checkpoint_dirs.c %D%/checkpoint_dirs.h \
   %D%/checkpoints.c %D%/checkpoints.h \
   %D%/coordinator.c %D%/coordinator.h \
   %D%/deadlines.c %D%/deadlines.h \

@@ -64,6 +64,7 @@ static const char *const statements[STATEMENT_COUNT] = {
                         "ON CONFLICT (name) DO UPDATE SET jobs = jobs + 1",
     [DELETE_EVENTS] = "DELETE FROM events WHERE job = ?1",
     [DELETE_RETRIES] = "DELETE FROM retries WHERE job = ?1",
+    [DELETE_CHECKPOINTS] = "DELETE FROM checkpoints WHERE job = ?1",
     [DELETE_JOB] = "DELETE FROM jobs WHERE id = ?1",
     [LIST_OLD] = "SELECT id FROM jobs WHERE state IN (5, 6, 7) AND finished_ms < ?1 "
                  "ORDER BY finished_ms",

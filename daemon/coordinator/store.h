@@ -134,7 +134,6 @@ status_t store_each_checkpoint(struct store *store, const char *job,
                                status_t (*visit)(void *user,
                                                  const Fsdpd__V1__Checkpoint *checkpoint),
                                void *user) FSDPD_MUST_USE;
-status_t store_forget_checkpoints(struct store *store, const char *job) FSDPD_MUST_USE;
 
 /* How often a job was tried again, for which reasons. */
 struct store_retries {

@@ -78,14 +78,6 @@ status_t store_each_checkpoint(struct store *store, const char *job,
     return status;
 }
 
-status_t store_forget_checkpoints(struct store *store, const char *job)
-{
-    sqlite3_stmt *statement;
-    TRY(prepare(store, "DELETE FROM checkpoints WHERE job = ?1", job, &statement));
-    TRY(store_begin(store, true));
-    return store_end(store, run_once(store, statement));
-}
-
 status_t store_set_retries(struct store *store, const char *job,
                            const struct store_retries *retries)
 {

@@ -35,6 +35,7 @@ enum store_statement {
     COUNT_FORGOTTEN,
     DELETE_EVENTS,
     DELETE_RETRIES,
+    DELETE_CHECKPOINTS,
     DELETE_JOB,
     LIST_OLD,
     LIST_BEYOND,

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/unfinished.h"
+#include "coordinator/checkpoint_dirs.h"
 
 /* After the time in which a rank that does not end is killed. */
 enum { AGAIN_MS = 2000 };
@@ -18,15 +19,15 @@ struct sweep {
     struct coordinator *c;
     char **jobs;
     int count, capacity;
-    char *directory; /* of the job's settings; "": in the state directory */
+    char *directory, *run; /* of the one job's settings; NULL: in the state directory */
     int64_t again_at;
     status_t status;
 };
 
-static struct sweep *sweep_new(struct coordinator *c, const char *directory)
+static struct sweep *sweep_new(struct coordinator *c)
 {
     struct sweep *sweep = mem_alloc(sizeof *sweep);
-    *sweep = (struct sweep){.c = c, .directory = mem_strdup(directory)};
+    *sweep = (struct sweep){.c = c};
     sweep->work.data = sweep;
     return sweep;
 }
@@ -42,34 +43,17 @@ static void sweep_free(struct sweep *sweep)
     for (int i = 0; i < sweep->count; i++) free(sweep->jobs[i]);
     free(sweep->jobs);
     free(sweep->directory);
+    free(sweep->run);
     free(sweep);
-}
-
-static status_t sweep_below(const char *parent, const char *name)
-{
-    char *path = file_path_join(parent, name);
-    status_t status = unfinished_sweep(path);
-    free(path);
-    return status;
 }
 
 static status_t sweep_job(const struct sweep *sweep, const char *job)
 {
     const struct coordinator_options *options = &sweep->c->options;
-    status_t status = NULL;
-    if (sweep->directory[0] == '\0') {
-        char *folder = mem_printf("%s/jobs/%s/checkpoints", options->state_dir, job);
-        status = unfinished_sweep(folder);
-        free(folder);
-        return status;
-    }
-    for (int i = 0; i < options->data_root_count; i++) {
-        char *real = NULL;
-        status_free(file_resolve_under(options->data_roots[i], sweep->directory, &real));
-        if (real == NULL) continue; /* below another root, or of other hosts only */
-        status = status_first(status, sweep_below(real, job));
-        free(real);
-    }
+    if (sweep->run != NULL) return checkpoint_dirs_sweep(options, sweep->directory, sweep->run);
+    char *folder = mem_printf("%s/jobs/%s/checkpoints", options->state_dir, job);
+    status_t status = unfinished_sweep(folder);
+    free(folder);
     return status;
 }
 
@@ -105,8 +89,12 @@ void sweeps_job_over(struct coordinator *c, const job_message *job)
     if (job->attempt == 0) return; /* it never began */
     const Fsdpd__V1__CheckpointSpec *spec = job->spec->checkpoint;
     for (int again = 0; again < 2; again++) {
-        struct sweep *sweep = sweep_new(c, spec != NULL ? spec->directory : "");
+        struct sweep *sweep = sweep_new(c);
         add_job(sweep, job->id);
+        if (spec != NULL && spec->directory[0] != '\0') {
+            sweep->directory = mem_strdup(spec->directory);
+            sweep->run = checkpoint_dirs_run(job);
+        }
         if (!again) {
             begin(sweep);
             continue;
@@ -133,7 +121,7 @@ void sweeps_recover(struct coordinator *c)
 {
     char *path = file_path_join(c->options.state_dir, "jobs");
     DIR *directory = opendir(path);
-    struct sweep *sweep = sweep_new(c, "");
+    struct sweep *sweep = sweep_new(c);
     for (struct dirent *entry; directory != NULL && (entry = readdir(directory)) != NULL;)
         if (job_id_is_valid(entry->d_name) && jobs_find(c, entry->d_name) == NULL)
             add_job(sweep, entry->d_name);

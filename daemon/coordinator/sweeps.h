@@ -14,8 +14,7 @@ struct sweep;
 void sweeps_job_over(struct coordinator *c, const job_message *job);
 void sweeps_tick(struct coordinator *c, int64_t now);
 
-/* Of all jobs that are over, as far as they have their checkpoints in the state directory. Other
- * directories may be shared with coordinators whose jobs have the same names. */
+/* Of all jobs that are over, as far as they have their checkpoints in the state directory. */
 void sweeps_recover(struct coordinator *c);
 
 void sweeps_free(struct coordinator *c);

@@ -17,6 +17,7 @@ enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_STEP, SCHEDULE_LINEAR, SCHEDULE
 /* Where checkpoints are, and when they are taken. */
 struct checkpoint_settings {
     const char *folder; /* of this job's, absolute; NULL: there are none */
+    const char *root;   /* that it must be below; NULL: any. See folder_open in checkpoint/folder.h */
     const char *run;    /* the name of the job's run: others' checkpoints are not resumed */
     uint32_t attempt;
     uint64_t every_steps; /* 0: not by steps */

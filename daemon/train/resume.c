@@ -108,27 +108,20 @@ static status_t agree(struct run *run, status_t *mine)
 
 struct search {
     struct run *run;
+    struct folder folder;
     struct folder_entry *entries; /* rank 0's */
     int count, next;
     struct buf note; /* what was wrong with newer ones */
 };
 
-static status_t open_entry(const struct run *run, const char *name, struct saved **saved)
-{
-    char *directory = file_path_join(run->job->checkpoints.folder, name);
-    status_t status = saved_open(directory, saved);
-    free(directory);
-    return status;
-}
-
 /* Another job's of the same name, in a directory that is shared. What cannot be read might be ours.
  */
-static bool is_foreign(const struct run *run, const char *name)
+static bool is_foreign(const struct search *search, const char *name)
 {
     struct saved *saved = NULL;
-    status_t status = open_entry(run, name, &saved);
-    bool foreign =
-        status == NULL && strcmp(saved_manifest(saved)->run, run->job->checkpoints.run) != 0;
+    status_t status = saved_open(&search->folder, name, &saved);
+    bool foreign = status == NULL &&
+                   strcmp(saved_manifest(saved)->run, search->run->job->checkpoints.run) != 0;
     status_free(status);
     saved_free(saved);
     return foreign;
@@ -140,7 +133,7 @@ static status_t next_name(struct search *search, char name[FOLDER_NAME_MAX])
     memset(name, 0, FOLDER_NAME_MAX);
     while (search->next < search->count && name[0] == '\0') {
         const struct folder_entry *entry = &search->entries[search->next++];
-        if (!is_foreign(search->run, entry->name)) strcpy(name, entry->name);
+        if (!is_foreign(search, entry->name)) strcpy(name, entry->name);
     }
     TRY(share(search->run, name, FOLDER_NAME_MAX, 0));
     name[FOLDER_NAME_MAX - 1] = '\0';
@@ -170,9 +163,10 @@ static status_t check_optimizer(const struct run *run, const struct saved *saved
 }
 
 /* Also whether this rank's share of the files is whole. */
-static status_t examine(const struct run *run, const char *name, struct saved **saved)
+static status_t examine(const struct search *search, const char *name, struct saved **saved)
 {
-    TRY(open_entry(run, name, saved));
+    const struct run *run = search->run;
+    TRY(saved_open(&search->folder, name, saved));
     TRY(saved_match(*saved, run->session->model));
     TRY(check_optimizer(run, *saved));
     for (int f = run->session->rank; f < saved_manifest(*saved)->world; f += run->job->world) {
@@ -196,7 +190,7 @@ static status_t find(struct search *search, char name[FOLDER_NAME_MAX], struct s
     for (;;) {
         TRY(next_name(search, name));
         if (name[0] == '\0') return NULL;
-        status_t mine = examine(run, name, saved);
+        status_t mine = examine(search, name, saved);
         status_t status = agree(run, &mine);
         if (status == NULL && mine == NULL) return NULL;
         saved_free(*saved);
@@ -365,9 +359,10 @@ static status_t resume(struct search *search)
 status_t run_resume(struct run *run)
 {
     struct search search = {.run = run};
-    status_t mine = NULL;
-    if (run->session->rank == 0)
-        mine = folder_list(run->job->checkpoints.folder, &search.entries, &search.count);
+    const struct checkpoint_settings *settings = &run->job->checkpoints;
+    status_t mine = folder_open(settings->root, settings->folder, false, &search.folder);
+    if (mine == NULL && run->session->rank == 0)
+        mine = folder_list(&search.folder, &search.entries, &search.count);
     status_t status = agree(run, &mine);
     if (status == NULL) {
         status = mine;
@@ -376,5 +371,6 @@ status_t run_resume(struct run *run)
     if (status == NULL) status = resume(&search);
     buf_deinit(&search.note);
     free(search.entries);
+    folder_close(&search.folder);
     return status;
 }

@@ -579,9 +579,9 @@ static status_t new_checkpointer(struct attempt *attempt, const struct job_setti
                                  struct checkpointer **checkpointer)
 {
     const Fsdpd__V1__CheckpointSpec *spec = attempt->assignment->spec->checkpoint;
-    const char *folder = settings->job.checkpoints.folder;
-    if (folder == NULL) return NULL;
-    return checkpointer_new(&attempt->pull_context, folder,
+    const struct checkpoint_settings *own = &settings->job.checkpoints;
+    if (own->folder == NULL) return NULL;
+    return checkpointer_new(&attempt->pull_context, own->root, own->folder,
                             spec != NULL ? spec->keep : JOB_CHECKPOINTS_KEPT, checkpointer);
 }
 

@@ -12,10 +12,11 @@
 #include "base/mem.h"
 #include "base/text.h"
 #include "base/unfinished.h"
+#include "checkpoint/folder.h"
 
 struct checkpointer {
     const struct pull_context *context;
-    const char *folder;
+    const char *root, *folder;
     uint32_t keep;
     struct gate gate; /* of the waits for the coordinator */
     struct rendezvous rendezvous;
@@ -155,6 +156,7 @@ static status_t save(struct checkpointer *own, uint64_t number, struct capture *
     status_t status = join_group(own);
     if (status == NULL) {
         const struct capture_target target = {.folder = own->folder,
+                                              .root = own->root,
                                               .number = own->count,
                                               .keep = own->keep,
                                               .pack_reports = pack_reports,
@@ -200,13 +202,22 @@ static void *checkpointer_thread(void *argument)
 
 /* Life. */
 
-status_t checkpointer_new(const struct pull_context *context, const char *folder, uint32_t keep,
-                          struct checkpointer **out)
+static status_t sweep(const char *root, const char *path)
 {
-    if (context->rank == 0)
-        log_status(LOG_WARNING, "checkpoints_not_swept", unfinished_sweep(folder));
+    struct folder folder;
+    TRY(folder_open(root, path, false, &folder));
+    status_t status = folder.fd >= 0 ? unfinished_sweep_at(folder.fd, path) : NULL;
+    folder_close(&folder);
+    return status;
+}
+
+status_t checkpointer_new(const struct pull_context *context, const char *root, const char *folder,
+                          uint32_t keep, struct checkpointer **out)
+{
+    log_status(LOG_WARNING, "checkpoints_not_swept", sweep(root, folder));
     struct checkpointer *own = mem_alloc(sizeof *own);
     own->context = context;
+    own->root = root;
     own->folder = folder;
     own->keep = keep;
     own->rendezvous = (struct rendezvous){rendezvous_set, rendezvous_get, own};

@@ -11,10 +11,12 @@
 
 struct checkpointer;
 
-/* `context` as a pull has it, which must outlive the checkpointer, as must `folder`. `keep`: as in
- * capture_target. Rank 0 removes what earlier attempts left half done. */
-status_t checkpointer_new(const struct pull_context *context, const char *folder, uint32_t keep,
-                          struct checkpointer **checkpointer) FSDPD_MUST_USE;
+/* `context` as a pull has it, which must outlive the checkpointer, as must the texts. `folder`,
+ * `root`, `keep`: as in capture_target. Removes what earlier attempts left half done: on every rank,
+ * as the folder may not be the same one for all; before training has begun on this rank, so that
+ * nothing is being written yet on any. */
+status_t checkpointer_new(const struct pull_context *context, const char *root, const char *folder,
+                          uint32_t keep, struct checkpointer **checkpointer) FSDPD_MUST_USE;
 
 /* Takes ownership of `capture`. `number`: of the order, 0 for none; rank 0 reports under it. Waits
  * until the one before is done. ABORTED if there will be no more. Training thread. */

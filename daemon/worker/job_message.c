@@ -332,14 +332,17 @@ void job_settings_set_attempt(struct job_settings *settings,
                               const Fsdpd__V1__Assignment *assignment)
 {
     const Fsdpd__V1__CheckpointSpec *checkpoint = settings->spec->checkpoint;
+    const char *run = assignment->run[0] != '\0' ? assignment->run : assignment->job;
+    /* Other daemons may have jobs of this name there: the run's name tells them apart. */
     if (settings->checkpoint_dir != NULL)
-        settings->checkpoint_folder = file_path_join(settings->checkpoint_dir, assignment->job);
+        settings->checkpoint_folder = mem_printf("%s/%s", settings->checkpoint_dir, run);
     else if (assignment->checkpoint_folder[0] == '/')
         settings->checkpoint_folder = mem_strdup(assignment->checkpoint_folder);
     if (settings->checkpoint_folder == NULL) return;
-    settings->run = mem_strdup(assignment->run[0] != '\0' ? assignment->run : assignment->job);
+    settings->run = mem_strdup(run);
     settings->job.checkpoints = (struct checkpoint_settings){
         .folder = settings->checkpoint_folder,
+        .root = settings->checkpoint_root,
         .run = settings->run,
         .attempt = assignment->attempt,
         .every_steps = checkpoint != NULL ? checkpoint->every_steps : 0,

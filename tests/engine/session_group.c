@@ -385,7 +385,10 @@ static void *save_thread(void *argument)
     if (status == NULL) status = lane_open(device, LANE_COMM, &lane);
     if (saving->before != NULL) saving->before(own->rank);
     const struct capture_target target = {
-        .folder = saving->folder, .number = (uint64_t)saving->index, .keep = saving->keep};
+        .folder = own->rank > 0 && saving->apart != NULL ? saving->apart : saving->folder,
+        .root = saving->root,
+        .number = (uint64_t)saving->index,
+        .keep = saving->keep};
     if (status == NULL)
         status = capture_save(own->group->members[own->rank].captured[saving->index], &target,
                               own->comm, &lane, own->group->timeout_ms,

@@ -110,7 +110,8 @@ void group_pull(struct group *group, int order, int fail_at, struct buf *file,
 
 /* What a saving of captured checkpoint `index` was like, by rank; see capture_save. The folder's. */
 struct group_saving {
-    const char *folder;
+    const char *folder, *root; /* as in capture_target */
+    const char *apart;         /* the folder of ranks other than 0; NULL: the same one */
     int index;
     uint32_t keep;
     void (*before)(int rank); /* before a rank begins; or NULL */

@@ -4,6 +4,7 @@
  * damaged is told, and an older one taken; what could not be written leaves what there was.
  */
 #include <check.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -251,11 +252,31 @@ END_TEST
 
 /* Damage. */
 
+static struct folder_entry *list(int *count)
+{
+    struct folder opened;
+    struct folder_entry *entries;
+    ck_assert_ptr_null(folder_open(NULL, folder, false, &opened));
+    ck_assert_ptr_null(folder_list(&opened, &entries, count));
+    folder_close(&opened);
+    return entries;
+}
+
+static char *begin(uint32_t attempt, uint64_t number)
+{
+    struct folder opened, temporary;
+    ck_assert_ptr_null(folder_open(NULL, folder, true, &opened));
+    ck_assert_ptr_null(folder_begin(&opened, attempt, number, &temporary));
+    char *path = mem_strdup(temporary.path);
+    folder_close(&temporary);
+    folder_close(&opened);
+    return path;
+}
+
 static char *newest(void)
 {
-    struct folder_entry *entries;
     int count;
-    ck_assert_ptr_null(folder_list(folder, &entries, &count));
+    struct folder_entry *entries = list(&count);
     ck_assert_int_gt(count, 0);
     char *path = file_path_join(folder, entries[0].name);
     free(entries);
@@ -373,9 +394,8 @@ START_TEST(test_foreign)
     ck_assert_str_eq(again.members[0].resumed_name, "");
     ck_assert_int_eq(again.members[0].captured_count, 5); /* 9, 16, 18, 27, 32 */
     for (int i = 0; i < 5; i++) group_save_well(&again, i, folder, 2);
-    struct folder_entry *entries;
     int count;
-    ck_assert_ptr_null(folder_list(folder, &entries, &count));
+    struct folder_entry *entries = list(&count);
     static const char *const expected[] = {"step-000000000032", "step-000000000027",
                                            "step-000000000018", "step-000000000009"};
     ck_assert_int_eq(count, 4);
@@ -396,9 +416,8 @@ START_TEST(test_same_step_again)
         group_save_well(&group, 0, folder, 3);
         group_reset(&group);
     }
-    struct folder_entry *entries;
     int count;
-    ck_assert_ptr_null(folder_list(folder, &entries, &count));
+    struct folder_entry *entries = list(&count);
     ck_assert_int_eq(count, 1);
     ck_assert_uint_eq(entries[0].step, 9);
     free(entries);
@@ -415,8 +434,7 @@ START_TEST(test_write_fails)
     group_expect_success(&group);
     group_save_well(&group, 0, folder, 1);
     /* Something stands where rank `_i` would write. */
-    char *temporary = NULL, name[32];
-    ck_assert_ptr_null(folder_begin(folder, 0, 1, &temporary));
+    char *temporary = begin(0, 1), name[32];
     char *path = file_path_join(temporary, manifest_file_name(_i, name));
     ck_assert_int_eq(mkdir(path, 0755), 0);
     struct group_saving saving = {.folder = folder, .index = 1, .keep = 1};
@@ -431,9 +449,8 @@ START_TEST(test_write_fails)
         free(words);
     }
     ck_assert_int_ne(access(temporary, F_OK), 0);
-    struct folder_entry *entries;
     int count;
-    ck_assert_ptr_null(folder_list(folder, &entries, &count));
+    struct folder_entry *entries = list(&count);
     ck_assert_int_eq(count, 1);
     ck_assert_uint_eq(entries[0].step, 5);
     free(entries);
@@ -441,7 +458,7 @@ START_TEST(test_write_fails)
     free(temporary);
     /* The next one works. */
     group_save_well(&group, 2, folder, 1);
-    ck_assert_ptr_null(folder_list(folder, &entries, &count));
+    entries = list(&count);
     ck_assert_int_eq(count, 1);
     ck_assert_uint_eq(entries[0].step, 15);
     free(entries);
@@ -449,11 +466,157 @@ START_TEST(test_write_fails)
 }
 END_TEST
 
+/*
+ * What was written after a fallback is not what is pruned: the damaged one of a later step is
+ * superseded, and does not count among those that are kept.
+ */
+START_TEST(test_fallback_is_kept)
+{
+    struct group group, again;
+    init(&group, group_mean_model, 2);
+    group.job.checkpoints.every_steps = 9;
+    group_run(&group);
+    group_expect_success(&group);
+    for (int i = 0; i < 2; i++) group_save_well(&group, i, folder, 0);
+    group_reset(&group);
+    spoil("rank-00001.safetensors", 1);
+    init(&again, group_mean_model, 2);
+    resume(&again);
+    again.job.checkpoints.every_steps = 5;
+    group_run(&again);
+    group_expect_success(&again);
+    ck_assert_uint_eq(again.members[0].resumed_step, 9);
+    struct group_saving saving = {.folder = folder, .index = 0, .keep = 1};
+    group_save(&again, &saving);
+    const struct capture_result *result = &saving.results[0];
+    ck_assert_uint_eq(result->step, 10);
+    ck_assert_int_eq(result->removed_count, 2);
+    ck_assert_uint_eq(result->removed[0], 18);
+    ck_assert_uint_eq(result->removed[1], 9);
+    ck_assert_int_eq(access(result->path, F_OK), 0);
+    int count;
+    struct folder_entry *entries = list(&count);
+    ck_assert_int_eq(count, 1);
+    ck_assert_uint_eq(entries[0].step, 10);
+    free(entries);
+    for (int rank = 0; rank < 2; rank++) {
+        ck_assert_ptr_null(saving.statuses[rank]);
+        free(saving.results[rank].path);
+        free(saving.results[rank].removed);
+    }
+    group_reset(&again);
+}
+END_TEST
+
+static int entries_in(const char *path)
+{
+    int count = 0;
+    DIR *directory = opendir(path);
+    ck_assert_ptr_nonnull(directory);
+    for (struct dirent *item; (item = readdir(directory)) != NULL;)
+        count += strcmp(item->d_name, ".") != 0 && strcmp(item->d_name, "..") != 0;
+    closedir(directory);
+    return count;
+}
+
+/* Ranks that do not see the same directory: each removes what it wrote. */
+START_TEST(test_not_shared)
+{
+    struct group group;
+    init(&group, group_mean_model, 2);
+    group.job.checkpoints.every_steps = 9;
+    group_run(&group);
+    group_expect_success(&group);
+    char *apart = file_path_join(folder, "apart");
+    struct group_saving saving = {.folder = folder, .apart = apart};
+    group_save(&group, &saving);
+    for (int rank = 0; rank < 2; rank++) {
+        ck_assert_int_eq(status_code(saving.statuses[rank]), STATUS_FAILED_PRECONDITION);
+        ck_assert_ptr_nonnull(strstr(status_message(saving.statuses[rank]), "share"));
+        status_free(saving.statuses[rank]);
+    }
+    ck_assert_int_eq(entries_in(apart), 0);
+    ck_assert_int_eq(entries_in(folder), 1);
+    free(apart);
+    group_reset(&group);
+}
+END_TEST
+
+/* A link that somebody has put where the job's directory would be is not followed. */
+START_TEST(test_link_in_the_way)
+{
+    char *outside = file_path_join(folder, "outside"), *shared = file_path_join(folder, "shared");
+    char *job = file_path_join(shared, "digits@7");
+    ck_assert_ptr_null(file_make_directory(outside, 0755));
+    ck_assert_ptr_null(file_make_directory(shared, 0755));
+    ck_assert_int_eq(symlink(outside, job), 0);
+    struct group group;
+    init(&group, group_mean_model, 2);
+    group.job.checkpoints.every_steps = 9;
+    group_run(&group);
+    group_expect_success(&group);
+    /* Also one that leads elsewhere below the root. */
+    struct group_saving saving = {.folder = job, .root = _i == 0 ? shared : folder};
+    group_save(&group, &saving);
+    for (int rank = 0; rank < 2; rank++) {
+        ck_assert_int_eq(status_code(saving.statuses[rank]), STATUS_FAILED_PRECONDITION);
+        ck_assert_ptr_nonnull(strstr(status_message(saving.statuses[rank]), "in the way"));
+        status_free(saving.statuses[rank]);
+    }
+    ck_assert_int_eq(entries_in(outside), 0);
+    group_reset(&group);
+    init(&group, group_mean_model, 2);
+    resume(&group);
+    group.job.checkpoints.folder = job;
+    group.job.checkpoints.root = shared;
+    group_run(&group);
+    ck_assert_int_eq(status_code(group.members[0].status), STATUS_FAILED_PRECONDITION);
+    group_reset(&group);
+    free(job);
+    free(shared);
+    free(outside);
+}
+END_TEST
+
+/* A directory that is open stays the one that is used, whatever gets its name. */
+START_TEST(test_swapped_directory)
+{
+    char *outside = file_path_join(folder, "outside"), *job = file_path_join(folder, "job");
+    char *moved = file_path_join(folder, "moved");
+    ck_assert_ptr_null(file_make_directory(outside, 0755));
+    struct folder opened, temporary, closed;
+    ck_assert_ptr_null(folder_open(folder, job, false, &closed));
+    ck_assert_int_lt(closed.fd, 0);
+    folder_close(&closed);
+    ck_assert_ptr_null(folder_open(folder, job, true, &opened));
+    ck_assert_int_eq(rename(job, moved), 0);
+    ck_assert_int_eq(symlink(outside, job), 0);
+    ck_assert_ptr_null(folder_begin(&opened, 1, 1, &temporary));
+    char *name = NULL;
+    ck_assert_ptr_null(folder_commit(&opened, &temporary, 7, &name));
+    folder_close(&temporary);
+    ck_assert_int_eq(entries_in(outside), 0);
+    ck_assert_int_eq(entries_in(moved), 1);
+    /* An entry that is a link is no checkpoint, and is itself what is removed. */
+    ck_assert_int_eq(symlinkat(outside, opened.fd, "step-000000000009"), 0);
+    status_t status = folder_enter(&opened, "step-000000000009", &temporary);
+    ck_assert_ptr_nonnull(status);
+    status_free(status);
+    ck_assert_ptr_null(folder_remove(&opened, "step-000000000009"));
+    ck_assert_int_eq(entries_in(moved), 1);
+    ck_assert_int_eq(access(outside, F_OK), 0);
+    folder_close(&opened);
+    free(name);
+    free(moved);
+    free(job);
+    free(outside);
+}
+END_TEST
+
 START_TEST(test_sweep)
 {
-    char *temporary = NULL, *removing = NULL;
     ck_assert_ptr_null(unfinished_sweep(folder)); /* there is none yet */
-    ck_assert_ptr_null(folder_begin(folder, 3, 1, &temporary));
+    char *temporary = begin(3, 1), *removing = NULL;
     char *below = file_path_join(temporary, "rank-00000.safetensors");
     ck_assert_ptr_null(file_write_atomic(below, "x", 1, 0644));
     removing = file_path_join(folder, ".removing-step-000000000001");
@@ -486,6 +649,10 @@ static Suite *checkpoint_suite(void)
     tcase_add_test(cases, test_foreign);
     tcase_add_test(cases, test_same_step_again);
     tcase_add_loop_test(cases, test_write_fails, 0, 3);
+    tcase_add_test(cases, test_fallback_is_kept);
+    tcase_add_test(cases, test_not_shared);
+    tcase_add_loop_test(cases, test_link_in_the_way, 0, 2);
+    tcase_add_test(cases, test_swapped_directory);
     tcase_add_test(cases, test_sweep);
     suite_add_tcase(suite, cases);
     return suite;

@@ -101,7 +101,11 @@ class Checkpoint(unittest.TestCase):
         self.assertEqual(result.returncode, 0, result.stderr)
         job = self.daemon.json("list")[-1]["id"]
         path = self.daemon.json("checkpoints", job)[0]["path"]
-        self.assertEqual(path, os.path.join(os.path.realpath(shared), job, "step-000000000004"))
+        run = f'{job}@{self.daemon.json("show", job)["submitted_ms"]}'
+        self.assertEqual(path, os.path.join(os.path.realpath(shared), run, "step-000000000004"))
+        forgotten = self.daemon.ctl("forget", job)
+        self.assertEqual(forgotten.returncode, 0, forgotten.stderr)
+        self.daemon.wait_for(lambda: os.listdir(shared) == [], 20, "the checkpoints are gone")
         for directory, words in ((self.daemon.root, "outside"), ("shared/../..", "outside"),
                                  ("missing", "cannot resolve")):
             refused = self.daemon.ctl(

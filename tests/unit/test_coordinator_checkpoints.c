@@ -293,7 +293,11 @@ START_TEST(test_half_written_goes_with_the_job)
     world_start(&world);
     if (_i == 1) world_spec(2)->checkpoint->directory = shared; /* of all further specs */
     start_running(0, 5);
-    char *folder = mem_printf(_i == 0 ? "state/jobs/%s/checkpoints" : "data/shared/%s", id);
+    char *folder = _i == 0 ? mem_printf("state/jobs/%s/checkpoints", id)
+                           : mem_printf("data/shared/%s", fakes[0].assignment->run);
+    /* Another fsdpd's job of this name writes there, too. */
+    char *foreign_name = mem_printf("data/shared/%s@1", id);
+    char *foreign = make_half_written(foreign_name);
     char *half = make_half_written(folder);
     char *complete_name = mem_printf("%s/step-000000000003", folder);
     char *complete = world_path(&world, complete_name);
@@ -310,6 +314,8 @@ START_TEST(test_half_written_goes_with_the_job)
     half = make_half_written(folder);
     WAIT(&world, !exists(half));
     ck_assert(exists(complete));
+    ck_assert(exists(foreign));
+    free(foreign), free(foreign_name);
     free(complete), free(complete_name);
     free(half), free(folder), free(shared), free(root);
 }

@@ -356,6 +356,44 @@ START_TEST(test_forget_one)
 }
 END_TEST
 
+/* What a job has in a directory of its settings goes, too: its own, and nothing by way of a link. */
+START_TEST(test_forget_elsewhere)
+{
+    struct fake fake;
+    char *root = world_path(&world, "data"), *shared = world_path(&world, "data/shared");
+    make_file("data/shared", "notes");
+    make_file("data/precious", "weights");
+    world.options.data_roots[world.options.data_root_count++] = root;
+    world_start(&world);
+    fake_attach(&world, &fake, "host/cpu:0", 1);
+    for (int linked = 0; linked < 2; linked++) {
+        Fsdpd__V1__CheckpointSpec checkpoint = FSDPD__V1__CHECKPOINT_SPEC__INIT;
+        checkpoint.directory = shared;
+        job_spec spec = *world_spec(1);
+        spec.checkpoint = &checkpoint;
+        char *id = queue_submit(&world, &spec, NULL);
+        queue_expect_start(&world, &fake, linked + 1, id);
+        char *own = mem_printf("data/shared/%s", fake.assignment->run);
+        char *step = mem_printf("%s/step-000000000003", own);
+        char *other = mem_printf("data/shared/%s@1", id), *plain = mem_printf("data/shared/%s", id);
+        make_file(other, "weights");
+        make_file(plain, "weights");
+        char *from = world_path(&world, own), *to = world_path(&world, "data/precious");
+        if (linked) ck_assert_int_eq(symlink(to, from), 0);
+        else make_file(step, "manifest.json");
+        queue_end_job(&world, &fake, id, STATUS_OK);
+        expect_ok(forget(id));
+        struct stat info;
+        WAIT(&world, lstat(from, &info) != 0);
+        ck_assert(exists("data/precious/weights"));
+        ck_assert(exists(other) && exists(plain) && exists("data/shared/notes"));
+        free(from), free(to), free(own), free(step), free(other), free(plain), free(id);
+    }
+    fake_deinit(&fake);
+    free(root), free(shared);
+}
+END_TEST
+
 /* Killed between the steps of forgetting: what has no record goes, what has one comes back. */
 START_TEST(test_forget_after_a_crash)
 {
@@ -477,6 +515,7 @@ int main(void)
     tcase_add_test(whole, test_changed_priority);
     tcase_add_test(whole, test_drains);
     tcase_add_test(whole, test_forget_one);
+    tcase_add_test(whole, test_forget_elsewhere);
     tcase_add_test(whole, test_forget_after_a_crash);
     tcase_add_test(whole, test_retention_by_age);
     tcase_add_test(whole, test_retention_by_number);
