@@ -16,6 +16,7 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "output.h"
 
 enum { SIGNAL_COUNT = 3, SLEEP_AGAIN_MS = 100 };
 static const int caught_signals[SIGNAL_COUNT] = {SIGINT, SIGTERM, SIGHUP};
@@ -65,13 +66,38 @@ static char *tls_file(const char *variable, const char *name)
     return NULL;
 }
 
+/* TLS that is asked for is not left out without a word. */
+static status_t check_one_is_meant(void)
+{
+    static const char *const variables[] = {"FSDPD_TLS_CA", "FSDPD_TLS_CERTIFICATE",
+                                            "FSDPD_TLS_KEY"};
+    for (int i = 0; i < 3; i++) {
+        const char *given = getenv(variables[i]);
+        if (given != NULL && given[0] != '\0')
+            return status_new(STATUS_INVALID_ARGUMENT,
+                              "there is TLS (%s or its flag) and --insecure-tcp (or "
+                              "FSDPD_INSECURE_TCP=true); only one of them can be meant",
+                              variables[i]);
+    }
+    char *lying = tls_file(variables[0], "ca.crt");
+    if (lying != NULL)
+        output_note("fsdpctl: without TLS, as FSDPD_INSECURE_TCP or --insecure-tcp says; %s is not "
+                    "used",
+                    lying);
+    free(lying);
+    return NULL;
+}
+
 static status_t open_channel(struct session *session)
 {
     const char *insecure = getenv("FSDPD_INSECURE_TCP");
+    bool tcp = strncmp(session->address, "unix:", 5) != 0;
     struct rpc_channel_security security = {.insecure_tcp =
                                                 insecure != NULL && strcmp(insecure, "true") == 0};
     char *ca = NULL, *certificate = NULL, *key = NULL;
-    if (!security.insecure_tcp && strncmp(session->address, "unix:", 5) != 0) {
+    if (tcp && security.insecure_tcp) {
+        TRY(check_one_is_meant());
+    } else if (tcp) {
         ca = tls_file("FSDPD_TLS_CA", "ca.crt");
         certificate = tls_file("FSDPD_TLS_CERTIFICATE", "client.crt");
         key = tls_file("FSDPD_TLS_KEY", "client.key");

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -12,7 +13,7 @@
 #include "base/text.h"
 #include "rpc/peer.h"
 
-enum { PEM_FILE_MAX = 1 << 20, ACTION_COUNT = 3, KIND_COUNT = 4 };
+enum { ACTION_COUNT = 3, KIND_COUNT = 4 };
 
 static const struct {
     const char *name, *arguments;
@@ -44,6 +45,18 @@ static status_t check_name(const char *name)
                       name);
 }
 
+/* Flags that the action would not heed. */
+static status_t check_flags(const struct cert_role_options *options, const char *action)
+{
+    const char *flag = options->host_count > 0                             ? "--host"
+                       : options->out != NULL                              ? "--out"
+                       : options->days != 0 && strcmp(action, "show") == 0 ? "--days"
+                                                                           : NULL;
+    if (flag == NULL) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT, "cert %s: %s belongs to issue%s", action, flag,
+                      strcmp(flag, "--days") == 0 ? " and init" : "");
+}
+
 status_t cert_role_check(const struct cert_role_options *options)
 {
     const char *word = options->word_count > 0 ? options->words[0] : NULL;
@@ -58,7 +71,7 @@ status_t cert_role_check(const struct cert_role_options *options)
     if (options->word_count != actions[action].words)
         return status_new(STATUS_INVALID_ARGUMENT, "cert %s: expected %s; see fsdpd cert --help",
                           word, actions[action].arguments);
-    if (strcmp(word, "issue") != 0) return NULL;
+    if (strcmp(word, "issue") != 0) return check_flags(options, word);
     if (!is_kind(options->words[2]))
         return status_new(STATUS_INVALID_ARGUMENT,
                           "cert issue: expected user, operator, worker or server, found '%.80s'",
@@ -70,24 +83,20 @@ status_t cert_role_check(const struct cert_role_options *options)
     return check_name(options->words[3]);
 }
 
-static status_t read_pem(const char *path, char **text)
-{
-    struct buf bytes = {0};
-    TRY(file_read(path, PEM_FILE_MAX, &bytes));
-    *text = mem_strndup(buf_text(&bytes), bytes.length);
-    buf_deinit(&bytes);
-    return NULL;
-}
-
-/* The key first: a certificate without its key is of no use, and never seen. */
+/* The key first: a certificate without its key is of no use, and never seen. `fresh`: where there
+ * is neither yet. */
 static status_t write_pair(const char *directory, const char *name, const struct x509_pair *pair,
-                           char **certificate_path)
+                           bool fresh, char **certificate_path)
 {
+    status_t (*write_file)(const char *, const void *, size_t, mode_t) =
+        fresh ? file_write_new : file_write_atomic;
     char *certificate = mem_printf("%s/%s.crt", directory, name);
     char *key = mem_printf("%s/%s.key", directory, name);
-    status_t status = file_write_atomic(key, pair->key, strlen(pair->key), 0600);
-    if (status == NULL)
-        status = file_write_atomic(certificate, pair->certificate, strlen(pair->certificate), 0644);
+    status_t status = write_file(key, pair->key, strlen(pair->key), 0600);
+    if (status == NULL) {
+        status = write_file(certificate, pair->certificate, strlen(pair->certificate), 0644);
+        if (status != NULL && fresh) unlink(key);
+    }
     free(key);
     if (status == NULL) *certificate_path = certificate;
     else free(certificate);
@@ -107,7 +116,7 @@ static status_t show(const char *path)
 {
     char *text = NULL;
     struct x509_facts facts = {0};
-    TRY(read_pem(path, &text));
+    TRY(x509_read_pem(path, &text));
     status_t status = status_wrap(x509_describe(text, &facts), "%s", path);
     free(text);
     if (status != NULL) return status;
@@ -130,29 +139,41 @@ static status_t show(const char *path)
     return NULL;
 }
 
+/* The key may be kept elsewhere; the certificate alone says that there is an authority. */
+static status_t check_none_yet(const char *directory)
+{
+    static const char *const names[] = {"ca.key", "ca.crt"};
+    status_t status = NULL;
+    for (int i = 0; status == NULL && i < 2; i++) {
+        char *path = mem_printf("%s/%s", directory, names[i]);
+        struct stat info;
+        if (lstat(path, &info) == 0)
+            status = status_new(STATUS_ALREADY_EXISTS,
+                                "%s: there is an authority already; what it signed would be worth "
+                                "nothing with another",
+                                path);
+        free(path);
+    }
+    return status;
+}
+
 static status_t init(const struct cert_role_options *options)
 {
     const char *directory = options->words[1];
-    char *key = mem_printf("%s/ca.key", directory), *path = NULL;
-    char host[256] = "", *name = NULL;
+    char host[256] = "", *path = NULL;
     gethostname(host, sizeof host - 1);
-    name = mem_printf("fsdpd authority of %.40s", host[0] ? host : "this host");
+    char *name = mem_printf("fsdpd authority of %.40s", host[0] ? host : "this host");
     struct x509_pair authority = {0};
     status_t status = file_make_directory(directory, 0700);
-    if (status == NULL && access(key, F_OK) == 0)
-        status = status_new(STATUS_ALREADY_EXISTS,
-                            "%s: there is an authority already; what it signed would be worth "
-                            "nothing with another",
-                            key);
+    if (status == NULL) status = check_none_yet(directory);
     if (status == NULL)
         status =
             x509_make_authority(name, options->days ? options->days : X509_CA_DAYS, &authority);
-    if (status == NULL) status = write_pair(directory, "ca", &authority, &path);
+    if (status == NULL) status = write_pair(directory, "ca", &authority, true, &path);
     if (status == NULL) status = show(path);
     x509_pair_deinit(&authority);
     free(path);
     free(name);
-    free(key);
     return status;
 }
 
@@ -160,8 +181,8 @@ static status_t read_authority(const char *directory, struct x509_pair *authorit
 {
     char *certificate = mem_printf("%s/ca.crt", directory);
     char *key = mem_printf("%s/ca.key", directory);
-    status_t status = read_pem(certificate, &authority->certificate);
-    if (status == NULL) status = read_pem(key, &authority->key);
+    status_t status = x509_read_pem(certificate, &authority->certificate);
+    if (status == NULL) status = x509_read_pem(key, &authority->key);
     free(key);
     free(certificate);
     return status_wrap(status, "the authority (fsdpd cert init makes one)");
@@ -185,7 +206,7 @@ static status_t issue(const struct cert_role_options *options)
     status_t status = read_authority(options->words[1], &authority);
     if (status == NULL) status = x509_issue(&authority, &request, &issued);
     if (status == NULL) status = file_make_directory(out, 0700);
-    if (status == NULL) status = write_pair(out, file, &issued, &path);
+    if (status == NULL) status = write_pair(out, file, &issued, false, &path);
     if (status == NULL) status = show(path);
     x509_pair_deinit(&issued);
     x509_pair_deinit(&authority);

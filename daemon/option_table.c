@@ -235,7 +235,7 @@ const struct option_row option_rows[] = {
      LIMIT(jobs_active)},
     {"limits.jobs_per_user", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 1e6),
      LIMIT(jobs_per_user)},
-    {"limits.spec_bytes", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(4096, 16 << 20),
+    {"limits.spec_bytes", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(4096, COORDINATOR_SPEC_MAX),
      LIMIT(spec_bytes)},
     {"limits.user_priority", NULL, NULL, FOR_SERVERS, OPTION_INTEGER,
      RANGE(-SPEC_PRIORITY_MAX, SPEC_PRIORITY_MAX), LIMIT(user_priority)},

@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <linux/openat2.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,8 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+
+enum { LINKS_MAX = 40 };
 
 static bool walks;
 
@@ -30,27 +33,6 @@ static const char *strip_root(const char *root, const char *path)
     path += length;
     while (*path == '/') path++;
     return path;
-}
-
-/* "/a/c" from "/a/./b/../c", by its letters alone. */
-static char *simplify(const char *path)
-{
-    char *out = mem_alloc(strlen(path) + 2);
-    size_t length = 0;
-    while (*path != '\0') {
-        size_t part = strcspn(path, "/");
-        if (part == 2 && strncmp(path, "..", 2) == 0) {
-            while (length > 0 && out[--length] != '/') {}
-        } else if (part > 0 && !(part == 1 && *path == '.')) {
-            out[length++] = '/';
-            memcpy(out + length, path, part);
-            length += part;
-        }
-        path += part + (path[part] == '/');
-    }
-    if (length == 0) out[length++] = '/';
-    out[length] = '\0';
-    return out;
 }
 
 /* One component after the other, none of which may be a link. */
@@ -87,24 +69,111 @@ static int open_relative(int root, const char *relative, int flags)
     return open_walking(root, relative, flags);
 }
 
-/* The path without links, or why not. Of what is outside nothing is told but that it is. */
+/* What an absolute path's beginning leads to once it is below the root, and where its rest begins;
+ * NULL if it never is. Nobody may go back ("..") on the way there: whether that could be done would
+ * tell what is outside. */
+static char *enter(const char *real_root, const char *path, const char **rest)
+{
+    for (size_t end = 0;;) {
+        end += strspn(path + end, "/");
+        size_t part = strcspn(path + end, "/");
+        if (part == 0 || (part == 2 && strncmp(path + end, "..", 2) == 0)) return NULL;
+        end += part;
+        char *prefix = mem_strndup(path, end), *found = realpath(prefix, NULL);
+        free(prefix);
+        if (found == NULL) return NULL;
+        *rest = path + end;
+        if (strip_root(real_root, found) != NULL) return found;
+        free(found);
+    }
+}
+
+/* A walk from one component to the next, all of whose places are below the root. */
+struct walk {
+    const char *real_root;
+    char *at;   /* where it is, without links */
+    char *rest; /* what is to come */
+    int links;
+};
+
+/* Goes on with `path`, absolute or not, and the rest behind it. False: that leads outside. */
+static bool lead(struct walk *walk, const char *path)
+{
+    char *whole = mem_printf("%s%s", path, walk->rest);
+    const char *rest = whole;
+    if (path[0] == '/') {
+        free(walk->at);
+        walk->at = enter(walk->real_root, whole, &rest);
+    }
+    free(walk->rest);
+    walk->rest = mem_strdup(rest);
+    free(whole);
+    return walk->at != NULL;
+}
+
+static bool go_back(struct walk *walk)
+{
+    if (strcmp(walk->at, walk->real_root) == 0) return false;
+    *strrchr(walk->at, '/') = '\0';
+    return true;
+}
+
+/* Goes to `name`, or where it leads. */
+static status_t go_to(struct walk *walk, const char *name, bool *outside)
+{
+    char *next = mem_printf("%s/%s", walk->at, name), target[PATH_MAX];
+    struct stat info;
+    ssize_t length = 0;
+    int error = lstat(next, &info) != 0 ? errno : 0;
+    bool link = error == 0 && S_ISLNK(info.st_mode);
+    if (link && walk->links++ == LINKS_MAX) error = ELOOP;
+    else if (link && (length = readlink(next, target, sizeof target - 1)) < 0) error = errno;
+    else if (error == 0 && !link && walk->rest[0] != '\0' && !S_ISDIR(info.st_mode))
+        error = ENOTDIR;
+    status_t status = error ? status_from_errno(error, "cannot resolve %s", next) : NULL;
+    if (status == NULL && link) {
+        target[length] = '\0';
+        *outside = !lead(walk, target);
+    } else if (status == NULL) {
+        free(walk->at);
+        walk->at = next;
+        return NULL;
+    }
+    free(next);
+    return status;
+}
+
+/*
+ * The path without links, or why not. realpath could say it, were it not that nothing may be told
+ * of what is outside but that it is: not even what can only be seen by going out and coming back.
+ * So the walk ends where it would leave the root.
+ */
 static status_t resolve(const char *real_root, const char *root, const char *path, char **real)
 {
-    char *joined = file_path_join(real_root, path);
-    char *found = realpath(joined, NULL);
-    int error = errno;
-    status_t status = NULL;
-    if (found == NULL) {
-        char *plain = simplify(joined);
-        if (strip_root(real_root, plain) != NULL || strip_root(root, plain) != NULL)
-            status = status_from_errno(error, "cannot resolve %s", joined);
-        free(plain);
+    if (strcmp(real_root, "/") == 0) { /* nothing is outside */
+        char *joined = file_path_join(real_root, path);
+        *real = realpath(joined, NULL);
+        status_t status =
+            *real == NULL ? status_from_errno(errno, "cannot resolve %s", joined) : NULL;
+        free(joined);
+        return status;
     }
-    if (status == NULL && (found == NULL || strip_root(real_root, found) == NULL))
+    struct walk walk = {real_root, mem_strdup(real_root), mem_strdup(""), 0};
+    bool outside = !lead(&walk, path);
+    status_t status = NULL;
+    while (status == NULL && !outside && walk.rest[0] != '\0') {
+        size_t begin = strspn(walk.rest, "/"), part = strcspn(walk.rest + begin, "/");
+        char *name = mem_strndup(walk.rest + begin, part);
+        memmove(walk.rest, walk.rest + begin + part, strlen(walk.rest + begin + part) + 1);
+        if (strcmp(name, "..") == 0) outside = !go_back(&walk);
+        else if (part > 0 && strcmp(name, ".") != 0) status = go_to(&walk, name, &outside);
+        free(name);
+    }
+    if (status == NULL && outside)
         status = status_new(STATUS_PERMISSION_DENIED, "%s is outside the root %s", path, root);
-    if (status == NULL) *real = found;
-    else free(found);
-    free(joined);
+    if (status == NULL) *real = walk.at;
+    else free(walk.at);
+    free(walk.rest);
     return status;
 }
 

@@ -3,6 +3,10 @@
  * from one place below the root to another, never out of it, and not for a moment either: what was
  * looked at is what is opened, whoever moves directories or links meanwhile.
  *
+ * Of what is outside nothing is told, not even whether it is there: who goes out is refused at that
+ * point, also if ".." or a link would have led back. An absolute path or link may come in by other
+ * links (/data/x, where /data leads to the root), but not by "..".
+ *
  * The path is resolved first, and the result, which has no link left in it, is then opened from the
  * root's own descriptor with links forbidden (openat2 with RESOLVE_BENEATH and RESOLVE_NO_SYMLINKS;
  * component by component with O_NOFOLLOW where the kernel has no openat2).

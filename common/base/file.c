@@ -62,18 +62,29 @@ static status_t write_all(int fd, const char *path, const char *bytes, size_t si
     return NULL;
 }
 
-static status_t sync_directory_of(const char *path)
+status_t file_sync_directory(const char *path)
 {
-    char *directory = file_path_directory(path);
-    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     status_t status = NULL;
-    if (fd < 0 || fsync(fd) != 0) status = status_from_errno(errno, "cannot sync %s", directory);
+    if (fd < 0 || fsync(fd) != 0) status = status_from_errno(errno, "cannot sync %s", path);
     if (fd >= 0) close(fd);
+    return status;
+}
+
+static status_t put_in_place(const char *temporary, const char *path, bool replace)
+{
+    if (replace ? rename(temporary, path) != 0 : link(temporary, path) != 0)
+        return status_from_errno(errno, replace ? "cannot rename %s to %s" : "cannot link %s to %s",
+                                 temporary, path);
+    if (!replace) unlink(temporary);
+    char *directory = file_path_directory(path);
+    status_t status = file_sync_directory(directory);
     free(directory);
     return status;
 }
 
-status_t file_write_atomic(const char *path, const void *bytes, size_t size, mode_t mode)
+static status_t write_durably(const char *path, const void *bytes, size_t size, mode_t mode,
+                              bool replace)
 {
     char *temporary = mem_printf("%s.tmp.XXXXXX", path);
     int fd = mkostemp(temporary, O_CLOEXEC);
@@ -89,12 +100,20 @@ status_t file_write_atomic(const char *path, const void *bytes, size_t size, mod
         status = status_from_errno(errno, "cannot sync %s", temporary);
     if (close(fd) != 0 && status == NULL)
         status = status_from_errno(errno, "cannot close %s", temporary);
-    if (status == NULL && rename(temporary, path) != 0)
-        status = status_from_errno(errno, "cannot rename %s to %s", temporary, path);
+    if (status == NULL) status = put_in_place(temporary, path, replace);
     if (status != NULL) unlink(temporary);
-    else status = sync_directory_of(path);
     free(temporary);
     return status;
+}
+
+status_t file_write_atomic(const char *path, const void *bytes, size_t size, mode_t mode)
+{
+    return write_durably(path, bytes, size, mode, true);
+}
+
+status_t file_write_new(const char *path, const void *bytes, size_t size, mode_t mode)
+{
+    return write_durably(path, bytes, size, mode, false);
 }
 
 status_t file_make_directory(const char *path, mode_t mode)

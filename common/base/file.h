@@ -25,6 +25,14 @@ status_t file_read_descriptor(int fd, const char *path, size_t limit,
 status_t file_write_atomic(const char *path, const void *bytes, size_t size,
                            mode_t mode) FSDPD_MUST_USE;
 
+/* The same where there is nothing of that name yet; ALREADY_EXISTS, and nothing changed, if there
+ * is, even since a moment ago. */
+status_t file_write_new(const char *path, const void *bytes, size_t size,
+                        mode_t mode) FSDPD_MUST_USE;
+
+/* What was made, renamed or removed in the directory is on the disk when this returns. */
+status_t file_sync_directory(const char *path) FSDPD_MUST_USE;
+
 /* mkdir -p; the last directory gets `mode` if it is made. */
 status_t file_make_directory(const char *path, mode_t mode) FSDPD_MUST_USE;
 

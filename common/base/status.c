@@ -55,6 +55,7 @@ static enum status_code code_from_errno(int error)
     case ENOMEM: return STATUS_RESOURCE_EXHAUSTED;
     case EINVAL:
     case EISDIR:
+    case ELOOP:
     case ENAMETOOLONG: return STATUS_INVALID_ARGUMENT;
     case ETIMEDOUT: return STATUS_DEADLINE_EXCEEDED;
     case ECONNREFUSED:

@@ -71,7 +71,7 @@ static void mark_files(const struct rpc_channel *channel, struct rpc_file_mark m
     memset(marks, 0, 3 * sizeof *marks);
     for (int i = 0; i < 3; i++) {
         struct stat info;
-        if (stat(paths[i], &info) != 0) continue;
+        if (paths[i] == NULL || stat(paths[i], &info) != 0) continue;
         marks[i].device = info.st_dev;
         marks[i].inode = info.st_ino;
         marks[i].size = info.st_size;
@@ -86,7 +86,7 @@ static status_t take_tls(struct rpc_channel *channel)
     struct rpc_tls_files files = tls_files(channel);
     struct rpc_pems pems;
     mark_files(channel, marks);
-    TRY(rpc_pems_read(&files, &pems));
+    TRY(rpc_pems_read(&files, false, &pems));
     grpc_channel *fresh = create_grpc_channel(channel->address, rpc_client_tls_credentials(&pems));
     rpc_pems_deinit(&pems);
     if (channel->channel) grpc_channel_destroy(channel->channel);
@@ -159,8 +159,7 @@ status_t rpc_channel_new(struct rpc_runtime *runtime, const char *address,
         channel->tls_ca = files->ca ? mem_strdup(files->ca) : NULL;
         channel->tls_certificate = files->certificate ? mem_strdup(files->certificate) : NULL;
         channel->tls_key = files->key ? mem_strdup(files->key) : NULL;
-        status = rpc_tls_check(files);
-        if (status == NULL) status = take_tls(channel);
+        status = take_tls(channel);
     } else {
         channel->channel = create_grpc_channel(normal, grpc_insecure_credentials_create());
     }

@@ -81,14 +81,15 @@ static struct rpc_door *find(const struct rpc_server *server, const struct rpc_p
     struct rpc_door *door = server->doors;
     for (; door != NULL; door = door->next)
         if (!door->retiring && door->peer.kind == peer->kind && door->peer.uid == peer->uid &&
-            door->peer.gid == peer->gid && door->peer.roles == peer->roles)
+            door->peer.roles == peer->roles)
             break;
     return door;
 }
 
-static bool is_counted(const struct rpc_door *door)
+/* Whether the bounds are for it: a user of a Unix socket, but not root and fsdpd's own. */
+static bool is_counted(const struct rpc_peer *peer)
 {
-    return door->peer.kind == RPC_PEER_UNIX && (door->peer.roles & RPC_WORKER) == 0;
+    return peer->kind == RPC_PEER_UNIX && (peer->roles & RPC_WORKER) == 0;
 }
 
 /* Forgets the connections that gRPC has closed. */
@@ -109,11 +110,11 @@ static void sweep(struct rpc_door *door)
 static bool retire_one(struct rpc_server *server)
 {
     for (struct rpc_door *door = server->doors; door != NULL; door = door->next) {
-        if (!is_counted(door) || door->retiring || door->calls > 0) continue;
+        if (!is_counted(&door->peer) || door->retiring || door->calls > 0) continue;
         sweep(door);
         if (door->connection_count > 0) continue;
         door->retiring = true;
-        server->door_count--;
+        server->counted_doors--;
         rpc_door_shutdown(door);
         return true;
     }
@@ -124,14 +125,19 @@ struct rpc_door *rpc_door_open(struct rpc_server *server, const struct rpc_peer 
 {
     struct rpc_door *door = find(server, peer);
     if (door != NULL) return door;
-    if (server->door_count >= server->limits.users && !retire_one(server)) return NULL;
+    bool counted = is_counted(peer);
+    char *name =
+        peer->kind == RPC_PEER_UNIX ? rpc_peer_unix_name(peer->uid) : mem_strdup(peer->name);
+    if (name == NULL ||
+        (counted && server->counted_doors >= server->limits.users && !retire_one(server))) {
+        free(name);
+        return NULL;
+    }
     door = mem_alloc(sizeof *door);
     door->server = server;
     door->peer = *peer;
-    if (peer->kind == RPC_PEER_UNIX) door->name = rpc_peer_unix_name(peer->uid);
-    else door->name = mem_strdup(peer->name);
-    door->peer.name = door->name;
-    door->grpc = create_grpc_server(peer->kind == RPC_PEER_UNIX && !(peer->roles & RPC_WORKER));
+    door->peer.name = door->name = name;
+    door->grpc = create_grpc_server(counted);
     grpc_server_register_completion_queue(door->grpc, rpc_runtime_queue(server->runtime), NULL);
     door->registered = mem_alloc_array((size_t)server->slot_count, sizeof *door->registered);
     for (int i = 0; i < server->slot_count; i++) {
@@ -146,7 +152,7 @@ struct rpc_door *rpc_door_open(struct rpc_server *server, const struct rpc_peer 
     }
     door->next = server->doors;
     server->doors = door;
-    server->door_count++;
+    server->counted_doors += counted;
     server->doors_open++;
     if (server->started) rpc_door_start(door);
     return door;
@@ -163,7 +169,7 @@ void rpc_door_start(struct rpc_door *door)
 static bool count_connection(struct rpc_door *door, int fd)
 {
     int most = door->server->limits.connections_per_user;
-    if (!is_counted(door)) return true;
+    if (!is_counted(&door->peer)) return true;
     uint64_t now = uv_now(rpc_runtime_loop(door->server->runtime));
     if (door->connection_count >= most && now - door->swept_at >= SWEEP_MS) sweep(door);
     struct stat info;

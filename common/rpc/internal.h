@@ -96,7 +96,7 @@ struct rpc_server {
     struct rpc_health *health;
     struct rpc_reflection *reflection;
     struct rpc_door *doors;
-    int door_count;
+    int counted_doors;              /* of Unix users but root and our own, and not retiring */
     struct rpc_acceptor *acceptors; /* Unix sockets, and what others have bound */
     struct rpc_operators operators;
     struct rpc_limits limits;
@@ -147,7 +147,8 @@ struct rpc_door {
 
 /*
  * The door of that peer, made if there is none yet; copies the name. Where there are as many as
- * there may be, one that nobody uses goes; NULL if all are in use.
+ * there may be, one that nobody uses goes; NULL if all are in use, or if who that is cannot be
+ * told now.
  */
 struct rpc_door *rpc_door_open(struct rpc_server *server, const struct rpc_peer *peer);
 
@@ -170,6 +171,8 @@ void rpc_door_free(struct rpc_door *door);
  * the system's user database, has it). False if it has gone.
  */
 bool rpc_peer_of_socket(int fd, const struct rpc_operators *operators, struct rpc_peer *peer);
+/* NULL if the database cannot be asked now, which is logged: that is not to have no name, and
+ * whoever would be taken for somebody else tries again. */
 char *rpc_peer_unix_name(uid_t uid);
 
 /* The peer of a TLS call. Returns what peer->name points to, the caller's to free, or NULL. */
@@ -181,7 +184,13 @@ char *rpc_peer_of_call(grpc_call *call, struct rpc_peer *peer);
 struct rpc_pems {
     char *ca, *certificate, *key;
 };
-status_t rpc_pems_read(const struct rpc_tls_files *files, struct rpc_pems *pems) FSDPD_MUST_USE;
+/*
+ * Reads them and says what is wrong, naming the file: INVALID_ARGUMENT if one is missing or is not
+ * what it should be, a server's certificate (`server`) or a client's; FAILED_PRECONDITION if the
+ * certificate's time is over or has not come; PERMISSION_DENIED if everybody may read the key.
+ */
+status_t rpc_pems_read(const struct rpc_tls_files *files, bool server,
+                       struct rpc_pems *pems) FSDPD_MUST_USE;
 void rpc_pems_deinit(struct rpc_pems *pems);
 
 /* A server's, which can be set again while it serves: peers that connect from then on see it. */

@@ -11,10 +11,15 @@
 #include <unistd.h>
 
 #include "base/buf.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "rpc/internal.h"
 
-enum { NAME_MAX_LENGTH = 64, GROUPS_MAX = 65536 };
+enum {
+    NAME_MAX_LENGTH = 64,
+    GROUPS_MAX = 65536,
+    ENTRY_MAX = 4 << 20, /* of a user in the system's database, in bytes */
+};
 
 char *rpc_roles_text(unsigned roles, const char *joint)
 {
@@ -74,21 +79,30 @@ static bool peer_is_in_group(int fd, gid_t primary, gid_t group)
     return found;
 }
 
-static bool user_name(uid_t uid, char *name, size_t size)
+/* What getpwuid_r answers where there is no such user, besides 0. */
+static bool is_unknown(int error)
 {
-    char space[4096];
-    struct passwd entry, *found = NULL;
-    if (getpwuid_r(uid, &entry, space, sizeof space, &found) != 0 || found == NULL) return false;
-    if (found->pw_name[0] == '\0' || strlen(found->pw_name) >= size) return false;
-    strcpy(name, found->pw_name);
-    return true;
+    return error == ENOENT || error == ESRCH || error == EBADF || error == EPERM;
 }
 
 char *rpc_peer_unix_name(uid_t uid)
 {
-    char name[256];
-    return user_name(uid, name, sizeof name) ? mem_strdup(name)
-                                             : mem_printf("uid:%lu", (unsigned long)uid);
+    char *space = NULL, *name = NULL;
+    struct passwd entry, *found = NULL;
+    int error = ERANGE;
+    for (size_t size = 4096; error == ERANGE && size <= ENTRY_MAX; size *= 4) {
+        free(space);
+        space = mem_alloc(size);
+        do error = getpwuid_r(uid, &entry, space, size, &found);
+        while (error == EINTR);
+    }
+    if (error == 0 && found != NULL && found->pw_name[0] != '\0') name = mem_strdup(found->pw_name);
+    else if (error == 0 || is_unknown(error)) name = mem_printf("uid:%lu", (unsigned long)uid);
+    else
+        log_status(LOG_WARNING, "connection_refused",
+                   status_from_errno(error, "cannot look up the user %lu", (unsigned long)uid));
+    free(space);
+    return name;
 }
 
 bool rpc_peer_of_socket(int fd, const struct rpc_operators *operators, struct rpc_peer *peer)
@@ -99,7 +113,6 @@ bool rpc_peer_of_socket(int fd, const struct rpc_operators *operators, struct rp
     *peer = (struct rpc_peer){.kind = RPC_PEER_INSECURE,
                               .name = "anonymous",
                               .uid = (uid_t)-1,
-                              .gid = (gid_t)-1,
                               .roles = RPC_ANY_ROLE};
     if (family != AF_UNIX) return true;
     struct ucred credentials;
@@ -108,7 +121,6 @@ bool rpc_peer_of_socket(int fd, const struct rpc_operators *operators, struct rp
     peer->kind = RPC_PEER_UNIX;
     peer->name = NULL;
     peer->uid = credentials.uid;
-    peer->gid = credentials.gid;
     peer->roles = RPC_USER;
     if (credentials.uid == 0 || credentials.uid == geteuid()) peer->roles = RPC_ANY_ROLE;
     else if (operators->known && peer_is_in_group(fd, credentials.gid, operators->group))
@@ -118,7 +130,7 @@ bool rpc_peer_of_socket(int fd, const struct rpc_operators *operators, struct rp
 
 char *rpc_peer_of_call(grpc_call *call, struct rpc_peer *peer)
 {
-    *peer = (struct rpc_peer){.kind = RPC_PEER_TLS, .name = "", .uid = (uid_t)-1, .gid = (gid_t)-1};
+    *peer = (struct rpc_peer){.kind = RPC_PEER_TLS, .name = "", .uid = (uid_t)-1};
     grpc_auth_context *context = grpc_call_auth_context(call);
     if (context == NULL) return NULL;
     char *own = NULL;

@@ -29,8 +29,7 @@ struct rpc_peer {
      * "anonymous" of plaintext TCP. A name of one kind means the same person as that name of
      * another. */
     const char *name;
-    uid_t uid; /* of Unix peers; else (uid_t)-1 */
-    gid_t gid;
+    uid_t uid;      /* of Unix peers; else (uid_t)-1 */
     unsigned roles; /* 0: a certificate that names no identity of fsdpd */
 };
 

@@ -137,7 +137,6 @@ static status_t listen_insecure(struct rpc_server *server, const char *normal, i
     static const struct rpc_peer anybody = {.kind = RPC_PEER_INSECURE,
                                             .name = "anonymous",
                                             .uid = (uid_t)-1,
-                                            .gid = (gid_t)-1,
                                             .roles = RPC_ANY_ROLE};
     return listen_tcp(server, &anybody, grpc_insecure_server_credentials_create(), normal, port);
 }
@@ -145,7 +144,7 @@ static status_t listen_insecure(struct rpc_server *server, const char *normal, i
 status_t rpc_server_set_tls(struct rpc_server *server, const struct rpc_tls_files *files)
 {
     struct rpc_pems pems;
-    TRY(rpc_pems_read(files, &pems));
+    TRY(rpc_pems_read(files, true, &pems));
     if (server->tls == NULL) server->tls = rpc_server_tls_new();
     rpc_server_tls_set(server->tls, &pems);
     return STATUS_OKAY;
@@ -153,10 +152,7 @@ status_t rpc_server_set_tls(struct rpc_server *server, const struct rpc_tls_file
 
 status_t rpc_server_listen_tls(struct rpc_server *server, const char *address, int *port)
 {
-    static const struct rpc_peer certified = {.kind = RPC_PEER_TLS,
-                                              .name = "",
-                                              .uid = (uid_t)-1,
-                                              .gid = (gid_t)-1};
+    static const struct rpc_peer certified = {.kind = RPC_PEER_TLS, .name = "", .uid = (uid_t)-1};
     char *normal;
     TRY(rpc_address_parse(address, &normal));
     status_t status;

@@ -74,8 +74,8 @@ status_t rpc_server_listen(struct rpc_server *server, const char *address, int m
                            int *port) FSDPD_MUST_USE;
 
 /*
- * The server's certificate and the authorities that vouch for its peers. Read and checked here
- * (rpc_tls_check); what is wrong changes nothing. Before rpc_server_listen_tls, and at any time
+ * The server's certificate and the authorities that vouch for its peers. Read and checked here;
+ * what is wrong changes nothing. Before rpc_server_listen_tls, and at any time
  * later: it counts for peers that connect from then on.
  */
 status_t rpc_server_set_tls(struct rpc_server *server,
@@ -108,7 +108,7 @@ void rpc_server_set_operators(struct rpc_server *server, const struct rpc_operat
 struct rpc_limits {
     int connections_per_user; /* 256 */
     int calls_per_user;       /* 1024 */
-    int users;                /* 1024: Unix users, and others, that are connected at a time */
+    int users;                /* 1024: Unix users that are connected at a time */
 };
 void rpc_server_set_limits(struct rpc_server *server, const struct rpc_limits *limits);
 

@@ -12,13 +12,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#include "base/buf.h"
-#include "base/file.h"
 #include "base/mem.h"
 #include "rpc/internal.h"
 #include "x509/x509.h"
-
-enum { PEM_FILE_MAX = 1 << 20 };
 
 bool rpc_tls_is_given(const struct rpc_tls_files *files)
 {
@@ -46,18 +42,6 @@ static status_t check_key_mode(const char *path)
                       (unsigned)(info.st_mode & 0777));
 }
 
-static status_t read_pem(const char *path, char **text)
-{
-    struct buf bytes = {0};
-    TRY(file_read(path, PEM_FILE_MAX, &bytes));
-    if (memchr(bytes.data, '\0', bytes.length) != NULL) {
-        buf_deinit(&bytes);
-        return status_new(STATUS_INVALID_ARGUMENT, "%s: expected PEM, found bytes of zero", path);
-    }
-    *text = buf_take(&bytes);
-    return NULL;
-}
-
 void rpc_pems_deinit(struct rpc_pems *pems)
 {
     struct x509_pair pair = {.certificate = pems->certificate, .key = pems->key};
@@ -66,17 +50,19 @@ void rpc_pems_deinit(struct rpc_pems *pems)
     *pems = (struct rpc_pems){0};
 }
 
-status_t rpc_pems_read(const struct rpc_tls_files *files, struct rpc_pems *out)
+status_t rpc_pems_read(const struct rpc_tls_files *files, bool server, struct rpc_pems *out)
 {
     struct rpc_pems pems = {0};
     TRY(check_given(files));
     TRY(check_key_mode(files->key));
-    status_t status = read_pem(files->ca, &pems.ca);
-    if (status == NULL) status = read_pem(files->certificate, &pems.certificate);
-    if (status == NULL) status = read_pem(files->key, &pems.key);
+    status_t status = x509_read_pem(files->ca, &pems.ca);
+    if (status == NULL) status = x509_read_pem(files->certificate, &pems.certificate);
+    if (status == NULL) status = x509_read_pem(files->key, &pems.key);
     if (status == NULL) status = status_wrap(x509_check_authorities(pems.ca), "%s", files->ca);
     if (status == NULL)
         status = status_wrap(x509_check_certificate(pems.certificate), "%s", files->certificate);
+    if (status == NULL)
+        status = status_wrap(x509_check_use(pems.certificate, server), "%s", files->certificate);
     if (status == NULL)
         status = status_wrap(x509_check_key(pems.certificate, pems.key), "%s", files->key);
     if (status == NULL) *out = pems;
@@ -84,19 +70,11 @@ status_t rpc_pems_read(const struct rpc_tls_files *files, struct rpc_pems *out)
     return status;
 }
 
-status_t rpc_tls_check(const struct rpc_tls_files *files)
-{
-    struct rpc_pems pems;
-    TRY(rpc_pems_read(files, &pems));
-    rpc_pems_deinit(&pems);
-    return NULL;
-}
-
 long long rpc_tls_end(const struct rpc_tls_files *files)
 {
     char *text = NULL;
     struct x509_facts facts = {0};
-    status_t status = read_pem(files->certificate, &text);
+    status_t status = x509_read_pem(files->certificate, &text);
     if (status == NULL) status = x509_describe(text, &facts);
     long long end = status == NULL ? facts.not_after : 0;
     status_free(status);

@@ -18,13 +18,6 @@ struct rpc_tls_files {
 /* Whether any of them is given. */
 bool rpc_tls_is_given(const struct rpc_tls_files *files);
 
-/*
- * Reads them and says what is wrong, naming the file: INVALID_ARGUMENT if one is missing or is not
- * what it should be, FAILED_PRECONDITION if the certificate's time is over or has not come,
- * PERMISSION_DENIED if everybody may read the key.
- */
-status_t rpc_tls_check(const struct rpc_tls_files *files) FSDPD_MUST_USE;
-
 /* When the certificate ends: Unix time in seconds; 0 if it cannot be read. */
 long long rpc_tls_end(const struct rpc_tls_files *files);
 

@@ -152,6 +152,17 @@ status_t x509_check_certificate(const char *certificate)
     return status;
 }
 
+status_t x509_check_use(const char *certificate, bool server)
+{
+    struct x509_facts facts;
+    TRY(x509_describe(certificate, &facts));
+    bool right = server ? facts.server : facts.client;
+    x509_facts_deinit(&facts);
+    if (right) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT, "the certificate is not for %s (%s)",
+                      server ? "servers" : "clients", server ? "serverAuth" : "clientAuth");
+}
+
 status_t x509_check_key(const char *certificate, const char *key)
 {
     X509 *parsed = x509_read_certificate(certificate);

@@ -23,6 +23,10 @@ enum {
     X509_NAMES_MAX = 32,
 };
 
+/* A PEM file as a text, of at most 1 MiB. No copy is left behind; whoever reads a key wipes it
+ * (x509_pair_deinit). INVALID_ARGUMENT if there are zeroes in it. The caller frees *text. */
+status_t x509_read_pem(const char *path, char **text) FSDPD_MUST_USE;
+
 /* A certificate and its key, both as PEM. Free with x509_pair_deinit. */
 struct x509_pair {
     char *certificate, *key;
@@ -68,6 +72,8 @@ void x509_facts_deinit(struct x509_facts *facts);
  * INVALID_ARGUMENT or FAILED_PRECONDITION say what is wrong; who calls wraps it with the file.
  */
 status_t x509_check_certificate(const char *certificate) FSDPD_MUST_USE;
+/* Whether it is for servers, or for clients: the other side would not take it. */
+status_t x509_check_use(const char *certificate, bool server) FSDPD_MUST_USE;
 status_t x509_check_key(const char *certificate, const char *key) FSDPD_MUST_USE;
 status_t x509_check_authorities(const char *authorities) FSDPD_MUST_USE;
 

@@ -30,8 +30,8 @@
 #include "coordinator/watch.h"
 #include "coordinator/workers.h"
 
-/* A job with its model file; anything else that users ask for. In bytes. */
-enum { SPEC_MAX = 8 << 20, REQUEST_MAX = 1 << 20 };
+/* What users ask for but jobs. In bytes. */
+enum { REQUEST_MAX = 1 << 20 };
 
 /* ---- Control: workers and version ---- */
 
@@ -342,7 +342,7 @@ static const struct rpc_handler control_handlers[] = {
     {.method = &submit_method,
      .on_start = api_submit_job,
      .on_closed = api_planning_closed,
-     .message_max = SPEC_MAX},
+     .message_max = COORDINATOR_JOB_MAX},
     {.method = &get_method, .on_start = api_get_job},
     {.method = &list_method, .on_start = api_list_jobs},
     {.method = &history_method, .on_start = api_get_history},
@@ -358,7 +358,7 @@ static const struct rpc_handler control_handlers[] = {
     {.method = &plan_method,
      .on_start = api_plan_job,
      .on_closed = api_planning_closed,
-     .message_max = SPEC_MAX},
+     .message_max = COORDINATOR_JOB_MAX},
     {.method = &pull_method,
      .on_start = pull_state_dict,
      .on_writable = pull_state_dict_writable,

@@ -15,6 +15,9 @@
 
 enum { COORDINATOR_ADDRESSES_MAX = 16, COORDINATOR_DATA_ROOTS_MAX = 16 };
 
+/* In bytes: a request with a job and its model file, and how much of that the job's spec may be. */
+enum { COORDINATOR_JOB_MAX = 8 << 20, COORDINATOR_SPEC_MAX = 7 << 20 };
+
 /* Bounds of every wait and every list, in milliseconds and elements. Tests shorten them. */
 struct coordinator_limits {
     int heartbeat_ms;    /* how often a worker says that it lives */

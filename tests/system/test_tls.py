@@ -115,6 +115,41 @@ class Tls(unittest.TestCase):
                                 timeout=30, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.assertEqual(result.returncode, 0, result.stdout)
 
+    def test_no_silent_downgrade(self):
+        """TLS files that are given and --insecure-tcp cannot both be meant."""
+        result = client(self.address, self.ann, "status", "--insecure-tcp")
+        self.assertEqual(result.returncode, harness.USAGE, result.stderr)
+        self.assertIn("only one of them can be meant", result.stderr)
+        environment = {key: value for key, value in os.environ.items()
+                       if not key.startswith("FSDPD_")}
+        result = subprocess.run([FSDPCTL, "status", "--address", self.address], text=True,
+                                env=dict(environment, FSDPD_INSECURE_TCP="true",
+                                         FSDPD_TLS_KEY=self.ann[2]),
+                                timeout=30, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(result.returncode, harness.USAGE, result.stdout)
+        # Files that only lie where they lie by default give way, with a word.
+        directory = os.path.join(self.root, "home/fsdpd/tls")
+        os.makedirs(directory)
+        shutil.copy(self.ann[0], directory)
+        result = subprocess.run([FSDPCTL, "status", "--address", self.address], text=True,
+                                env=dict(environment, FSDPD_INSECURE_TCP="true",
+                                         XDG_CONFIG_HOME=self.root + "/home"),
+                                timeout=30, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(result.returncode, harness.UNREACHABLE, result.stdout)
+        self.assertIn("tls/ca.crt is not used", result.stdout)
+
+    def test_certificates_of_the_wrong_use(self):
+        """Each side refuses to begin with a certificate that the other would not take."""
+        result = client(self.address, self.server, "status")
+        self.assertEqual(result.returncode, harness.USAGE, result.stderr)
+        self.assertIn("not for clients", result.stderr)
+        result = subprocess.run([FSDPD, "coordinator", "--config=", "--runtime-dir",
+                                 self.root + "/run", "--state-dir", self.root + "/state",
+                                 "--listen", self.address, *tls_flags(self.ann)], text=True,
+                                timeout=30, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(result.returncode, harness.USAGE, result.stdout)
+        self.assertIn("not for servers", result.stdout)
+
     def test_renewal(self):
         """Another certificate, of another authority, without a restart; a wrong one changes nothing."""
         daemon = self.start()
@@ -166,12 +201,27 @@ class Tls(unittest.TestCase):
                                stderr=subprocess.PIPE, stdout=subprocess.PIPE)
         self.assertNotEqual(again.returncode, 0)
         self.assertIn("there is an authority already", again.stderr)
+        # The key may be kept elsewhere, as docs/security.md advises: that is no reason for another.
+        with open(directory + "/ca.crt", "rb") as file:
+            certificate = file.read()
+        os.rename(directory + "/ca.key", self.root + "/ca.key")
+        again = subprocess.run([FSDPD, "cert", "init", directory], text=True,
+                               stderr=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.assertNotEqual(again.returncode, 0)
+        self.assertIn("ca.crt: there is an authority already", again.stderr)
+        self.assertFalse(os.path.exists(directory + "/ca.key"))
+        with open(directory + "/ca.crt", "rb") as file:
+            self.assertEqual(file.read(), certificate)
+        os.rename(self.root + "/ca.key", directory + "/ca.key")
         shown = Authority.run("show", self.ann[1])
         self.assertIn("URI:fsdpd://user/ann", shown)
         self.assertIn("clients", shown)
         self.assertIn("DNS:localhost", Authority.run("show", self.server[1]))
         for words in (["issue", directory, "admin", "x"], ["issue", directory, "user", "../x"],
                       ["issue", directory, "user", "x", "--host", "y"], ["init"], ["sell"],
+                      ["show", self.ann[1], "--host", "x"], ["show", self.ann[1], "--days", "3"],
+                      ["init", directory + "2", "--out", directory],
+                      ["init", directory + "2", "--host", "x"],
                       ["issue", directory, "server", "x", "--host", "a,URI:fsdpd://operator/x"]):
             result = subprocess.run([FSDPD, "cert", *words], stdout=subprocess.PIPE,
                                     stderr=subprocess.PIPE)

@@ -63,6 +63,15 @@ static void set_up(void)
     put_link("/proc/self/root", "root/magic");
     put_link("loop", "root/loop");
     put_link("nowhere", "root/dangling");
+    put_link("../outside/missing", "root/gone");
+    put_link("loop", "outside/loop");
+    put_link("../outside/../root/data/file", "root/back");
+    put_link("../missing/../root/data/file", "root/never");
+    put_link("root", "alias");
+    char *alias = in_top("alias/data/file"), *by_alias = in_top("root/by_alias");
+    ck_assert_int_eq(symlink(alias, by_alias), 0);
+    free(by_alias);
+    free(alias);
     char *absolute = in_top("root/absolute"), *target = in_top("root/data");
     ck_assert_int_eq(symlink(target, absolute), 0);
     free(absolute);
@@ -119,6 +128,34 @@ static const struct {
     {"/nonexistent/x", STATUS_PERMISSION_DENIED, false},
     {"../nonexistent", STATUS_PERMISSION_DENIED, false},
     {"/", STATUS_PERMISSION_DENIED, true},
+    {"out/missing", STATUS_PERMISSION_DENIED, false},
+    {"out/file/x", STATUS_PERMISSION_DENIED, false},
+    {"out/loop", STATUS_PERMISSION_DENIED, false},
+    {"gone", STATUS_PERMISSION_DENIED, false},
+    {"gone/x", STATUS_PERMISSION_DENIED, false},
+    {"magic/nonexistent", STATUS_PERMISSION_DENIED, false},
+    {"%/outside/missing", STATUS_PERMISSION_DENIED, false},
+    /* Nor by going out and coming back. */
+    {"../outside/../root/data/file", STATUS_PERMISSION_DENIED, false},
+    {"../missing/../root/data/file", STATUS_PERMISSION_DENIED, false},
+    {"%/outside/../root/data/file", STATUS_PERMISSION_DENIED, false},
+    {"%/missing/../root/data/file", STATUS_PERMISSION_DENIED, false},
+    {"back", STATUS_PERMISSION_DENIED, false},
+    {"never", STATUS_PERMISSION_DENIED, false},
+    /* Another name of the root is as good as its own. */
+    {"%/alias/data/file", STATUS_OK, false},
+    {"%/alias/relative", STATUS_OK, true},
+    {"%/alias/data/missing", STATUS_NOT_FOUND, false},
+    {"%/alias/../outside/file", STATUS_PERMISSION_DENIED, false},
+    {"%/root/../root/data/file", STATUS_PERMISSION_DENIED, false},
+    {"by_alias", STATUS_OK, false},
+    {"data/..", STATUS_OK, true},
+    {"data/", STATUS_OK, true},
+    {"data/file/", STATUS_NOT_FOUND, false},
+    {"data/file/x", STATUS_NOT_FOUND, false},
+    {"data/missing/x", STATUS_NOT_FOUND, false},
+    {"data/missing/../file", STATUS_NOT_FOUND, false},
+    {"loop", STATUS_INVALID_ARGUMENT, false},
 };
 
 enum { CASES = sizeof cases / sizeof *cases };

@@ -229,6 +229,8 @@ static const struct {
     {"\nlog_levle: debug\n", ":2: log_levle: unknown key; did you mean log_level?"},
     {"limits:\n  watcher: 1\n", ":2: limits.watcher: unknown key; did you mean limits.watchers?"},
     {"watchers: 1\n", "did you mean limits.watchers?"},
+    /* More than a request may have could never be submitted. */
+    {"limits.spec_bytes: 7340033\n", ":1: limits.spec_bytes: expected an integer from 4096 to 7340032"},
     {"zzzzzz: 1\n", "fsdpd config dump lists all"},
     {"log_level: loud\n", ":1: log_level: expected debug, info, warning or error, found 'loud'"},
     {"log_level: inf\n", "did you mean info?"},

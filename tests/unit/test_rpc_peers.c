@@ -3,7 +3,10 @@
  * certificates, and the bounds of what one user may hold. Another user is this program again, as a
  * process of that user.
  */
+#include <dlfcn.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +16,10 @@
 #include <unistd.h>
 
 #include "base/mem.h"
+#include "rpc/internal.h"
 #include "test_rpc_notes.h"
 
-enum { NOBODY = 65534, GROUP = 54321, NOT_STARTED = 99 };
+enum { NOBODY = 65534, GROUP = 54321, NOT_STARTED = 99, WORDY = 6000, LATE = 6001 };
 
 static struct rpc_peer last; /* of the last call that a handler got */
 static char last_name[256];
@@ -56,8 +60,27 @@ static const struct rpc_service guarded = {
     .roles = RPC_USER | RPC_OPERATOR,
 };
 
+/* The system's database of users, with two more: WORDY has a long entry, and nobody hears of LATE
+ * while the database is broken. */
+static bool database_is_broken;
+
+int getpwuid_r(uid_t uid, struct passwd *restrict entry, char *restrict space, size_t size,
+               struct passwd **restrict found)
+{
+    typedef int look_up(uid_t, struct passwd *, char *, size_t, struct passwd **);
+    if (uid != WORDY && uid != LATE)
+        return ((look_up *)dlsym(RTLD_NEXT, "getpwuid_r"))(uid, entry, space, size, found);
+    *found = NULL;
+    if (uid == WORDY && size < 30000) return ERANGE;
+    if (uid == LATE && database_is_broken) return EIO;
+    *entry = (struct passwd){.pw_name = strcpy(space, uid == WORDY ? "wordy" : "late")};
+    *found = entry;
+    return 0;
+}
+
 static void set_up(void)
 {
+    database_is_broken = false;
     last = (struct rpc_peer){0};
     last_name[0] = '\0';
     world_init(&world, &guarded, 1);
@@ -160,7 +183,6 @@ START_TEST(own_user_may_everything)
         ck_assert_int_eq(outcome.code, STATUS_OK);
         ck_assert_int_eq(last.kind, RPC_PEER_UNIX);
         ck_assert_uint_eq(last.uid, geteuid());
-        ck_assert_uint_eq(last.gid, getegid());
         ck_assert_uint_eq(last.roles, RPC_ANY_ROLE);
         if (geteuid() == 0) ck_assert_str_eq(last_name, "root");
     }
@@ -171,7 +193,6 @@ START_TEST(another_user_is_a_user)
 {
     if (!can_be_another()) return;
     ck_assert_uint_eq(last.uid, NOBODY);
-    ck_assert_uint_eq(last.gid, NOBODY);
     ck_assert_uint_eq(last.roles, RPC_USER);
     ck_assert_str_eq(last_name, "nobody");
     last.uid = 1;
@@ -255,6 +276,52 @@ START_TEST(users_come_and_go)
 }
 END_TEST
 
+/* With no room for users at all, root and fsdpd's own user are served. */
+START_TEST(our_own_user_is_not_counted)
+{
+    struct rpc_limits limits = {.connections_per_user = 10, .calls_per_user = 5, .users = 0};
+    rpc_server_set_limits(world.server, &limits);
+    struct outcome outcome;
+    world_call(&world, &for_workers, "x", 1, 5000, false, &outcome);
+    ck_assert_int_eq(outcome.code, STATUS_OK);
+    if (geteuid() != 0) return;
+    ck_assert_int_eq(call_as(NOBODY, NOBODY, 0, 0), STATUS_UNAVAILABLE);
+    limits.users = 1; /* we are here, and do not take it */
+    rpc_server_set_limits(world.server, &limits);
+    if (!can_be_another()) return;
+    ck_assert_int_eq(world.server->counted_doors, 1);
+}
+END_TEST
+
+/* Whatever their process's group: bounds and buffers are a user's. */
+START_TEST(a_user_has_one_door)
+{
+    if (!can_be_another()) return;
+    ck_assert_int_eq(call_as(NOBODY, GROUP, 0, 0), STATUS_OK);
+    ck_assert_int_eq(call_as(NOBODY, GROUP + 1, 0, 0), STATUS_OK);
+    ck_assert_int_eq(world.server->counted_doors, 1);
+}
+END_TEST
+
+START_TEST(users_are_looked_up)
+{
+    char *name = rpc_peer_unix_name(WORDY);
+    ck_assert_str_eq(name, "wordy");
+    free(name);
+    name = rpc_peer_unix_name(4242);
+    ck_assert_str_eq(name, "uid:4242");
+    free(name);
+    database_is_broken = true;
+    ck_assert_ptr_null(rpc_peer_unix_name(LATE));
+    if (!can_be_another()) return;
+    /* Nobody is taken for somebody else meanwhile, nor afterwards. */
+    ck_assert_int_eq(call_as(LATE, NOBODY, 0, 0), STATUS_UNAVAILABLE);
+    database_is_broken = false;
+    ck_assert_int_eq(call_as(LATE, NOBODY, 0, 0), STATUS_OK);
+    ck_assert_str_eq(last_name, "late");
+}
+END_TEST
+
 START_TEST(messages_of_a_method_are_bounded)
 {
     char text[200];
@@ -326,6 +393,9 @@ int main(int argc, char **argv)
     tcase_add_test(tests, calls_of_a_user_are_bounded);
     tcase_add_test(tests, connections_of_a_user_are_bounded);
     tcase_add_test(tests, users_come_and_go);
+    tcase_add_test(tests, our_own_user_is_not_counted);
+    tcase_add_test(tests, a_user_has_one_door);
+    tcase_add_test(tests, users_are_looked_up);
     tcase_add_test(tests, messages_of_a_method_are_bounded);
     tcase_add_test(tests, services_say_who_may_call_them);
     suite_add_tcase(suite, tests);

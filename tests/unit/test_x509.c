@@ -96,6 +96,10 @@ START_TEST(server_and_client)
     ck_assert_int_eq(verify(server.certificate, authority.certificate, X509_PURPOSE_SSL_SERVER,
                             time(NULL) + 6 * 86400),
                      X509_V_ERR_CERT_HAS_EXPIRED);
+    ck_assert_ptr_null(x509_check_use(server.certificate, true));
+    ck_assert_ptr_null(x509_check_use(client.certificate, false));
+    refused(x509_check_use(server.certificate, false), STATUS_INVALID_ARGUMENT, "not for clients");
+    refused(x509_check_use(client.certificate, true), STATUS_INVALID_ARGUMENT, "not for servers");
     X509 *parsed = parse(server.certificate);
     ck_assert_int_eq(X509_check_host(parsed, "node1.example.org", 0, 0, NULL), 1);
     ck_assert_int_eq(X509_check_host(parsed, "node2", 0, 0, NULL), 0);
