@@ -532,9 +532,9 @@ static status_t issue_all(struct executor *executor, struct program *program,
     for (int i = 0; i < plan->instruction_count; i++) {
         const struct plan_instruction *instruction = &plan->instructions[i];
         struct lane_queue *lane = executor->lanes[instruction->lane];
+        lane_label(lane, program->actions[i].label);
         for (int w = 0; w < instruction->wait_count; w++)
             lane_wait_event(lane, program->actions[instruction->waits[w]].fires);
-        lane_label(lane, program->actions[i].label);
         if (stamps != NULL) TRY(lane_stamp(lane, &stamps[i].begin_ns));
         TRY(issue(executor, program, i, input));
         if (stamps != NULL) TRY(lane_stamp(lane, &stamps[i].end_ns));

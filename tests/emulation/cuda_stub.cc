@@ -5,10 +5,10 @@
  * missing event gives wrong results sooner or later. Every call is written down, and the n-th call
  * of a name can be made to fail.
  *
- * Memory of the device is poisoned with NaNs when it is taken, ends at a page that nobody may touch,
- * and can itself be touched by the device's own work alone: a host that reads it dies, and a copy
- * or a collective whose memory is on the other side is refused. Ranks may be threads: each has its
- * own streams; NCCL's collectives meet in memory.
+ * Memory of the device is poisoned with NaNs when it is taken, ends at a page that nobody may
+ * touch, and can itself be touched by the device's own work alone: a host that reads it dies, and a
+ * copy or a collective whose memory is on the other side is refused. Ranks may be threads: each has
+ * its own streams; NCCL's collectives meet in memory.
  */
 #include "cuda_stub.h"
 
@@ -21,8 +21,8 @@
 #include <mutex>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string>
 #include <string.h>
+#include <string>
 #include <sys/mman.h>
 #include <thread>
 #include <vector>
@@ -46,6 +46,7 @@ struct record {
     std::map<const void *, std::string> names; /* of streams and events */
     int streams = 0, events = 0;
     uint64_t random = 1;
+    int major = 8; /* compute capability */
 };
 
 record &the_record()
@@ -106,8 +107,14 @@ device_memory &the_memory()
 
 /* As long as one of these is there, this is the device. */
 struct as_device {
-    as_device() { change(1); }
-    ~as_device() { change(-1); }
+    as_device()
+    {
+        change(1);
+    }
+    ~as_device()
+    {
+        change(-1);
+    }
 
   private:
     static void change(int by)
@@ -268,6 +275,7 @@ int enqueue_kernel(void *stream, std::function<void()> work)
 struct stub_matmul {
     int32_t transposed[2] = {0, 0}, epilogue = CUBLASLT_EPILOGUE_DEFAULT, bias_type = CUDA_R_32F;
     void *bias = nullptr;
+    cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
 };
 
 struct stub_preference {
@@ -373,6 +381,7 @@ void cuda_stub_reset(uint64_t seed)
     r.countdown = 0;
     r.streams = r.events = 0;
     r.random = seed;
+    r.major = 8;
     emulation_set_seed(seed);
     emulation_enqueue = enqueue_kernel;
     last_error = sticky_error = 0;
@@ -391,6 +400,13 @@ char *cuda_stub_text(void)
     record &r = the_record();
     std::lock_guard<std::mutex> guard(r.lock);
     return strdup(r.text.c_str());
+}
+
+void cuda_stub_capability(int major)
+{
+    record &r = the_record();
+    std::lock_guard<std::mutex> guard(r.lock);
+    r.major = major;
 }
 
 void cuda_stub_fail(const char *call, int number, int error)
@@ -431,7 +447,20 @@ cudaError_t cudaGetLastError(void)
 
 cudaError_t cudaGetDeviceCount(int *count)
 {
-    *count = 1;
+    int error = note("cudaGetDeviceCount", "");
+    *count = error == 0 ? 1 : 0;
+    return (cudaError_t)error;
+}
+
+cudaError_t cudaDriverGetVersion(int *version)
+{
+    *version = CUDART_VERSION;
+    return cudaSuccess;
+}
+
+cudaError_t cudaRuntimeGetVersion(int *version)
+{
+    *version = CUDART_VERSION;
     return cudaSuccess;
 }
 
@@ -440,15 +469,16 @@ cudaError_t cudaSetDevice(int)
     return result(0);
 }
 
-cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int)
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int)
 {
-    *value = 2;
+    *value = attribute == cudaDevAttrComputeCapabilityMajor ? the_record().major : 2;
     return result(0);
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int)
 {
     memset(properties, 0, sizeof *properties);
+    properties->major = the_record().major;
     strcpy(properties->name, "NVIDIA A100-SXM4-80GB");
     return result(0);
 }
@@ -545,6 +575,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
 {
     stub_stream *asked = (stub_stream *)stream;
     int error = note("cudaStreamQuery", "");
+    if (error == cudaErrorNotReady) return (cudaError_t)error;
     if (error != 0) sticky_error = error;
     int left = 64;
     work_until([&] { return asked->tasks.empty() || left-- == 0; });
@@ -644,6 +675,11 @@ const char *cublasLtGetStatusString(cublasStatus_t status)
     return status == CUBLAS_STATUS_NOT_SUPPORTED ? "not supported" : "execution failed";
 }
 
+size_t cublasLtGetVersion(void)
+{
+    return 130000;
+}
+
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle)
 {
     *handle = (cublasLtHandle_t)malloc(1);
@@ -656,10 +692,12 @@ cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle)
     return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComputeType_t,
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *desc, cublasComputeType_t compute,
                                         cudaDataType_t)
 {
-    *desc = (cublasLtMatmulDesc_t) new stub_matmul;
+    stub_matmul *made = new stub_matmul;
+    made->compute = compute;
+    *desc = (cublasLtMatmulDesc_t)made;
     return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -760,7 +798,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                               const cublasLtMatmulAlgo_t *algorithm, void *workspace,
                               size_t workspace_bytes, cudaStream_t stream)
 {
-    int error = note("matmul", named(stream));
+    cublasComputeType_t compute = ((const stub_matmul *)operation)->compute;
+    const char *in = compute == CUBLAS_COMPUTE_32F             ? "f32"
+                     : compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? "tf32"
+                                                               : "?";
+    int error = note("matmul", named(stream) + " " + in);
     if (error != 0) return (cublasStatus_t)error;
     product p = {*(stub_matmul *)operation,
                  *(stub_layout *)a,

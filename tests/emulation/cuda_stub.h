@@ -11,9 +11,12 @@ extern "C" {
 
 /* Before a test; `seed`: of the order in which streams and threads go on. */
 void cuda_stub_reset(uint64_t seed);
-/* What is called from now on is written down, a line each: "launch compute", "record comm e3". */
+/* What is called from now on is written down, a line each: "launch compute", "record comm e3"; a
+ * product with what it is computed in: "matmul compute tf32". */
 void cuda_stub_record(bool on);
 char *cuda_stub_text(void); /* caller frees */
+/* Devices are of that compute capability from now on, in place of 8.0. */
+void cuda_stub_capability(int major);
 /* Call number `number` of that name from now on fails with `error`. */
 void cuda_stub_fail(const char *call, int number, int error);
 

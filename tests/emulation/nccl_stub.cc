@@ -149,6 +149,12 @@ const char *ncclGetLastError(ncclComm_t)
     return "";
 }
 
+ncclResult_t ncclGetVersion(int *version)
+{
+    *version = NCCL_VERSION_CODE;
+    return ncclSuccess;
+}
+
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 {
     all_groups &all = everything();
@@ -274,6 +280,8 @@ ncclResult_t ncclGroupStart(void)
 static ncclResult_t add_transfer(bool sends, void *memory, size_t count, ncclDataType_t type,
                                  int peer, ncclComm_t comm, cudaStream_t stream)
 {
+    int error = stub_note(sends ? "ncclSend" : "ncclRecv", stream);
+    if (error != 0) return (ncclResult_t)error; /* and the group goes on without it */
     if (!mine.open) return ncclInvalidUsage;
     if (!stub_is_of_device(memory)) return ncclInvalidArgument;
     mine.comm = comm;
@@ -326,8 +334,10 @@ ncclResult_t ncclGroupEnd(void)
             brought = true;
         }
         if (m->count < world) return (int)STUB_NOT_YET;
-        for (const transfer &t : receives)
-            memcpy(t.memory, m->brought[(size_t)(t.peer * world + rank)].data(), t.bytes);
+        for (const transfer &t : receives) {
+            const std::vector<char> &sent = m->brought[(size_t)(t.peer * world + rank)];
+            if (sent.size() == t.bytes) memcpy(t.memory, sent.data(), t.bytes);
+        }
         return 0;
     });
     return ncclSuccess;

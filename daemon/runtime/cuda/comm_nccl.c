@@ -31,9 +31,11 @@ struct nccl_comm {
     struct cuda_device *device;
     ncclComm_t handle; /* NULL once it was aborted */
     atomic_bool quit;
-    int64_t waiting_since_ns; /* 0: something was enqueued since */
-    uint64_t last;            /* sequence of what was enqueued last, for errors */
-    enum comm_kind last_kind;
+    int64_t waiting_since_ns; /* of the whole, for its parts too; 0: something was enqueued, or the
+                               * lane found at rest, since */
+    enum comm_kind last_kind; /* of what was enqueued last, for errors */
+    enum comm_kind lane_kind; /* the same of the whole and its parts */
+    uint64_t lane_last;       /* and its sequence */
     char *staged; /* HOST_BYTES of the device, for host memory; NULL before the first use */
 };
 
@@ -42,6 +44,11 @@ enum { HOST_BYTES = 1 << 20 };
 static struct nccl_comm *nccl_comm(struct comm *comm)
 {
     return (struct nccl_comm *)comm;
+}
+
+static struct nccl_comm *whole_of(struct nccl_comm *comm)
+{
+    return comm->base.whole != NULL ? nccl_comm(comm->base.whole) : comm;
 }
 
 static status_t nccl_status(struct nccl_comm *comm, ncclResult_t result, const char *call)
@@ -98,15 +105,19 @@ static status_t check(struct nccl_comm *comm)
                              "ncclCommGetAsyncError");
     if (status == STATUS_OKAY && result != ncclInProgress)
         status = nccl_status(comm, result, comm_kind_name(comm->last_kind));
-    int64_t now = clock_monotonic_ns();
-    if (comm->waiting_since_ns == 0) comm->waiting_since_ns = now;
-    if (status == STATUS_OKAY && now - comm->waiting_since_ns > comm->base.timeout_ms * 1000000)
-        status = status_new(STATUS_DEADLINE_EXCEEDED,
-                            "%s number %" PRIu64 " and what came before it on this lane were not "
-                            "done within %" PRId64 " ms",
-                            comm_kind_name(comm->last_kind), comm->last, comm->base.timeout_ms);
     if (status != STATUS_OKAY) abort_handle(comm);
     return status;
+}
+
+static status_t check_deadline(struct nccl_comm *whole)
+{
+    int64_t now = clock_monotonic_ns();
+    if (whole->waiting_since_ns == 0) whole->waiting_since_ns = now;
+    if (now - whole->waiting_since_ns <= whole->base.timeout_ms * 1000000) return STATUS_OKAY;
+    return status_new(STATUS_DEADLINE_EXCEEDED,
+                      "%s number %" PRIu64 " and what came before it on this lane were not done "
+                      "within %" PRId64 " ms",
+                      comm_kind_name(whole->lane_kind), whole->lane_last, whole->base.timeout_ms);
 }
 
 /* Of the whole and its parts: one that fails takes all with it. */
@@ -114,6 +125,7 @@ static status_t poll(void *user)
 {
     struct nccl_comm *whole = user;
     status_t status = check(whole);
+    if (status == STATUS_OKAY) status = check_deadline(whole);
     pthread_mutex_lock(&whole->base.lock);
     for (struct comm *part = whole->base.parts; part != NULL; part = part->next_part) {
         if (status == STATUS_OKAY) status = check(nccl_comm(part));
@@ -122,6 +134,13 @@ static status_t poll(void *user)
     pthread_mutex_unlock(&whole->base.lock);
     if (status != STATUS_OKAY) abort_handle(whole);
     return status;
+}
+
+/* Time that passes from here on is not a peer's. */
+static void rest(void *user)
+{
+    struct nccl_comm *whole = user;
+    whole->waiting_since_ns = 0;
 }
 
 /* ---- collectives ---- */
@@ -162,20 +181,51 @@ static status_t all_gather(struct nccl_comm *comm, struct cuda_lane *lane,
     return STATUS_OKAY;
 }
 
+/* Sends and receives that NCCL begins together. A group that was begun must be ended: the first of
+ * their errors waits for that. */
+struct transfers {
+    ncclResult_t error; /* ncclSuccess: of none */
+    const char *call;
+};
+
+static status_t begin_transfers(struct nccl_comm *comm, struct transfers *group)
+{
+    *group = (struct transfers){.error = ncclSuccess};
+    TRY_NCCL(comm, ncclGroupStart);
+    return STATUS_OKAY;
+}
+
+static void keep(struct transfers *group, ncclResult_t result, const char *call)
+{
+    if (result == ncclSuccess || result == ncclInProgress || group->error != ncclSuccess) return;
+    group->error = result;
+    group->call = call;
+}
+
+#define NCCL_SEND(group, ...) keep(group, ncclSend(__VA_ARGS__), "ncclSend")
+#define NCCL_RECV(group, ...) keep(group, ncclRecv(__VA_ARGS__), "ncclRecv")
+
+static status_t end_transfers(struct nccl_comm *comm, const struct transfers *group)
+{
+    status_t ended = settle(comm, ncclGroupEnd(), "ncclGroupEnd");
+    return status_first(nccl_status(comm, group->error, group->call), ended);
+}
+
 /* Everybody's rounded parts of this rank's share, side by side in the upper half of `in`. */
 static status_t exchange_parts(struct nccl_comm *comm, struct cuda_lane *lane,
                                const struct comm_call *call)
 {
     const uint16_t *packed = (const uint16_t *)(const void *)call->in;
     uint16_t *parts = (uint16_t *)packed + call->count * (size_t)comm->base.world;
-    TRY_NCCL(comm, ncclGroupStart);
+    struct transfers group;
+    TRY(begin_transfers(comm, &group));
     for (int r = 0; r < comm->base.world; r++) {
         size_t offset = (size_t)r * call->count;
-        ncclSend(packed + offset, call->count, ncclBfloat16, r, comm->handle, lane->stream);
-        ncclRecv(parts + offset, call->count, ncclBfloat16, r, comm->handle, lane->stream);
+        NCCL_SEND(&group, packed + offset, call->count, ncclBfloat16, r, comm->handle,
+                  lane->stream);
+        NCCL_RECV(&group, parts + offset, call->count, ncclBfloat16, r, comm->handle, lane->stream);
     }
-    TRY_NCCL(comm, ncclGroupEnd);
-    return STATUS_OKAY;
+    return end_transfers(comm, &group);
 }
 
 static status_t reduce_scatter(struct nccl_comm *comm, struct cuda_lane *lane,
@@ -216,13 +266,13 @@ static status_t all_reduce(struct nccl_comm *comm, struct cuda_lane *lane,
 
 static status_t gather(struct nccl_comm *comm, struct cuda_lane *lane, const struct comm_call *call)
 {
-    TRY_NCCL(comm, ncclGroupStart);
-    ncclSend(call->in, call->count, ncclFloat, call->root, comm->handle, lane->stream);
+    struct transfers group;
+    TRY(begin_transfers(comm, &group));
+    NCCL_SEND(&group, call->in, call->count, ncclFloat, call->root, comm->handle, lane->stream);
     for (int r = 0; r < comm->base.world && comm->base.rank == call->root; r++)
-        ncclRecv(call->out + (size_t)r * call->count, call->count, ncclFloat, r, comm->handle,
-                 lane->stream);
-    TRY_NCCL(comm, ncclGroupEnd);
-    return STATUS_OKAY;
+        NCCL_RECV(&group, call->out + (size_t)r * call->count, call->count, ncclFloat, r,
+                  comm->handle, lane->stream);
+    return end_transfers(comm, &group);
 }
 
 static status_t run(struct nccl_comm *comm, struct cuda_lane *lane, const struct comm_call *call)
@@ -257,7 +307,6 @@ static bool in_host_memory(struct nccl_comm *comm, const struct comm_call *call)
 static status_t finish_piece(struct nccl_comm *comm, struct cuda_lane *lane)
 {
     TRY(cuda_lane_wait(&lane->base, 2 * comm->base.timeout_ms + 1000));
-    comm->waiting_since_ns = 0;
     return cuda_enqueue(lane);
 }
 
@@ -326,10 +375,13 @@ static status_t enqueue(struct comm *base, struct lane_queue *queue, const struc
     if (comm->handle == NULL || atomic_load(&comm->quit))
         return status_new(STATUS_ABORTED, "the group was aborted");
     TRY(cuda_enqueue(lane));
-    comm->last = call->sequence, comm->last_kind = call->kind;
-    comm->waiting_since_ns = 0;
+    struct nccl_comm *whole = whole_of(comm);
+    comm->last_kind = whole->lane_kind = call->kind;
+    whole->lane_last = call->sequence;
+    whole->waiting_since_ns = 0;
     lane->poll = poll;
-    lane->poll_user = base->whole != NULL ? base->whole : base;
+    lane->rest = rest;
+    lane->poll_user = whole;
     TRY(in_host_memory(comm, call) ? run_on_host_memory(comm, lane, call) : run(comm, lane, call));
     comm_count_sent(base, bytes_sent(base, call));
     return cuda_enqueued(lane, cudaSuccess, comm_kind_name(call->kind));

@@ -109,7 +109,9 @@ static bool is_set(const char *variable)
 
 static status_t set_up(struct cuda_device *device)
 {
-    int processors = 0;
+    int processors = 0, major = 0;
+    TRY_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device->number));
+    if (major < CUDA_LEAST_MAJOR) return status_new(STATUS_UNIMPLEMENTED, CUDA_LEAST_TEXT);
     TRY_CUDA(cudaSetDevice(device->number));
     TRY_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device->number));
     device->processors = processors;

@@ -25,7 +25,6 @@ struct cuda_device {
     cublasLtHandle_t blas;
     struct cuda_matmul_choice *choices; /* algorithms chosen so far */
     void *dnn;                          /* cudnnHandle_t; NULL without cuDNN */
-    struct cuda_graphs *graphs;
 };
 
 static inline struct cuda_device *cuda_device(const struct device *device)
@@ -59,7 +58,10 @@ struct cuda_lane {
     bool busy; /* `began` was recorded since the last wait */
     int64_t busy_ns;
     status_t (*poll)(void *user); /* of a communicator on this lane: asked while it is waited for */
+    void (*rest)(void *user);     /* told when a wait found the lane's work done */
     void *poll_user;
+    status_t failure; /* the first of what returns nothing (record, wait_event); all that follows
+                       * fails with it, as the order of the lane's work is lost */
 };
 
 static inline struct cuda_lane *cuda_lane(const struct lane_queue *lane)
@@ -70,6 +72,7 @@ static inline struct cuda_lane *cuda_lane(const struct lane_queue *lane)
 struct cuda_event {
     struct event base;
     cudaEvent_t event;
+    cudaError_t error; /* of its last record: nobody can wait for that */
 };
 
 /* An op, prepared. Larger structs begin with it. */
@@ -88,8 +91,10 @@ status_t cuda_status(cudaError_t error, const char *call) FSDPD_MUST_USE;
 /* This thread's calls are for this device. */
 status_t cuda_use(const struct cuda_device *device) FSDPD_MUST_USE;
 struct cuda_launch cuda_launch_of(const struct cuda_lane *lane);
-/* After something was enqueued: the lane is busy, and its errors found now if so asked. `error` is
- * that of the launch. Names the lane's label. */
+enum { SYNC_TIMEOUT_MS = 600000 };
+/* After something was enqueued: the lane is busy, and its errors found now if so asked (the wait
+ * has the communicator's deadline, or that of SYNC_TIMEOUT_MS). `error` is that of the launch.
+ * Names the lane's label. */
 status_t cuda_enqueued(struct cuda_lane *lane, int error, const char *what) FSDPD_MUST_USE;
 /* Before something is enqueued. */
 status_t cuda_enqueue(struct cuda_lane *lane) FSDPD_MUST_USE;
@@ -152,7 +157,11 @@ status_t comm_nccl_new(struct device *device, int rank, int world, const char *p
                        const struct rendezvous *store, int64_t timeout_ms,
                        struct comm **comm) FSDPD_MUST_USE;
 
-/* device_cuda.c; wraps no name. */
+/* Kernels are built for compute capability 8.0 and later. */
+enum { CUDA_LEAST_MAJOR = 8 };
+#define CUDA_LEAST_TEXT "compute capability 8.0 or later is needed"
+
+/* device_cuda.c; wraps no name. UNIMPLEMENTED for a device that is too old. */
 status_t device_cuda_open(int number, struct device **device) FSDPD_MUST_USE;
 
 #endif

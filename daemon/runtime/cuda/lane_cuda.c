@@ -21,17 +21,26 @@ struct cuda_launch cuda_launch_of(const struct cuda_lane *lane)
                                 .processors = cuda_device(lane->base.device)->processors};
 }
 
+static status_t wait_until(struct cuda_lane *lane, int64_t deadline_ns, int64_t timeout_ms);
+
 static status_t named(const struct cuda_lane *lane, status_t status)
 {
     if (lane->base.label == NULL) return status;
     return status_wrap(status, "%s", lane->base.label);
 }
 
+static status_t record_clock(struct cuda_lane *lane, cudaEvent_t clock)
+{
+    return status_wrap(cuda_status(cudaEventRecord(clock, lane->stream), "cudaEventRecord"),
+                       "the %s lane's clock", lane_names[lane->base.kind]);
+}
+
 status_t cuda_enqueue(struct cuda_lane *lane)
 {
+    if (lane->failure != NULL) return status_copy(lane->failure);
     TRY(cuda_use(cuda_device(lane->base.device)));
     if (lane->busy) return STATUS_OKAY;
-    TRY_CUDA(cudaEventRecord(lane->began, lane->stream));
+    TRY(named(lane, record_clock(lane, lane->began)));
     lane->busy = true;
     return STATUS_OKAY;
 }
@@ -40,7 +49,8 @@ status_t cuda_enqueued(struct cuda_lane *lane, int error, const char *what)
 {
     TRY(named(lane, cuda_status((cudaError_t)error, what)));
     if (!cuda_device(lane->base.device)->wait_after_each) return STATUS_OKAY;
-    return named(lane, cuda_status(cudaStreamSynchronize(lane->stream), what));
+    int64_t deadline_ns = clock_monotonic_ns() + (int64_t)SYNC_TIMEOUT_MS * 1000000;
+    return named(lane, status_wrap(wait_until(lane, deadline_ns, SYNC_TIMEOUT_MS), "%s", what));
 }
 
 /* ---- opening and closing ---- */
@@ -57,6 +67,7 @@ void cuda_lane_close(struct lane_queue *base)
     if (lane->staging != NULL) cudaFreeHost(lane->staging);
     if (lane->norm_parts != NULL) cudaFree(lane->norm_parts);
     if (lane->stream != NULL) cudaStreamDestroy(lane->stream);
+    status_free(lane->failure);
     free(lane);
 }
 
@@ -117,18 +128,34 @@ void cuda_event_free(struct event *base)
     free(event);
 }
 
-/* These return nothing: an error here is one of the stream, which its next wait reports. */
+/* These return nothing, and a call that fails need not be an error of the stream: the lane keeps
+ * it. A lane that waits for an event that was not recorded would go on at once: it has failed, too.
+ */
 
-void cuda_lane_record(struct lane_queue *lane, struct event *event)
+static void keep(struct cuda_lane *lane, status_t status)
 {
-    status_free(cuda_use(cuda_device(lane->device)));
-    cudaEventRecord(((struct cuda_event *)event)->event, cuda_lane(lane)->stream);
+    if (status == STATUS_OKAY) return;
+    if (lane->failure == NULL) lane->failure = named(lane, status);
+    else status_free(status);
 }
 
-void cuda_lane_wait_event(struct lane_queue *lane, struct event *event)
+void cuda_lane_record(struct lane_queue *base, struct event *of)
 {
-    status_free(cuda_use(cuda_device(lane->device)));
-    cudaStreamWaitEvent(cuda_lane(lane)->stream, ((struct cuda_event *)event)->event, 0);
+    struct cuda_lane *lane = cuda_lane(base);
+    struct cuda_event *event = (struct cuda_event *)of;
+    keep(lane, cuda_use(cuda_device(base->device)));
+    event->error = cudaEventRecord(event->event, lane->stream);
+    keep(lane, cuda_status(event->error, "cudaEventRecord"));
+}
+
+void cuda_lane_wait_event(struct lane_queue *base, struct event *of)
+{
+    struct cuda_lane *lane = cuda_lane(base);
+    struct cuda_event *event = (struct cuda_event *)of;
+    keep(lane, cuda_use(cuda_device(base->device)));
+    keep(lane, cuda_status(event->error, "cudaEventRecord"));
+    keep(lane,
+         cuda_status(cudaStreamWaitEvent(lane->stream, event->event, 0), "cudaStreamWaitEvent"));
 }
 
 /* ---- copies ---- */
@@ -251,7 +278,10 @@ static status_t wait_until(struct cuda_lane *lane, int64_t deadline_ns, int64_t 
 {
     for (int spins = 0;; spins++) {
         cudaError_t error = cudaStreamQuery(lane->stream);
-        if (error == cudaSuccess) return STATUS_OKAY;
+        if (error == cudaSuccess) {
+            if (lane->rest != NULL) lane->rest(lane->poll_user);
+            return STATUS_OKAY;
+        }
         if (error != cudaErrorNotReady) {
             status_t status = cuda_status(error, "cudaStreamQuery");
             return status_wrap(status, "the %s lane, after it was given %s",
@@ -273,17 +303,21 @@ status_t cuda_lane_wait(struct lane_queue *base, int64_t timeout_ms)
     enum { MOST_MS = 1000 * 86400 };
     struct cuda_lane *lane = cuda_lane(base);
     int64_t wanted = timeout_ms < (int64_t)365 * MOST_MS ? timeout_ms : (int64_t)365 * MOST_MS;
-    if (!lane->busy) return STATUS_OKAY;
+    if (!lane->busy) return status_copy(lane->failure);
     TRY(cuda_use(cuda_device(base->device)));
-    TRY_CUDA(cudaEventRecord(lane->ended, lane->stream));
+    status_t recorded = record_clock(lane, lane->ended);
     status_t status = wait_until(lane, clock_monotonic_ns() + wanted * 1000000, timeout_ms);
-    if (status_code(status) == STATUS_DEADLINE_EXCEEDED) return status; /* it still runs */
+    if (status_code(status) == STATUS_DEADLINE_EXCEEDED) {
+        status_free(recorded);
+        return status; /* it still runs */
+    }
     float ms = 0;
-    if (status == STATUS_OKAY && cudaEventElapsedTime(&ms, lane->began, lane->ended) == cudaSuccess)
+    if (status == STATUS_OKAY && recorded == STATUS_OKAY &&
+        cudaEventElapsedTime(&ms, lane->began, lane->ended) == cudaSuccess)
         lane->busy_ns += (int64_t)((double)ms * 1e6);
     if (status == STATUS_OKAY) hand_out(lane);
     lane->arrival_count = 0;
     lane->arrival_bytes = 0;
     lane->busy = false;
-    return status;
+    return status_first(status_copy(lane->failure), status_first(status, recorded));
 }

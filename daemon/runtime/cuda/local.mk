@@ -27,24 +27,29 @@ fsdpd_cuda_so_DEPENDENCIES = $(CUDA_OBJECTS)
 if HAVE_CHECK
 if HAVE_NCCL
 # The same sources with a stub of the runtime in place of NVIDIA's libraries, and without cuDNN.
-check_PROGRAMS += tests/engine/test_cuda_device
-TESTS += tests/engine/test_cuda_device
+check_PROGRAMS += tests/engine/test_cuda_device tests/engine/test_cuda_failures
+TESTS += tests/engine/test_cuda_device tests/engine/test_cuda_failures
 stub_flags = $(AM_CPPFLAGS) -I$(srcdir)/tests/emulation $(CUDA_CPPFLAGS) $(NCCL_CPPFLAGS) $(CHECK_CFLAGS)
 check_LIBRARIES += tests/emulation/libcuda_stub.a
 tests_emulation_libcuda_stub_a_SOURCES = \
   tests/emulation/cuda_stub.cc tests/emulation/cuda_stub.h tests/emulation/nccl_stub.cc \
   %D%/comm_nccl.c %D%/conv_cudnn.c %D%/device_cuda.c %D%/head_cuda.c %D%/lane_cuda.c \
-  %D%/linear_cuda.c %D%/matmul.c %D%/ops_cuda.c %D%/step_cuda.c
+  %D%/linear_cuda.c %D%/matmul.c %D%/module.c %D%/ops_cuda.c %D%/step_cuda.c
 tests_emulation_libcuda_stub_a_CPPFLAGS = $(stub_flags)
 tests_emulation_libcuda_stub_a_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_emulation_libcuda_stub_a_CXXFLAGS = $(AM_CXXFLAGS) -O2 -ffp-contract=off
 stub_libs = tests/emulation/libcuda_stub.a tests/emulation/libcuda_emulated.a $(RUNTIME_LIBS) $(CHECK_LIBS)
 
-tests_engine_test_cuda_device_SOURCES = tests/engine/test_cuda_device.c tests/emulation/linked.c \
+cuda_fixture = tests/emulation/linked.c tests/engine/cuda_fixture.c tests/engine/cuda_fixture.h \
   tests/unit/tiny_models.c tests/unit/tiny_models.h $(ENGINE_TEST_SOURCES)
+tests_engine_test_cuda_device_SOURCES = tests/engine/test_cuda_device.c $(cuda_fixture)
 tests_engine_test_cuda_device_CPPFLAGS = $(stub_flags)
 tests_engine_test_cuda_device_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_engine_test_cuda_device_LDADD = $(stub_libs)
+tests_engine_test_cuda_failures_SOURCES = tests/engine/test_cuda_failures.c $(cuda_fixture)
+tests_engine_test_cuda_failures_CPPFLAGS = $(stub_flags)
+tests_engine_test_cuda_failures_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
+tests_engine_test_cuda_failures_LDADD = $(stub_libs)
 
 # Whole runs: what ranks agree on, checkpoints, changes of the policy; and planning.
 check_PROGRAMS += tests/engine/test_cuda_session
@@ -60,8 +65,9 @@ tests/engine/test_cuda_session-test_cuda_session.$(OBJEXT): $(PROTO_H)
 
 # Op by op, products of matrices among them, through the device.
 check_PROGRAMS += tests/unit/test_cuda_ops tests/unit/test_cuda_ops_attention \
-  tests/unit/test_cuda_ops_bfloat16
-TESTS += tests/unit/test_cuda_ops tests/unit/test_cuda_ops_attention tests/unit/test_cuda_ops_bfloat16
+  tests/unit/test_cuda_ops_bfloat16 tests/unit/test_cuda_ops_sequence
+TESTS += tests/unit/test_cuda_ops tests/unit/test_cuda_ops_attention tests/unit/test_cuda_ops_bfloat16 \
+  tests/unit/test_cuda_ops_sequence
 tests_unit_test_cuda_ops_SOURCES = tests/emulation/linked.c tests/unit/test_kernels.c tests/unit/kernel_fixture.h
 tests_unit_test_cuda_ops_CPPFLAGS = $(stub_flags) -DTEST_DEVICE
 tests_unit_test_cuda_ops_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
@@ -76,6 +82,10 @@ tests_unit_test_cuda_ops_bfloat16_SOURCES = tests/emulation/linked.c tests/unit/
 tests_unit_test_cuda_ops_bfloat16_CPPFLAGS = $(stub_flags) -DTEST_DEVICE
 tests_unit_test_cuda_ops_bfloat16_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_unit_test_cuda_ops_bfloat16_LDADD = $(stub_libs)
+tests_unit_test_cuda_ops_sequence_SOURCES = tests/emulation/linked.c tests/unit/test_kernels_sequence.c
+tests_unit_test_cuda_ops_sequence_CPPFLAGS = $(stub_flags) -DTEST_DEVICE
+tests_unit_test_cuda_ops_sequence_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
+tests_unit_test_cuda_ops_sequence_LDADD = $(stub_libs)
 endif
 endif
 

@@ -59,9 +59,6 @@ static void list_versions(struct backend_report *report)
 #endif
 }
 
-/* Kernels are built for capability 8.0 and later. */
-enum { LEAST_MAJOR = 8 };
-
 static status_t look_at(int number, struct backend_device *found)
 {
     struct cudaDeviceProp properties;
@@ -72,8 +69,8 @@ static status_t look_at(int number, struct backend_device *found)
              "%.64s, compute capability %d.%d, %d multiprocessors", properties.name,
              properties.major, properties.minor, properties.multiProcessorCount);
     found->memory_total = properties.totalGlobalMem;
-    if (properties.major < LEAST_MAJOR)
-        return status_new(STATUS_UNIMPLEMENTED, "compute capability 8.0 or later is needed");
+    if (properties.major < CUDA_LEAST_MAJOR)
+        return status_new(STATUS_UNIMPLEMENTED, CUDA_LEAST_TEXT);
     TRY_CUDA(cudaSetDevice(number));
     TRY_CUDA(cudaMemGetInfo(&available, &total));
     found->memory_free = available;
@@ -117,7 +114,7 @@ static status_t open_device(int number, struct device **device)
     cudaError_t error = cudaGetDeviceCount(&count);
     if (error != cudaSuccess) {
         memset(&unused, 0, sizeof unused);
-        return report(&unused); /* says why */
+        TRY(report(&unused)); /* says why, unless it has gone in the meantime */
     }
     return device_cuda_open(number, device);
 }

@@ -1,0 +1,56 @@
+/* See cuda_fixture.h. */
+#include "cuda_fixture.h"
+
+#include <stdlib.h>
+
+#include "../emulation/cuda_stub.h"
+
+/* A store in memory is a directory's: ranks are threads, tests are processes. */
+static char *directory;
+
+int64_t cuda_fixture_timeout_ms = 10000;
+
+status_t cuda_fixture_join(struct device *device, int rank, int world, struct comm **comm)
+{
+    struct rendezvous store = group_file_store(directory);
+    return comm_nccl_new(device, rank, world, "train", &store, cuda_fixture_timeout_ms, comm);
+}
+
+void cuda_fixture_set_up(void)
+{
+    directory = group_make_directory();
+    cuda_stub_reset(1);
+}
+
+void cuda_fixture_tear_down(void)
+{
+    group_remove_directory(directory);
+    free(directory);
+    cuda_fixture_timeout_ms = 10000;
+    unsetenv("FSDPD_CUDA_SYNC");
+    unsetenv("FSDPD_CUDA_TF32");
+}
+
+struct engine_job cuda_fixture_job(int which)
+{
+    static const char *const blocks[] = {"GPT2Block", "LlamaDecoderLayer", "BertLayer"};
+    struct engine_job job = {
+        .policy = {.kind = WRAP_TYPE, .types = {.items = &blocks[which], .count = 1}},
+        .strategy = STRATEGY_FULL_SHARD,
+        .prefetch = PREFETCH_PRE,
+        .model = tiny_model_text(which),
+        .optimizer = {.kind = OPTIMIZER_ADAMW,
+                      .lr = 0.01,
+                      .beta1 = 0.9,
+                      .beta2 = 0.999,
+                      .eps = 1e-3, /* gradients of rounding errors alone are to stay small */
+                      .weight_decay = 0.1},
+        .global_batch = 6,
+        .steps = 2,
+        .norm = NORM_2,
+        .max_norm = 0.5,
+        .dropout = true,
+        .poison = true,
+    };
+    return job;
+}

@@ -1,0 +1,288 @@
+/*
+ * What fails under a stub of the CUDA runtime (tests/emulation/cuda_stub.cc): a call that fails is
+ * reported with its op and unit, a peer that is lost or late ends the step within the group's
+ * timeout, and nothing else does.
+ */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include "../emulation/cuda_stub.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "cuda_fixture.h"
+
+/* ---- calls that fail ---- */
+
+static int fail_number;
+static const char *fail_call;
+
+static void fail_in_step(struct executor *executor, struct comm *comm, int step)
+{
+    (void)executor;
+    (void)comm;
+    if (step == 1) cuda_stub_fail(fail_call, fail_number, cudaErrorLaunchFailure);
+}
+
+/* The message of the job's end; NULL if it succeeded. Caller frees. */
+static char *run_failing(struct engine_job *job, int world)
+{
+    struct group_result results[GROUP_MAX];
+    struct engine_run what = {job, engine_outcome_new(job)};
+    group_run(GROUP_LOCAL, world, 20000, engine_rank, &what, results);
+    char *message = results[0].code == STATUS_OK ? NULL : mem_strdup(results[0].message);
+    engine_outcome_free(what.outcome);
+    return message;
+}
+
+/* Each of a step's launches in turn, until the step has no more. */
+START_TEST(test_launches_fail)
+{
+    static const char *const calls[] = {"launch", "matmul", "memset", "copy", "wait", "record"};
+    fail_call = calls[_i];
+    int failures = 0;
+    for (fail_number = 1;; fail_number += _i == 0 || _i > 3 ? 13 : 5) {
+        cuda_stub_reset(5);
+        struct engine_job job = cuda_fixture_job(TINY_GPT2);
+        job.device = "cuda:0";
+        job.poison = false;
+        job.steps = 2;
+        job.before_step = fail_in_step;
+        char *message = run_failing(&job, 1);
+        if (message == NULL) break;
+        failures++;
+        bool where = strstr(message, "training step, instruction ") != NULL &&
+                     (strstr(message, " of op ") != NULL || strstr(message, " of unit ") != NULL ||
+                      strstr(message, ", gate") != NULL || strstr(message, "copy") != NULL);
+        /* what follows the step's last instruction is nobody's: the statistics, the evaluation */
+        bool after = strstr(message, "evaluation step") != NULL ||
+                     strncmp(message, "cudaMemcpyAsync", 15) == 0 ||
+                     strstr(message, " lane's clock: cudaEventRecord: ") != NULL;
+        ck_assert_msg(where || after, "%s %d: %s", fail_call, fail_number, message);
+        ck_assert_msg(strstr(message, "unspecified launch failure") != NULL ||
+                          strstr(message, "execution failed") != NULL,
+                      "%s", message);
+        free(message);
+    }
+    ck_assert_int_ge(failures, _i == 0 ? 10 : 1);
+}
+END_TEST
+
+/* An error of the device that nobody sees before the lanes are waited for. */
+START_TEST(test_device_fails)
+{
+    fail_call = "cudaStreamQuery", fail_number = 1;
+    struct engine_job job = cuda_fixture_job(TINY_LLAMA);
+    job.device = "cuda:0";
+    job.before_step = fail_in_step;
+    char *message = run_failing(&job, 1);
+    ck_assert_ptr_nonnull(message);
+    ck_assert_msg(strstr(message, "lane") != NULL && strstr(message, "launch failure") != NULL,
+                  "%s", message);
+    free(message);
+}
+END_TEST
+
+/* A peer that is gone: NCCL says so, the group is aborted, and nobody waits. */
+static int64_t lost_ns;
+
+static void lose_peer(struct executor *executor, struct comm *comm, int step)
+{
+    (void)executor;
+    if (step != 1 || comm_rank(comm) != 0) return;
+    lost_ns = clock_monotonic_ns();
+    cuda_stub_fail("ncclCommGetAsyncError", 1, ncclRemoteError);
+}
+
+START_TEST(test_peer_is_lost)
+{
+    struct engine_job job = cuda_fixture_job(TINY_GPT2);
+    job.device = "cuda:0";
+    job.join = cuda_fixture_join;
+    job.before_step = lose_peer;
+    cuda_fixture_timeout_ms = 3000;
+    struct group_result results[GROUP_MAX];
+    struct engine_run what = {&job, engine_outcome_new(&job)};
+    group_run(GROUP_LOCAL, 2, 20000, engine_rank, &what, results);
+    bool told = false;
+    for (int r = 0; r < 2; r++) {
+        ck_assert_int_ne(results[r].code, STATUS_OK);
+        told = told || (results[r].code == STATUS_UNAVAILABLE &&
+                        strstr(results[r].message, "remote process exited") != NULL);
+    }
+    /* the other one has the timeout */
+    ck_assert_double_lt((double)(clock_monotonic_ns() - lost_ns) / 1e9, 5);
+    ck_assert_msg(told, "%s; %s", results[0].message, results[1].message);
+    engine_outcome_free(what.outcome);
+}
+END_TEST
+
+/* A send or a receive that fails is told, though the group it belongs to goes on without it. */
+START_TEST(test_transfers_fail)
+{
+    static const char *const calls[] = {"ncclSend", "ncclRecv"};
+    fail_call = calls[_i], fail_number = 1;
+    struct engine_job job = cuda_fixture_job(TINY_GPT2);
+    job.device = "cuda:0";
+    job.join = cuda_fixture_join;
+    job.param_dtype = job.reduce_dtype = DTYPE_BF16;
+    job.before_step = fail_in_step;
+    cuda_fixture_timeout_ms = 3000;
+    struct group_result results[GROUP_MAX];
+    struct engine_run what = {&job, engine_outcome_new(&job)};
+    group_run(GROUP_LOCAL, 2, 20000, engine_rank, &what, results);
+    char *expected = mem_printf("%s: unhandled error", fail_call);
+    bool told = false;
+    for (int r = 0; r < 2; r++)
+        told = told ||
+               (results[r].code == STATUS_INTERNAL && strstr(results[r].message, expected) != NULL);
+    ck_assert_msg(told, "%s; %s", results[0].message, results[1].message);
+    free(expected);
+    engine_outcome_free(what.outcome);
+}
+END_TEST
+
+/* ---- deadlines ---- */
+
+/* Of a group of two and the device's comm lane: the body of a rank. */
+struct member {
+    struct device *device;
+    struct lane_queue *lane;
+    struct comm *group;
+    void *memory;
+};
+
+static status_t enter(struct comm *comm, struct member *member)
+{
+    TRY(device_open("cuda:0", 1, &member->device));
+    TRY(cuda_fixture_join(member->device, comm_rank(comm), comm_world(comm), &member->group));
+    return lane_open(member->device, LANE_COMM, &member->lane);
+}
+
+static void leave(struct member *member)
+{
+    if (member->lane != NULL) lane_close(member->lane);
+    device_release(member->device, member->memory);
+    comm_free(member->group);
+    device_close(member->device);
+}
+
+static void sleep_for(int64_t ms)
+{
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000}, NULL);
+}
+
+/* A barrier that the other rank comes to late, so that this one asks for errors meanwhile. */
+static status_t meet_late(struct member *member, int late)
+{
+    if (comm_rank(member->group) == late) sleep_for(50);
+    TRY(comm_barrier(member->group, member->lane));
+    return lane_wait(member->lane, 2 * cuda_fixture_timeout_ms);
+}
+
+/* Work of the lane that no peer has a part in, and that is not done when it is first asked for. */
+static status_t work_alone(struct member *member)
+{
+    TRY(device_allocate(member->device, 1000, &member->memory));
+    cuda_stub_fail("cudaStreamQuery", 1, cudaErrorNotReady);
+    TRY(lane_zero(member->lane, member->memory, 1000));
+    return lane_wait(member->lane, 2 * cuda_fixture_timeout_ms);
+}
+
+/* The deadline is that of what is waited for: a part that has nothing to do has none, and neither
+ * has the time between two waits. */
+static status_t idle(struct comm *comm, void *argument)
+{
+    struct member member = {NULL, NULL, NULL, NULL};
+    struct comm *part = NULL;
+    const int ranks[] = {0, 1};
+    (void)argument;
+    status_t status = enter(comm, &member);
+    if (status == NULL) status = comm_split(member.group, ranks, 2, &part);
+    for (int late = 0; late < 2 && status == NULL; late++) status = meet_late(&member, late);
+    sleep_for(cuda_fixture_timeout_ms + 200);
+    if (status == NULL) status = work_alone(&member);
+    for (int late = 0; late < 2 && status == NULL; late++) status = meet_late(&member, late);
+    comm_free(part);
+    leave(&member);
+    return status;
+}
+
+START_TEST(test_idle_part)
+{
+    struct group_result results[GROUP_MAX];
+    cuda_fixture_timeout_ms = 2000;
+    group_run(GROUP_LOCAL, 2, 20000, idle, NULL, results);
+    for (int r = 0; r < 2; r++)
+        ck_assert_msg(results[r].code == STATUS_OK, "rank %d: %s", r, results[r].message);
+}
+END_TEST
+
+static status_t stay_away(struct comm *comm, void *argument)
+{
+    struct member member = {NULL, NULL, NULL, NULL};
+    (void)argument;
+    status_t status = enter(comm, &member);
+    if (status == NULL && comm_rank(comm) == 0) status = comm_barrier(member.group, member.lane);
+    leave(&member);
+    return status;
+}
+
+/* FSDPD_CUDA_SYNC: the wait after every call has the group's deadline, as any other has. */
+START_TEST(test_sync_lost_peer)
+{
+    struct group_result results[GROUP_MAX];
+    setenv("FSDPD_CUDA_SYNC", "1", 1);
+    cuda_fixture_timeout_ms = 1000;
+    int64_t begin = clock_monotonic_ns();
+    group_run(GROUP_LOCAL, 2, 20000, stay_away, NULL, results);
+    ck_assert_int_eq(results[0].code, STATUS_DEADLINE_EXCEEDED);
+    ck_assert_msg(strstr(results[0].message, "not done within 1000 ms") != NULL, "%s",
+                  results[0].message);
+    ck_assert_double_lt((double)(clock_monotonic_ns() - begin) / 1e9, 5);
+}
+END_TEST
+
+/* An error of the device is found at the op that made it, not at the end of the step. */
+START_TEST(test_sync_finds_errors)
+{
+    struct engine_job job = cuda_fixture_job(TINY_LLAMA);
+    job.device = "cuda:0";
+    job.poison = false;
+    job.before_step = fail_in_step;
+    fail_call = "cudaStreamQuery", fail_number = 20;
+    setenv("FSDPD_CUDA_SYNC", "1", 1);
+    char *message = run_failing(&job, 1);
+    ck_assert_ptr_nonnull(message);
+    ck_assert_msg(strstr(message, "training step, instruction ") != NULL &&
+                      strstr(message, " of op ") != NULL &&
+                      strstr(message, "unspecified launch failure") != NULL,
+                  "%s", message);
+    free(message);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cuda failures");
+    TCase *tests = tcase_create("failures");
+    tcase_set_timeout(tests, 240);
+    tcase_add_checked_fixture(tests, cuda_fixture_set_up, cuda_fixture_tear_down);
+    tcase_add_loop_test(tests, test_launches_fail, 0, 6);
+    tcase_add_test(tests, test_device_fails);
+    tcase_add_test(tests, test_peer_is_lost);
+    tcase_add_loop_test(tests, test_transfers_fail, 0, 2);
+    tcase_add_test(tests, test_idle_part);
+    tcase_add_test(tests, test_sync_lost_peer);
+    tcase_add_test(tests, test_sync_finds_errors);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
