@@ -16,7 +16,7 @@ BENCH_PACKAGES="$BUILD_PACKAGES python3 python3-torch python3-numpy libopenblas0
 
 # Some tests use these, and say SKIP where they are not to be had.
 # shellcheck disable=SC2034
-WANTED_PACKAGES="man-db mandoc fish zsh chromium openssl systemd util-linux iproute2"
+WANTED_PACKAGES="man-db mandoc fish zsh chromium openssl systemd util-linux iproute2 libfaketime"
 
 say() { printf '%s\n' "$*" >&2; }
 die() {

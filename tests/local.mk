@@ -11,6 +11,7 @@ SYSTEM_TESTS = \
   %D%/system/test_bad_input.py \
   %D%/system/test_chaos.py \
   %D%/system/test_checkpoint.py \
+  %D%/system/test_clock.py \
   %D%/system/test_config.py \
   %D%/system/test_devices.py \
   %D%/system/test_disk.py \

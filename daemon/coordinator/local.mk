@@ -70,11 +70,12 @@ COORDINATOR_TESTS = tests/unit/test_store tests/unit/test_migrations tests/unit/
   tests/unit/test_coordinator_logs
 check_PROGRAMS += $(COORDINATOR_TESTS)
 TESTS += $(COORDINATOR_TESTS)
-tests_unit_test_store_SOURCES = tests/unit/test_store.c
+store_fixture = tests/unit/store_fixture.c tests/unit/store_fixture.h
+tests_unit_test_store_SOURCES = tests/unit/test_store.c $(store_fixture)
 tests_unit_test_store_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
 tests_unit_test_store_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
 
-tests_unit_test_migrations_SOURCES = tests/unit/test_migrations.c
+tests_unit_test_migrations_SOURCES = tests/unit/test_migrations.c $(store_fixture)
 tests_unit_test_migrations_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
 tests_unit_test_migrations_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
 

@@ -63,6 +63,13 @@ def alive(pid):
         return False
 
 
+def free_port():
+    """A port of this host that nobody has now; somebody may before it is taken."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return probe.getsockname()[1]
+
+
 def children(pid):
     found = []
     for entry in os.listdir("/proc"):
@@ -94,6 +101,7 @@ class Daemon:
         self.environment = dict(os.environ, FSDPD_CONFIG="", **dict(environment))
         self.address = "unix:" + os.path.join(self.root, "run/fsdpd.sock")
         self.process = None
+        self.spawned = []
         try:
             self.start()
         except BaseException:
@@ -118,10 +126,20 @@ class Daemon:
                               stderr=subprocess.PIPE, **options)
 
     def spawn(self, *arguments):
-        return subprocess.Popen([FSDPCTL, *arguments],
-                                env=dict(os.environ, FSDPD_ADDRESS=self.address), text=True,
-                                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                stderr=subprocess.PIPE)
+        """fsdpctl beside the test; it does not outlive this daemon, however the test ends."""
+        self.spawned.append(subprocess.Popen(
+            [FSDPCTL, *arguments], env=dict(os.environ, FSDPD_ADDRESS=self.address), text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE))
+        return self.spawned[-1]
+
+    def start_worker(self, identity, *arguments):
+        """A CPU worker that is not the daemon's own; it does not outlive this object."""
+        with open(os.path.join(self.root, "workers.log"), "ab") as log:
+            self.spawned.append(subprocess.Popen(
+                [FSDPD, "worker", "--id", identity, "--coordinator", self.address, "--data-root",
+                 self.data, *arguments], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env=dict(os.environ, FSDPD_CONFIG="")))
+        return self.spawned[-1]
 
     def json(self, *arguments):
         result = self.ctl(*arguments, "-o", "json")
@@ -214,6 +232,13 @@ class Daemon:
                 pass
 
     def close(self):
+        for process in self.spawned:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+            for pipe in (process.stdout, process.stderr):
+                if pipe:
+                    pipe.close()
         if self.process and self.process.poll() is None:
             pids = children(self.process.pid)
             self.process.terminate()

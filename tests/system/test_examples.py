@@ -10,7 +10,7 @@ import tempfile
 import unittest
 
 import harness
-from harness import BUILD, FSDPD, JOB, SOURCE
+from harness import BUILD, FSDPD, JOB, SOURCE, free_port
 
 SRUN = """#!/bin/bash
 # A stand-in: $SLURM_NTASKS tasks on this host, ended together.
@@ -19,12 +19,6 @@ trap 'kill $(jobs -p); wait; exit 143' TERM
 for ((i = 0; i < SLURM_NTASKS; i++)); do SLURM_LOCALID=$i "$@" & done
 wait
 """
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return probe.getsockname()[1]
 
 
 class Examples(unittest.TestCase):

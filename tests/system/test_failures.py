@@ -111,17 +111,12 @@ class Failures(unittest.TestCase):
         self.assertEqual(self.daemon.ctl("status").returncode, 0)
 
     def test_worker_role_by_hand(self):
-        worker = subprocess.Popen(
-            [harness.FSDPD, "worker", "--device", "cpu", "--id", "by-hand",
-             "--coordinator", self.daemon.address, "--data-root", self.daemon.data],
-            stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            self.daemon.wait_for(lambda: len(self.daemon.worker_list()) == 3, 10, "three workers")
-            result = self.daemon.submit("workers=3", "train.max_steps=3", wait=True)
-            self.assertEqual(result.returncode, 0, result.stderr)
-        finally:
-            worker.terminate()
-            self.assertEqual(worker.wait(10), 0)
+        worker = self.daemon.start_worker("by-hand", "--device", "cpu")
+        self.daemon.wait_for(lambda: len(self.daemon.worker_list()) == 3, 10, "three workers")
+        result = self.daemon.submit("workers=3", "train.max_steps=3", wait=True)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        worker.terminate()
+        self.assertEqual(worker.wait(10), 0)
         self.daemon.wait_for(lambda: len(self.daemon.worker_list()) == 2, 10, "two workers")
 
 

@@ -21,7 +21,7 @@ except ImportError as error:
     print(f"Python's grpcio is not here: {error}")
     sys.exit(77)
 
-from test_tls import Authority, client, free_port, tls_flags
+from test_tls import Authority, client, tls_flags
 
 Code = grpc.StatusCode
 NOBODY = 65534
@@ -79,7 +79,7 @@ class Certificates(Case):
     def prepare(cls):
         cls.authority = Authority(os.path.join(cls.root, "ca"))
         cls.server = cls.authority.issue("server", "here", "--host", "localhost")
-        cls.address = f"localhost:{free_port()}"
+        cls.address = f"localhost:{harness.free_port()}"
         cls.arguments = ["--listen", cls.address, *tls_flags(cls.server)]
         cls.ann = cls.authority.issue("user", "ann")
         cls.worker = cls.authority.issue("worker", "node1")

@@ -4,7 +4,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 import unittest
@@ -184,16 +183,7 @@ class Separate(unittest.TestCase):
     """Workers of their own, as systemd's fsdpd-worker@ units are."""
 
     def start_workers(self, daemon, *arguments):
-        workers = []
-        log = open(os.path.join(daemon.root, "workers.log"), "ab")
-        self.addCleanup(log.close)
-        for i in range(2):
-            workers.append(subprocess.Popen(
-                [harness.FSDPD, "worker", "--id", f"here/cpu:{i}", "--coordinator", daemon.address,
-                 "--data-root", daemon.data, *arguments], stdin=subprocess.DEVNULL, stdout=log,
-                stderr=log, env=dict(os.environ, FSDPD_CONFIG="")))
-            self.addCleanup(workers[-1].wait)
-            self.addCleanup(workers[-1].kill)
+        workers = [daemon.start_worker(f"here/cpu:{i}", *arguments) for i in range(2)]
         daemon.wait_for(lambda: len(daemon.worker_list()) == 2, 20, "the workers to attach")
         return workers
 

@@ -5,19 +5,12 @@ certificates that change while everything runs. What is refused is in test_refus
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import unittest
 
 import harness
-from harness import FSDPCTL, FSDPD, Daemon
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+from harness import FSDPCTL, FSDPD, Daemon, free_port
 
 
 class Authority:

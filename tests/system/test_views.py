@@ -20,15 +20,16 @@ INTERRUPTED = 130
 
 
 class Terminal:
-    """fsdpctl as the foreground of a terminal; `text` is all that it has written."""
+    """fsdpctl as the foreground of a terminal; `text` is all that it has written. It does not outlive the test."""
 
-    def __init__(self, daemon, *arguments, columns=100, rows=30, **environment):
+    def __init__(self, test, daemon, *arguments, columns=100, rows=30, **environment):
         settings = {"FSDPD_ADDRESS": daemon.address, "TERM": "xterm", "LC_ALL": "C.UTF-8",
                     "NO_COLOR": "", **environment}
         self.text, self.code = "", None
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
             os.execve(FSDPCTL, [FSDPCTL, *arguments], dict(os.environ, **settings))
+        test.addCleanup(self.end)
         self.before = termios.tcgetattr(self.fd)
         self.resize(columns, rows)
 
@@ -78,6 +79,13 @@ class Terminal:
         os.close(self.fd)
         return self.code
 
+    def end(self):
+        """Where a test has failed before finish()."""
+        if self.code is None:
+            os.kill(self.pid, signal.SIGKILL)
+            self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            os.close(self.fd)
+
 
 def widths(text):
     """Of all lines, without what a terminal does not show."""
@@ -103,7 +111,7 @@ class ViewsTest(unittest.TestCase):
 
     def test_watch(self):
         job = self.start()
-        terminal = Terminal(self.daemon, "watch", job, columns=100)
+        terminal = Terminal(self, self.daemon, "watch", job, columns=100)
         terminal.wait_for(BRAILLE)
         terminal.wait_for(r"epoch \d+/1000 ")
         terminal.wait_for(r"\d+/\d+  .*loss \d")
@@ -133,7 +141,7 @@ class ViewsTest(unittest.TestCase):
     def test_watch_plain(self):
         """ASCII where the locale is not UTF-8, and no colour where that is not wanted."""
         job = self.start()
-        terminal = Terminal(self.daemon, "watch", job, LC_ALL="C", NO_COLOR="1")
+        terminal = Terminal(self, self.daemon, "watch", job, LC_ALL="C", NO_COLOR="1")
         terminal.wait_for(r"\|.*\*")
         terminal.wait_for(r"\[=*>")
         self.daemon.ctl("cancel", job)
@@ -144,7 +152,7 @@ class ViewsTest(unittest.TestCase):
 
     def test_watch_dumb(self):
         job = self.start()
-        terminal = Terminal(self.daemon, "watch", job, TERM="dumb")
+        terminal = Terminal(self, self.daemon, "watch", job, TERM="dumb")
         terminal.wait_for(r"step \d+/\d+  .*loss")
         self.daemon.ctl("cancel", job)
         self.assertEqual(terminal.finish(), JOB_CANCELLED)
@@ -152,7 +160,7 @@ class ViewsTest(unittest.TestCase):
 
     def test_top(self):
         job = self.start()
-        terminal = Terminal(self.daemon, "top", "--interval", "0.3", columns=120)
+        terminal = Terminal(self, self.daemon, "top", "--interval", "0.3", columns=120)
         terminal.wait_for(f"{job}  RUNNING  .*\u2588?.*\\d+/\\d+")
         terminal.wait_for("2 workers, 2 busy, 1 RUNNING")
         terminal.wait_for("WORKER  ")
@@ -169,7 +177,7 @@ class ViewsTest(unittest.TestCase):
     def test_top_is_interrupted(self):
         for keys, number, code in (("\x03", None, INTERRUPTED), (None, signal.SIGTERM, 143),
                                    (None, signal.SIGHUP, 129)):
-            terminal = Terminal(self.daemon, "top", "--interval", "60")
+            terminal = Terminal(self, self.daemon, "top", "--interval", "60")
             terminal.wait_for("2 workers")
             if keys:
                 terminal.press(keys)
@@ -178,7 +186,7 @@ class ViewsTest(unittest.TestCase):
             self.assertEqual(terminal.finish(), code)
 
     def test_top_is_stopped(self):
-        terminal = Terminal(self.daemon, "top", "--interval", "60")
+        terminal = Terminal(self, self.daemon, "top", "--interval", "60")
         terminal.wait_for("2 workers")
         os.kill(terminal.pid, signal.SIGTSTP)
         terminal.wait_for("\033\\[\\?1049l")
@@ -212,8 +220,8 @@ class RestartTest(unittest.TestCase):
         with Daemon(workers=1) as daemon:
             job = daemon.submit("train.epochs=1000", "workers=1", "train.log_interval=1")
             daemon.wait_step(job, 2)
-            watch = Terminal(daemon, "watch", job, "--timeout", "40")
-            top = Terminal(daemon, "top", "--interval", "0.2")
+            watch = Terminal(self, daemon, "watch", job, "--timeout", "40")
+            top = Terminal(self, daemon, "top", "--interval", "0.2")
             watch.wait_for(BRAILLE)
             top.wait_for(job)
             daemon.kill()
@@ -231,7 +239,7 @@ class RestartTest(unittest.TestCase):
     def test_nobody_there(self):
         with Daemon(workers=1) as daemon:
             daemon.kill(signal.SIGTERM)
-            terminal = Terminal(daemon, "top")
+            terminal = Terminal(self, daemon, "top")
             self.assertEqual(terminal.finish(), UNREACHABLE)
             self.assertNotIn("\033[?1049h", terminal.text)
             daemon.start()

@@ -17,37 +17,7 @@
 #include "base/mem.h"
 #include "coordinator/migrations.h"
 #include "coordinator/store.h"
-
-static char directory[64];
-static char *path;
-
-static void set_up(void)
-{
-    strcpy(directory, "/tmp/fsdpd-store-XXXXXX");
-    ck_assert_ptr_nonnull(mkdtemp(directory));
-    path = file_path_join(directory, "store.db");
-}
-
-static void tear_down(void)
-{
-    char *command = mem_printf("rm -r %s", directory);
-    ck_assert_int_eq(system(command), 0);
-    free(command);
-    free(path);
-}
-
-static void ok(status_t status)
-{
-    ck_assert_msg(status == NULL, "%s", status_message(status));
-}
-
-static void expect(status_t status, enum status_code code, const char *words)
-{
-    ck_assert_str_eq(status_code_name(status_code(status)), status_code_name(code));
-    ck_assert_msg(strstr(status_message(status), words) != NULL, "\"%s\" lacks \"%s\"",
-                  status_message(status), words);
-    status_free(status);
-}
+#include "store_fixture.h"
 
 static void execute(const char *file, const char *sql)
 {
@@ -134,7 +104,7 @@ static struct content read_all(struct store *store)
 {
     struct content content = {.store = store};
     struct store_job_query query = {.visit = count_job, .user = &content};
-    ok(store_each_job(store, &query));
+    expect_ok(store_each_job(store, &query));
     return content;
 }
 
@@ -147,14 +117,14 @@ static const char shape[] =
 
 START_TEST(test_every_older_version)
 {
-    char *fresh_path = file_path_join(directory, "fresh.db");
+    char *fresh_path = file_path_join(store_directory, "fresh.db");
     struct store *store = NULL;
-    ok(store_open(fresh_path, &store));
+    expect_ok(store_open(fresh_path, &store));
     store_close(store);
     char *fresh = ask(fresh_path, shape);
 
     for (int version = 1; version < migrations_latest(); version++) {
-        char *old = mem_printf("%s/old-%d.db", directory, version);
+        char *old = mem_printf("%s/old-%d.db", store_directory, version);
         make_old(old, version);
         char *jobs = ask(old, "SELECT count(*) FROM jobs");
         char *events = ask(old, "SELECT count(*) FROM events");
@@ -163,7 +133,7 @@ START_TEST(test_every_older_version)
         char *states = ask(old, "SELECT id, state, reason_code, step, attempt FROM jobs");
 
         store = NULL;
-        ok(store_open(old, &store));
+        expect_ok(store_open(old, &store));
         struct content content = read_all(store);
         ck_assert_int_eq(content.jobs, atoi(jobs));
         ck_assert_int_eq(content.events, atoi(events));
@@ -179,7 +149,7 @@ START_TEST(test_every_older_version)
         expect_rows(backup, "SELECT id, state, reason_code, step, attempt FROM jobs", states);
         /* The second time there is nothing to do. */
         ck_assert_int_eq(unlink(backup), 0);
-        ok(store_open(old, &store));
+        expect_ok(store_open(old, &store));
         store_close(store);
         ck_assert_int_ne(access(backup, F_OK), 0);
         free(was);
@@ -197,20 +167,20 @@ END_TEST
 
 START_TEST(test_a_failed_migration_leaves_the_old_store)
 {
-    make_old(path, 1);
+    make_old(store_path, 1);
     /* The column that the second step is about to add is there already. */
-    execute(path, "ALTER TABLE jobs ADD COLUMN report INTEGER NOT NULL DEFAULT 7");
+    execute(store_path, "ALTER TABLE jobs ADD COLUMN report INTEGER NOT NULL DEFAULT 7");
     struct store *store = NULL;
-    expect(store_open(path, &store), STATUS_INTERNAL, "cannot bring");
+    expect_error(store_open(store_path, &store), STATUS_INTERNAL, "cannot bring");
     ck_assert_ptr_null(store);
-    expect_rows(path, "SELECT version FROM schema", "1\n");
-    expect_rows(path, "SELECT DISTINCT report FROM jobs", "7\n");
+    expect_rows(store_path, "SELECT version FROM schema", "1\n");
+    expect_rows(store_path, "SELECT DISTINCT report FROM jobs", "7\n");
 }
 END_TEST
 
 START_TEST(test_no_room_for_the_backup)
 {
-    make_old(path, 1);
+    make_old(store_path, 1);
     struct rlimit before, small;
     ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &before), 0);
     small = before;
@@ -218,13 +188,13 @@ START_TEST(test_no_room_for_the_backup)
     signal(SIGXFSZ, SIG_IGN);
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &small), 0);
     struct store *store = NULL;
-    status_t status = store_open(path, &store);
+    status_t status = store_open(store_path, &store);
     ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &before), 0);
     ck_assert_ptr_nonnull(status);
     ck_assert_ptr_null(store);
     status_free(status);
-    expect_rows(path, "SELECT version FROM schema", "1\n");
-    ok(store_open(path, &store));
+    expect_rows(store_path, "SELECT version FROM schema", "1\n");
+    expect_ok(store_open(store_path, &store));
     store_close(store);
 }
 END_TEST
@@ -232,7 +202,7 @@ END_TEST
 static void expect_same_bytes(const char *file, const struct buf *bytes)
 {
     struct buf now = {0};
-    ok(file_read(file, 1 << 26, &now));
+    expect_ok(file_read(file, 1 << 26, &now));
     ck_assert_uint_eq(now.length, bytes->length);
     ck_assert_int_eq(memcmp(now.data, bytes->data, now.length), 0);
     buf_deinit(&now);
@@ -247,15 +217,15 @@ START_TEST(test_what_is_refused_is_not_touched)
     static const char *const words[] = {"newer fsdpd: its schema is version 4711",
                                         "no store of fsdpd", "no store of fsdpd"};
     for (int i = 0; i < 3; i++) {
-        unlink(path);
-        make_old(path, 1);
-        execute(path, "PRAGMA journal_mode = WAL");
-        execute(path, changes[i]);
+        unlink(store_path);
+        make_old(store_path, 1);
+        execute(store_path, "PRAGMA journal_mode = WAL");
+        execute(store_path, changes[i]);
         struct buf bytes = {0};
-        ok(file_read(path, 1 << 26, &bytes));
+        expect_ok(file_read(store_path, 1 << 26, &bytes));
         struct store *store = NULL;
-        expect(store_open(path, &store), codes[i], words[i]);
-        expect_same_bytes(path, &bytes);
+        expect_error(store_open(store_path, &store), codes[i], words[i]);
+        expect_same_bytes(store_path, &bytes);
         buf_deinit(&bytes);
     }
 }
@@ -263,25 +233,25 @@ END_TEST
 
 START_TEST(test_damage_says_what_to_do_and_writes_nothing)
 {
-    make_old(path, 1);
-    execute(path, "PRAGMA journal_mode = WAL");
+    make_old(store_path, 1);
+    execute(store_path, "PRAGMA journal_mode = WAL");
     struct buf bytes = {0};
-    ok(file_read(path, 1 << 26, &bytes));
+    expect_ok(file_read(store_path, 1 << 26, &bytes));
     ck_assert_uint_gt(bytes.length, 3 * 4096);
     memset(bytes.data + 4096, 0x5a, 4096);
-    ok(file_write_atomic(path, bytes.data, bytes.length, 0600));
+    expect_ok(file_write_atomic(store_path, bytes.data, bytes.length, 0600));
     struct store *store = NULL;
-    expect(store_open(path, &store), STATUS_DATA_LOSS, "fsdpd restore");
-    expect_same_bytes(path, &bytes);
-    expect(store_backup(path, "/dev/null/never"), STATUS_DATA_LOSS, path);
+    expect_error(store_open(store_path, &store), STATUS_DATA_LOSS, "fsdpd restore");
+    expect_same_bytes(store_path, &bytes);
+    expect_error(store_backup(store_path, "/dev/null/never"), STATUS_DATA_LOSS, store_path);
 
     /* A backup in its place; the damaged one is kept. */
-    char *good = file_path_join(directory, "good.db"), *kept = NULL;
+    char *good = file_path_join(store_directory, "good.db"), *kept = NULL;
     make_old(good, 1);
-    ok(store_restore(good, path, &kept));
+    expect_ok(store_restore(good, store_path, &kept));
     ck_assert_ptr_nonnull(kept);
     expect_same_bytes(kept, &bytes);
-    ok(store_open(path, &store));
+    expect_ok(store_open(store_path, &store));
     ck_assert_int_gt(read_all(store).jobs, 0);
     store_close(store);
     free(kept);
@@ -294,40 +264,41 @@ END_TEST
  */
 START_TEST(test_backup_of_a_store_in_use)
 {
-    make_old(path, 1);
+    make_old(store_path, 1);
     struct store *store = NULL;
-    ok(store_open(path, &store));
+    expect_ok(store_open(store_path, &store));
     struct content before = read_all(store);
     job_message *job = NULL;
-    char *first = ask(path, "SELECT id FROM jobs ORDER BY number LIMIT 1");
+    char *first = ask(store_path, "SELECT id FROM jobs ORDER BY number LIMIT 1");
     first[strcspn(first, "\n")] = '\0';
-    ok(store_get_job(store, first, &job));
+    expect_ok(store_get_job(store, first, &job));
     job->step = 4242;
-    ok(store_update_job(store, job, NULL, true)); /* in the log alone */
-    char *backup = file_path_join(directory, "backup.db");
-    ok(store_backup(path, backup));
+    expect_ok(store_update_job(store, job, NULL, true)); /* in the log alone */
+    char *backup = file_path_join(store_directory, "backup.db");
+    expect_ok(store_backup(store_path, backup));
     struct stat info;
     ck_assert_int_eq(stat(backup, &info), 0);
     ck_assert_uint_eq(info.st_mode & 0777, 0600);
     job->step = 4243;
-    ok(store_update_job(store, job, NULL, true)); /* it is still in use */
+    expect_ok(store_update_job(store, job, NULL, true)); /* it is still in use */
     store_close(store);
 
     char *kept = NULL;
-    ok(store_restore(backup, path, &kept));
-    ok(store_open(path, &store));
+    expect_ok(store_restore(backup, store_path, &kept));
+    expect_ok(store_open(store_path, &store));
     struct content after = read_all(store);
     ck_assert_int_eq(after.jobs, before.jobs);
     ck_assert_int_eq(after.events, before.events);
     message_free(job);
-    ok(store_get_job(store, first, &job));
+    expect_ok(store_get_job(store, first, &job));
     ck_assert_uint_eq(job->step, 4242);
     store_close(store);
     char *other = ask(kept, "SELECT max(step) FROM jobs");
     ck_assert_str_eq(other, "4243\n");
 
-    expect(store_backup("/nonexistent/store.db", backup), STATUS_NOT_FOUND, "/nonexistent");
-    expect(store_backup(path, "/nonexistent/backup.db"), STATUS_NOT_FOUND, "/nonexistent");
+    expect_error(store_backup("/nonexistent/store.db", backup), STATUS_NOT_FOUND, "/nonexistent");
+    expect_error(store_backup(store_path, "/nonexistent/backup.db"), STATUS_NOT_FOUND,
+                 "/nonexistent");
     free(other);
     free(kept);
     free(first);
@@ -338,23 +309,23 @@ END_TEST
 
 START_TEST(test_what_is_no_backup_is_not_restored)
 {
-    make_old(path, 1);
-    char *bad = file_path_join(directory, "bad.db"), *kept = NULL;
+    make_old(store_path, 1);
+    char *bad = file_path_join(store_directory, "bad.db"), *kept = NULL;
     struct buf bytes = {0};
-    ok(file_read(path, 1 << 26, &bytes));
-    ok(file_write_atomic(bad, "", 0, 0600));
-    expect(store_restore(bad, path, &kept), STATUS_DATA_LOSS, "bad.db");
-    ok(file_write_atomic(bad, "hello, this is some text", 24, 0600));
-    expect(store_restore(bad, path, &kept), STATUS_DATA_LOSS, "bad.db");
+    expect_ok(file_read(store_path, 1 << 26, &bytes));
+    expect_ok(file_write_atomic(bad, "", 0, 0600));
+    expect_error(store_restore(bad, store_path, &kept), STATUS_DATA_LOSS, "bad.db");
+    expect_ok(file_write_atomic(bad, "hello, this is some text", 24, 0600));
+    expect_error(store_restore(bad, store_path, &kept), STATUS_DATA_LOSS, "bad.db");
     unlink(bad);
     execute(bad, "CREATE TABLE something (else_ INTEGER)");
-    expect(store_restore(bad, path, &kept), STATUS_DATA_LOSS, "no store of fsdpd");
+    expect_error(store_restore(bad, store_path, &kept), STATUS_DATA_LOSS, "no store of fsdpd");
     unlink(bad);
     make_old(bad, 1);
     execute(bad, "UPDATE schema SET version = 4711");
-    expect(store_restore(bad, path, &kept), STATUS_FAILED_PRECONDITION, "4711");
+    expect_error(store_restore(bad, store_path, &kept), STATUS_FAILED_PRECONDITION, "4711");
     ck_assert_ptr_null(kept);
-    expect_same_bytes(path, &bytes);
+    expect_same_bytes(store_path, &bytes);
     buf_deinit(&bytes);
     free(bad);
 }
@@ -362,21 +333,21 @@ END_TEST
 
 START_TEST(test_reports)
 {
-    make_old(path, 1);
+    make_old(store_path, 1);
     struct store *store = NULL;
-    ok(store_open(path, &store));
-    char *first = ask(path, "SELECT id FROM jobs ORDER BY number LIMIT 1");
+    expect_ok(store_open(store_path, &store));
+    char *first = ask(store_path, "SELECT id FROM jobs ORDER BY number LIMIT 1");
     first[strcspn(first, "\n")] = '\0';
     uint64_t report = 99;
-    ok(store_get_report(store, first, &report));
+    expect_ok(store_get_report(store, first, &report));
     ck_assert_uint_eq(report, 0);
     job_message *job = NULL;
-    ok(store_get_job(store, first, &job));
-    ok(store_apply(store, &(struct store_change){.job = job, .report = 12}));
-    ok(store_update_job(store, job, NULL, false)); /* leaves it alone */
-    ok(store_get_report(store, first, &report));
+    expect_ok(store_get_job(store, first, &job));
+    expect_ok(store_apply(store, &(struct store_change){.job = job, .report = 12}));
+    expect_ok(store_update_job(store, job, NULL, false)); /* leaves it alone */
+    expect_ok(store_get_report(store, first, &report));
     ck_assert_uint_eq(report, 12);
-    expect(store_get_report(store, "nobody", &report), STATUS_NOT_FOUND, "nobody");
+    expect_error(store_get_report(store, "nobody", &report), STATUS_NOT_FOUND, "nobody");
     store_close(store);
     message_free(job);
     free(first);
@@ -388,7 +359,7 @@ int main(void)
     log_set_level(LOG_WARNING);
     Suite *suite = suite_create("migrations");
     TCase *tests = tcase_create("migrations");
-    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_checked_fixture(tests, store_set_up, store_tear_down);
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, test_every_older_version);
     tcase_add_test(tests, test_a_failed_migration_leaves_the_old_store);
