@@ -4,7 +4,8 @@ libplanning_a_SOURCES = \
   %D%/advice.c %D%/advice.h \
   %D%/message.c %D%/message.h \
   %D%/planning.c %D%/planning.h \
-  %D%/profile.c %D%/profile.h
+  %D%/profile.c %D%/profile.h \
+  %D%/profile_device.c
 $(libplanning_a_OBJECTS): $(PROTO_H)
 EXTRA_DIST += docs/profiles.md tests/golden/plan-mnist-h200x8.json
 

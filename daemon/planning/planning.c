@@ -103,14 +103,14 @@ static status_t find_profile(const struct planning_options *options, const struc
         *profile = *options->profile;
         return NULL;
     }
-    if (strcmp(device_name(device), "cpu") == 0) return profile_find("cpu", profile);
-    TRY(device_model(device, model, sizeof model));
-    if (!profile_of_model(model, profile)) {
-        TRY(profile_find("a100", profile));
-        snprintf(unknown, size, "times are those of an a100: nothing is known of %s (%s)",
-                 device_name(device), model);
+    status_t status = profile_of_device(device, profile, model, sizeof model);
+    if (status_code(status) == STATUS_NOT_FOUND) {
+        snprintf(unknown, size, "times are those of an a100: %s", status_message(status));
+        status_free(status);
+        status = profile_find("a100", profile);
     }
-    profile->memory_bytes = options->memory_bytes;
+    TRY(status);
+    if (!profile->here) profile->memory_bytes = options->memory_bytes;
     return NULL;
 }
 

@@ -10,6 +10,8 @@
 
 #include "fsdp/plan_estimate.h"
 
+struct device;
+
 enum { PROFILE_FILE_MAX = 1 << 16, PROFILE_WORLD_MAX = 4096 };
 
 struct profile {
@@ -29,6 +31,11 @@ status_t profile_find(const char *text, struct profile *profile) FSDPD_MUST_USE;
 
 /* The built-in one of a device of that model ("NVIDIA A100-SXM4-80GB"); false if none is. */
 bool profile_of_model(const char *model, struct profile *profile);
+
+/* That of a device of this process: the processor's own, else by its model, which is then written
+ * to `model`. NOT_FOUND if nothing is known of it, or the device's error. */
+status_t profile_of_device(const struct device *device, struct profile *profile, char *model,
+                           size_t size) FSDPD_MUST_USE;
 
 /* The same as profile_find from memory; `file` is for messages. The text may be hostile. */
 status_t profile_parse(const char *text, size_t length, const char *file,

@@ -5,11 +5,13 @@
  * and, as far as it can be known, the peer: UNAVAILABLE for a lost peer, DEADLINE_EXCEEDED,
  * ABORTED.
  *
- * Reductions add in rank order, 0 first, whatever the communicator: the result has the same bits on
- * every rank and for every communicator. Counts are f32 elements. Empty (0) is allowed.
+ * Reductions have the same bits on every rank. They add in rank order, 0 first, and so have the same
+ * bits for every communicator, but NCCL's on f32, which have those of its own order. Counts are f32
+ * elements. Empty (0) is allowed.
  *
  *   local  ranks are threads of this process, for tests
  *   gloo   CPU processes over TCP, through a rendezvous store
+ *   nccl   CUDA devices; a module's (runtime/backend.h)
  */
 #ifndef FSDPD_RUNTIME_COMM_H
 #define FSDPD_RUNTIME_COMM_H

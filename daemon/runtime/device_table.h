@@ -1,7 +1,7 @@
 /*
  * What a kind of device implements. device.c keeps the books (memory handed out, lowered graphs)
- * and dispatches; a device module (cpu, null; later cuda, loaded at start) fills in this table and
- * embeds the structs below as the first member of its own. Internal to daemon/runtime.
+ * and dispatches; a device module (cpu, null; cuda, loaded when it is asked for) fills in this table
+ * and embeds the structs below as the first member of its own. Internal to daemon/runtime.
  */
 #ifndef FSDPD_RUNTIME_DEVICE_TABLE_H
 #define FSDPD_RUNTIME_DEVICE_TABLE_H

@@ -68,6 +68,7 @@ struct attempt {
     uint64_t orders_done;
     struct tracer tracer;
     uint64_t memory_planned, memory_peak;
+    double peak_flops; /* of all ranks' devices; 0 if it is not known */
     uint64_t step; /* that it came to, when it is over */
 };
 
@@ -137,13 +138,15 @@ static void tell_started(void *user, uint64_t plan_hash, uint64_t steps)
     post_event(attempt, event);
 }
 
-/* Of all ranks' devices, if this worker's device has a profile; else 0. */
-static double peak_flops(const struct attempt *attempt)
+/* Of all ranks' devices, if something is known of this worker's; else 0. */
+static double peak_flops(const struct attempt *attempt, const struct device *device)
 {
     const Fsdpd__V1__JobSpec *spec = attempt->assignment->spec;
     struct profile profile;
-    status_t status = profile_find(attempt->options->device, &profile);
+    char model[128];
+    status_t status = profile_of_device(device, &profile, model, sizeof model);
     if (status != NULL) {
+        log_event(LOG_INFO, "mfu_unknown", "reason=\"%s\"", status_message(status));
         status_free(status);
         return 0;
     }
@@ -175,9 +178,8 @@ static void tell_metrics(void *user, const struct train_metrics *metrics)
     message->validated = metrics->validated;
     message->val_loss = metrics->validation_loss;
     message->val_step = metrics->validation_step;
-    double peak = peak_flops(attempt);
-    message->mfu_known = peak > 0;
-    if (peak > 0) message->mfu = metrics->flops_per_second / peak;
+    message->mfu_known = attempt->peak_flops > 0;
+    if (message->mfu_known) message->mfu = metrics->flops_per_second / attempt->peak_flops;
     message->step_seconds = metrics->step_seconds;
     message->seconds_left = metrics->seconds_left;
     message->train_seconds = metrics->train_seconds;
@@ -656,6 +658,7 @@ static status_t set_up_and_train(struct attempt *attempt)
     struct device *device = NULL;
     struct train_session *session = NULL;
     status_t status = device_open(attempt->options->device, attempt->options->threads, &device);
+    if (status == NULL) attempt->peak_flops = peak_flops(attempt, device);
     if (status == NULL)
         status = train_session_new(&settings.job, device, (int)assignment->rank, false, &session);
     if (status == NULL) status = publish(attempt, session, NULL, NULL, NULL);

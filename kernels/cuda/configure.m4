@@ -63,12 +63,21 @@ AC_DEFUN([FSDPD_CUDA], [
         fsdpd_place=
         case $with_[]FSDPD_PART in yes|check) ;; *) fsdpd_place=$with_[]FSDPD_PART ;; esac
         FSDPD_CUDA_FIND([FOUND], FSDPD_PART[.h], FSDPD_PART, [$fsdpd_place $fsdpd_given $fsdpd_home /usr/local /usr])
+        fsdpd_found="it was not found"
+        if test FSDPD_PART = cudnn && test -n "$FOUND_INCLUDE"; then
+          fsdpd_major=`sed -n 's/^#define CUDNN_MAJOR  *//p' "$FOUND_INCLUDE"/cudnn_version.h "$FOUND_INCLUDE"/cudnn.h 2>/dev/null | sed 1q`
+          if test "${fsdpd_major:-0}" -lt 9; then
+            fsdpd_found="cuDNN 9 or later is needed; what is in $FOUND_INCLUDE is cuDNN ${fsdpd_major:-of no known version}"
+            AC_MSG_WARN([$fsdpd_found])
+            FOUND_INCLUDE=
+          fi
+        fi
         if test -n "$FOUND_INCLUDE" && test -n "$FOUND_FILE"; then
           m4_toupper(FSDPD_PART)_CPPFLAGS="-isystem $FOUND_INCLUDE -DFSDPD_HAVE_[]m4_toupper(FSDPD_PART)"
           m4_toupper(FSDPD_PART)_LIBS=$FOUND_FILE
           CUDA_RPATH="$CUDA_RPATH:`dirname $FOUND_FILE`"
         elif test "$with_[]FSDPD_PART" != check; then
-          AC_MSG_ERROR([--with-]FSDPD_PART[: it was not found])
+          AC_MSG_ERROR([--with-]FSDPD_PART[: $fsdpd_found])
         fi
       fi])
     CUDA_ARCH_FLAGS=

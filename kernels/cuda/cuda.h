@@ -109,8 +109,6 @@ int cuda_gate(const struct cuda_launch *launch, const struct cuda_gate_args *arg
 
 /* For communicators. */
 int cuda_f32_to_bf16(const struct cuda_launch *launch, size_t n, uint16_t *out, const float *in);
-int cuda_bf16_to_f32(const struct cuda_launch *launch, size_t n, float *out, const uint16_t *in,
-                     float scale);
 /* Rounds n floats to bf16 in the lower half of their own memory. */
 int cuda_pack_bf16(const struct cuda_launch *launch, size_t n, float *values);
 /* What is left of every value when it is rounded to bf16. */

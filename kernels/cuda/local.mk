@@ -1,4 +1,4 @@
-# The CUDA kernels: for the GPU by nvcc, where it is (m4/fsdpd_cuda.m4), and always, as C++, for
+# The CUDA kernels: for the GPU by nvcc, where it is (kernels/cuda/configure.m4), and always, as C++, for
 # their emulation in tests.
 CUDA_KERNELS = \
   %D%/attention.cu \

@@ -258,25 +258,10 @@ __global__ void __launch_bounds__(BLOCK) round_kernel(bf16 *out, const float *in
         out[i] = rounded<bf16>(in[i]);
 }
 
-__global__ void __launch_bounds__(BLOCK)
-    widen_kernel(float *out, const bf16 *in, float scale, int64_t n)
-{
-    for (int64_t i = (int64_t)blockIdx.x * BLOCK + threadIdx.x; i < n;
-         i += (int64_t)gridDim.x * BLOCK)
-        out[i] = to_float(in[i]) * scale;
-}
-
 int cuda_f32_to_bf16(const struct cuda_launch *launch, size_t n, uint16_t *out, const float *in)
 {
     return start(launch, round_kernel, grid_of(launch, (int64_t)n), BLOCK, (bf16 *)out, in,
                  (int64_t)n);
-}
-
-int cuda_bf16_to_f32(const struct cuda_launch *launch, size_t n, float *out, const uint16_t *in,
-                     float scale)
-{
-    return start(launch, widen_kernel, grid_of(launch, (int64_t)n), BLOCK, out, (const bf16 *)in,
-                 scale, (int64_t)n);
 }
 
 __global__ void __launch_bounds__(BLOCK) round_in_place(float *values, int64_t n)

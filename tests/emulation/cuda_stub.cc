@@ -36,6 +36,8 @@ namespace
 
 /* ---- the record, and failures that were asked for ---- */
 
+const char *const STUB_MODEL = "NVIDIA A100-SXM4-80GB";
+
 struct record {
     std::mutex lock;
     std::string text;
@@ -47,6 +49,7 @@ struct record {
     int streams = 0, events = 0;
     uint64_t random = 1;
     int major = 8; /* compute capability */
+    std::string model = STUB_MODEL;
 };
 
 record &the_record()
@@ -382,6 +385,7 @@ void cuda_stub_reset(uint64_t seed)
     r.streams = r.events = 0;
     r.random = seed;
     r.major = 8;
+    r.model = STUB_MODEL;
     emulation_set_seed(seed);
     emulation_enqueue = enqueue_kernel;
     last_error = sticky_error = 0;
@@ -407,6 +411,13 @@ void cuda_stub_capability(int major)
     record &r = the_record();
     std::lock_guard<std::mutex> guard(r.lock);
     r.major = major;
+}
+
+void cuda_stub_model(const char *model)
+{
+    record &r = the_record();
+    std::lock_guard<std::mutex> guard(r.lock);
+    r.model = model;
 }
 
 void cuda_stub_fail(const char *call, int number, int error)
@@ -479,7 +490,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int)
 {
     memset(properties, 0, sizeof *properties);
     properties->major = the_record().major;
-    strcpy(properties->name, "NVIDIA A100-SXM4-80GB");
+    snprintf(properties->name, sizeof properties->name, "%s", the_record().model.c_str());
     return result(0);
 }
 

@@ -17,6 +17,8 @@ void cuda_stub_record(bool on);
 char *cuda_stub_text(void); /* caller frees */
 /* Devices are of that compute capability from now on, in place of 8.0. */
 void cuda_stub_capability(int major);
+/* And of that model, in place of an A100's. */
+void cuda_stub_model(const char *model);
 /* Call number `number` of that name from now on fails with `error`. */
 void cuda_stub_fail(const char *call, int number, int error);
 

@@ -16,6 +16,7 @@
 #include "fsdpd/v1/control.pb-c.h"
 #include "hf/safetensors.h"
 #include "planning/planning.h"
+#include "planning/profile.h"
 #include "runtime/cuda/device_cuda.h"
 #include "session_group.h"
 #include "train/run.h"
@@ -309,6 +310,33 @@ START_TEST(test_planning)
 }
 END_TEST
 
+/* What MFU is a part of: the peak of what the device is, not of what it is called. */
+START_TEST(test_profile)
+{
+    static const struct {
+        const char *device, *profile, *model;
+    } cases[] = {{"cuda:0", "a100", "NVIDIA A100-SXM4-80GB"}, {"cpu", "cpu", ""}};
+    struct device *device = NULL;
+    struct profile profile;
+    char found[128];
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        ck_assert_ptr_null(device_open(cases[i].device, 1, &device));
+        ck_assert_ptr_null(profile_of_device(device, &profile, found, sizeof found));
+        ck_assert_str_eq(profile.name, cases[i].profile);
+        ck_assert_str_eq(found, cases[i].model);
+        ck_assert_double_gt(profile.peak_flops_f32, 0);
+        device_close(device);
+    }
+    cuda_stub_model("NVIDIA Unheard-of 9000");
+    ck_assert_ptr_null(device_open("cuda:0", 1, &device));
+    status_t status = profile_of_device(device, &profile, found, sizeof found);
+    ck_assert_int_eq(status_code(status), STATUS_NOT_FOUND);
+    ck_assert_str_eq(status_message(status), "nothing is known of cuda:0 (NVIDIA Unheard-of 9000)");
+    status_free(status);
+    device_close(device);
+}
+END_TEST
+
 /* Of the job, and of a unit. */
 START_TEST(test_offload_is_refused)
 {
@@ -352,6 +380,7 @@ int main(void)
     tcase_add_test(tests, test_evaluation);
     tcase_add_test(tests, test_ranks_that_differ);
     tcase_add_test(tests, test_planning);
+    tcase_add_test(tests, test_profile);
     tcase_add_loop_test(tests, test_offload_is_refused, 0, 2);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

@@ -12,6 +12,10 @@
 
 #include "base/mem.h"
 
+#if CUDNN_MAJOR < 9
+#error "cuDNN 9 or later is needed: statuses and their ranges are numbered as it does"
+#endif
+
 /* What an algorithm may take. */
 #define MOST_WORKSPACE ((size_t)256 << 20)
 enum { ALGORITHMS = 16 };
@@ -22,6 +26,7 @@ struct conv {
     cudnnTensorDescriptor_t x, y;
     cudnnFilterDescriptor_t weight;
     cudnnConvolutionDescriptor_t conv;
+    bool exact; /* f32 is not to be rounded to tf32 */
     int algorithm;
     size_t scratch;
 };
@@ -67,8 +72,23 @@ static status_t describe(struct conv *conv, bool tf32, const struct tensor_type 
             (int)stride[0], (int)stride[1], (int)dilation[0], (int)dilation[1],
             CUDNN_CROSS_CORRELATION, CUDNN_DATA_FLOAT);
     TRY_DNN(cudnnSetConvolutionGroupCount, conv->conv, (int)desc->attrs.conv.groups);
-    bool exact = x->dtype == DTYPE_F32 && !tf32;
-    TRY_DNN(cudnnSetConvolutionMathType, conv->conv, exact ? CUDNN_FMA_MATH : CUDNN_TENSOR_OP_MATH);
+    conv->exact = x->dtype == DTYPE_F32 && !tf32;
+    TRY_DNN(cudnnSetConvolutionMathType, conv->conv,
+            conv->exact ? CUDNN_FMA_MATH : CUDNN_TENSOR_OP_MATH);
+    return STATUS_OKAY;
+}
+
+/* An algorithm and its scratch memory are those of a math type, which the descriptor must have when
+ * it runs. Where f32 is to stay f32, none that needs tensor cores will do. */
+static bool may_use(const struct conv *conv, cudnnMathType_t math)
+{
+    return !conv->exact ||
+           (math != CUDNN_TENSOR_OP_MATH && math != CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION);
+}
+
+static status_t use_math(struct conv *conv, cudnnMathType_t math)
+{
+    TRY_DNN(cudnnSetConvolutionMathType, conv->conv, conv->exact ? CUDNN_FMA_MATH : math);
     return STATUS_OKAY;
 }
 
@@ -78,11 +98,11 @@ static status_t describe(struct conv *conv, bool tf32, const struct tensor_type 
         for (int i_ = 0; i_ < (count); i_++) {                                                     \
             if ((results)[i_].status != CUDNN_STATUS_SUCCESS ||                                    \
                 (results)[i_].determinism != CUDNN_DETERMINISTIC ||                                \
-                (results)[i_].memory > MOST_WORKSPACE)                                             \
+                (results)[i_].memory > MOST_WORKSPACE || !may_use(conv, (results)[i_].mathType))   \
                 continue;                                                                          \
             conv->algorithm = (int)(results)[i_].algo;                                             \
             conv->scratch = (results)[i_].memory;                                                  \
-            return STATUS_OKAY;                                                                    \
+            return use_math(conv, (results)[i_].mathType);                                         \
         }                                                                                          \
     } while (0)
 
