@@ -28,6 +28,16 @@ bool client_call(struct client *client, const struct rpc_method *method,
     return false;
 }
 
+status_t client_get_job(struct session *session, const char *id, Fsdpd__V1__Job **job)
+{
+    Fsdpd__V1__GetJobRequest request = FSDPD__V1__GET_JOB_REQUEST__INIT;
+    ProtobufCMessage *response;
+    request.id = (char *)id;
+    TRY(session_call(session, &control_get_job, &request.base, false, &response));
+    *job = (Fsdpd__V1__Job *)(void *)response;
+    return NULL;
+}
+
 int client_change_job(struct client *client, const struct rpc_method *method,
                       const ProtobufCMessage *request, const char *unless_over)
 {
@@ -66,13 +76,21 @@ status_t option_set_key(struct options *options, const char *key, const char *va
     return option_set(options, text);
 }
 
-status_t option_number(const char *value, int64_t low, int64_t high, uint32_t *number)
+status_t option_integer(const char *value, int64_t low, int64_t high, int64_t *integer)
 {
     int64_t read;
     if (!text_parse_i64(value, &read) || read < low || read > high)
         return status_new(STATUS_INVALID_ARGUMENT, "expected %lld to %lld, found '%s'",
                           (long long)low, (long long)high, value);
-    *number = (uint32_t)read;
+    *integer = read;
+    return NULL;
+}
+
+status_t option_number(const char *value, uint32_t low, uint32_t high, uint32_t *number)
+{
+    int64_t integer = 0;
+    TRY(option_integer(value, low, high, &integer));
+    *number = (uint32_t)integer;
     return NULL;
 }
 

@@ -69,9 +69,13 @@ extern const struct option_row top_options[];
 extern const struct option_row trace_options[];
 extern const struct option_row wrap_options[];
 
+/* The job as the daemon now knows it; fsdpd__v1__job__free_unpacked frees it. */
+status_t client_get_job(struct session *session, const char *id,
+                        Fsdpd__V1__Job **job) FSDPD_MUST_USE;
+
 /*
- * A call whose answer is a job as it now is: prints it, as a line or as JSON. A table's reader is told
- * `unless_over` (may be NULL) of a job that is not over. The exit code.
+ * A call whose answer is a job as it now is: prints it, as a line or as JSON. A table's reader is
+ * told `unless_over` (may be NULL) of a job that is not over. The exit code.
  */
 int client_change_job(struct client *client, const struct rpc_method *method,
                       const ProtobufCMessage *request, const char *unless_over);
@@ -79,14 +83,18 @@ int client_change_job(struct client *client, const struct rpc_method *method,
 /* "--set KEY=VALUE", for the verbs that read a job file. */
 status_t option_set(struct options *options, const char *value);
 
-/* What an option that stands for a key of the job file does: "--priority 5" is "--set priority=5". */
+/* What an option that stands for a key of the job file does: "--priority 5" is
+ * "--set priority=5". */
 status_t option_set_key(struct options *options, const char *key, const char *value);
 
 /* "--attempt N", for the verbs that read what attempts have left. */
 status_t option_attempt(struct options *options, const char *value);
 
 /* A number from `low` to `high`; INVALID_ARGUMENT says so. */
-status_t option_number(const char *value, int64_t low, int64_t high, uint32_t *number);
+status_t option_integer(const char *value, int64_t low, int64_t high,
+                        int64_t *integer) FSDPD_MUST_USE;
+status_t option_number(const char *value, uint32_t low, uint32_t high,
+                       uint32_t *number) FSDPD_MUST_USE;
 
 /* Reads the job file that the first argument names. On failure the error has been told and
  * *exit_code is set. */

@@ -9,7 +9,7 @@
 #include "options.h"
 
 #define LIST_WORKERS                                                                               \
-    "fsdpctl workers --timeout 2 2>/dev/null | awk 'NR > 1 { print $1; sub(\"/.*\", \"\", $1); " \
+    "fsdpctl workers --timeout 2 2>/dev/null | awk 'NR > 1 { print $1; sub(\"/.*\", \"\", $1); "   \
     "if (!seen[$1]++) print $1 }'"
 #define LIST_JOBS "fsdpctl list --timeout 2 2>/dev/null | awk 'NR > 1 { print $1 }'"
 
@@ -127,7 +127,8 @@ static void complete_bash(struct buf *out)
             else if (strcmp(argument, "WORKER") == 0) buf_add_text(&words, " $(" LIST_WORKERS ")");
             else if (strcmp(argument, "VERB") == 0)
                 buf_add_char(&words, ' '), add_verbs(&words, " ");
-            else if (strcmp(argument, "FILE") != 0 && strcmp(argument, "N") != 0) buf_printf(&words, " %s", argument);
+            else if (strcmp(argument, "FILE") != 0 && strcmp(argument, "N") != 0)
+                buf_printf(&words, " %s", argument);
             free(argument);
         }
         if (words.length > 0)
@@ -150,7 +151,8 @@ static void zsh_options(const struct verb *verb, const struct option_row *rows,
         if (rows != own && options_find(own, rows->name) != NULL &&
             options_find(own, rows->name) != rows)
             continue;
-        const char *repeated = strcmp(rows->name, "set") == 0 || strcmp(rows->name, "label") == 0 ? "*" : "";
+        const char *repeated =
+            strcmp(rows->name, "set") == 0 || strcmp(rows->name, "label") == 0 ? "*" : "";
         buf_add_text(out, " \\\n            ");
         if (rows->letter != 0)
             buf_printf(out, "'(-%c --%s)'{-%c%s,--%s%s}'[", rows->letter, rows->name, rows->letter,
@@ -198,8 +200,7 @@ static void complete_zsh(struct buf *out)
         for (int k = 0; (argument = argument_of(&verbs[i], k)) != NULL; k++) {
             buf_printf(out, " \\\n            '%d:", k + 1);
             if (strcmp(argument, "JOB") == 0) buf_add_text(out, "job:_fsdpctl_jobs'");
-            else if (strcmp(argument, "WORKER") == 0)
-                buf_add_text(out, "worker:_fsdpctl_workers'");
+            else if (strcmp(argument, "WORKER") == 0) buf_add_text(out, "worker:_fsdpctl_workers'");
             else if (strcmp(argument, "N") == 0) buf_add_text(out, "number: '");
             else if (strcmp(argument, "FILE") == 0) buf_add_text(out, "file:_files'");
             else if (strcmp(argument, "VERB") == 0) {

@@ -101,31 +101,19 @@ status_t directory_close(struct directory *directory)
                              directory->files[directory->file_count - 1]);
 }
 
-static status_t sync_path(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    status_t status = NULL;
-    if (fd < 0 || fsync(fd) != 0) status = status_from_errno(errno, "cannot sync %s", path);
-    if (fd >= 0) close(fd);
-    return status;
-}
-
 status_t directory_finish(struct directory *directory)
 {
     mode_t mask = umask(0);
     umask(mask);
     if (chmod(directory->temporary, 0777 & ~mask) != 0)
         return status_from_errno(errno, "cannot set the mode of %s", directory->temporary);
-    TRY(sync_path(directory->temporary));
+    TRY(file_sync_directory(directory->temporary));
     if (rename(directory->temporary, directory->target) != 0)
         return status_from_errno(errno, "cannot rename %s to %s", directory->temporary,
                                  directory->target);
     free(directory->temporary);
     directory->temporary = NULL;
-    char *parent = file_path_directory(directory->target);
-    status_t status = sync_path(parent);
-    free(parent);
-    return status;
+    return file_sync_parent(directory->target);
 }
 
 void directory_deinit(struct directory *directory)

@@ -102,17 +102,6 @@ status_t download_put(struct download *download, const void *bytes, size_t size)
     return NULL;
 }
 
-static status_t sync_directory(const char *path)
-{
-    char *directory = file_path_directory(path);
-    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    status_t status = NULL;
-    if (fd < 0 || fsync(fd) != 0) status = status_from_errno(errno, "cannot sync %s", directory);
-    if (fd >= 0) close(fd);
-    free(directory);
-    return status;
-}
-
 static status_t finish_temporary(struct download *download)
 {
     if (fchmod(download->fd, target_mode(download->target)) != 0)
@@ -127,7 +116,7 @@ static status_t finish_temporary(struct download *download)
                                  download->target);
     free(download->temporary);
     download->temporary = NULL;
-    return sync_directory(download->target);
+    return file_sync_parent(download->target);
 }
 
 status_t download_finish(struct download *download)

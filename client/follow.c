@@ -11,6 +11,7 @@
 #include "exit.h"
 #include "print/json.h"
 #include "progress.h"
+#include "reconnect.h"
 #include "report.h"
 #include "series.h"
 
@@ -20,11 +21,6 @@ enum { PLAIN_INTERVAL_MS = 5000 };
 
 /* The curve's size, and that of a terminal which has room for it. */
 enum { CURVE_LINES = 5, CURVE_WIDTH = 90, CURVE_ROWS = 14, CURVE_COLUMNS = 40 };
-
-enum { RETRY_FIRST_MS = 100, RETRY_MAX_MS = 2000 };
-
-/* A stream that held this long was a good one: its loss is a new one. */
-static const int64_t HELD_NS = 1000000000;
 
 struct follow {
     struct client *client;
@@ -36,7 +32,7 @@ struct follow {
     struct series loss; /* by step */
     bool bar;
     uint64_t last_sequence;
-    uint64_t fresh; /* events since the stream was opened */
+    bool *fresh; /* the stream has brought something */
     int64_t last_plain_ms;
     Fsdpd__V1__JobState state; /* the last one told */
     uint32_t attempt;
@@ -175,7 +171,7 @@ static status_t take_event(const ProtobufCMessage *message, void *user)
     /* Told already, before the connection broke. */
     if (event->sequence != 0 && event->sequence <= follow->last_sequence) return NULL;
     if (event->sequence != 0) follow->last_sequence = event->sequence;
-    follow->fresh++;
+    *follow->fresh = true;
     if (follow->output == FOLLOW_JSON) {
         struct buf line = {0};
         json_add_message(&line, message, -1);
@@ -186,34 +182,11 @@ static status_t take_event(const ProtobufCMessage *message, void *user)
     return NULL;
 }
 
-/* Whether the daemon went away, rather than refused. */
-static bool is_loss(const struct follow *follow, status_t status)
-{
-    switch (status_code(status)) {
-    case STATUS_UNAVAILABLE:
-    case STATUS_CANCELLED: return true; /* a daemon that leaves ends its streams so */
-    case STATUS_INTERNAL:
-    case STATUS_UNKNOWN: return follow->fresh > 0; /* a stream that was cut off */
-    default: return false;
-    }
-}
-
-/* The job as the daemon now knows it. */
-static status_t get_job(struct follow *follow, Fsdpd__V1__Job **job)
-{
-    Fsdpd__V1__GetJobRequest request = FSDPD__V1__GET_JOB_REQUEST__INIT;
-    request.id = (char *)follow->id;
-    ProtobufCMessage *response;
-    TRY(session_call(follow->session, &control_get_job, &request.base, false, &response));
-    *job = (Fsdpd__V1__Job *)(void *)response;
-    return NULL;
-}
-
 /* The stream ended well, but without the event that ends a job: ask. */
 static status_t check_end(struct follow *follow)
 {
     Fsdpd__V1__Job *job;
-    TRY(get_job(follow, &job));
+    TRY(client_get_job(follow->session, follow->id, &job));
     if (report_is_over(job->state)) {
         Fsdpd__V1__StateChange change = FSDPD__V1__STATE_CHANGE__INIT;
         change.state = job->state;
@@ -226,39 +199,14 @@ static status_t check_end(struct follow *follow)
     return status_new(STATUS_UNAVAILABLE, "the stream of events ended before the job did");
 }
 
-/* Waits until the daemon answers again: NULL, or the error to end with. Takes `loss`. */
-static status_t await_daemon(struct follow *follow, status_t loss, int64_t give_up_ns)
+/* Watches from where it was left. NULL when the job is over. */
+static status_t watch(void *user, bool *fresh)
 {
-    int64_t pause = RETRY_FIRST_MS;
-    for (;;) {
-        if (session_signal(follow->session) != 0) return loss;
-        if (give_up_ns > 0 && clock_monotonic_ns() >= give_up_ns)
-            return status_wrap(loss, "fsdpd did not come back within --timeout");
-        session_sleep(follow->session, pause);
-        pause = pause * 2 < RETRY_MAX_MS ? pause * 2 : RETRY_MAX_MS;
-        Fsdpd__V1__Job *job;
-        status_t status = get_job(follow, &job);
-        if (status == NULL) {
-            fsdpd__v1__job__free_unpacked(job, NULL);
-            status_free(loss);
-            return NULL;
-        }
-        if (status_code(status) != STATUS_UNAVAILABLE &&
-            status_code(status) != STATUS_DEADLINE_EXCEEDED &&
-            status_code(status) != STATUS_CANCELLED) {
-            status_free(loss);
-            return status;
-        }
-        status_free(status);
-    }
-}
-
-static status_t watch_once(struct follow *follow)
-{
+    struct follow *follow = user;
     Fsdpd__V1__WatchJobRequest request = FSDPD__V1__WATCH_JOB_REQUEST__INIT;
     request.id = (char *)follow->id;
     request.after_sequence = follow->last_sequence;
-    follow->fresh = 0;
+    follow->fresh = fresh;
     status_t status =
         session_stream(follow->session, &control_watch_job, &request.base, 0, take_event, follow);
     /* The end was told: however the stream itself ended, nothing is missing. */
@@ -266,28 +214,9 @@ static status_t watch_once(struct follow *follow)
         status_free(status);
         return NULL;
     }
-    return status == NULL ? check_end(follow) : status;
-}
-
-/* Watches through restarts of the daemon. NULL when the job is over. */
-static status_t watch(struct follow *follow)
-{
-    int64_t timeout_ms = follow->client->options.timeout_ms, give_up_ns = 0;
-    bool lost = false;
-    for (;;) {
-        int64_t opened_ns = clock_monotonic_ns();
-        status_t status = watch_once(follow);
-        if (status == NULL || session_signal(follow->session) != 0) return status;
-        live_clear(&follow->live);
-        if (!is_loss(follow, status)) return status;
-        bool held = clock_monotonic_ns() - opened_ns > HELD_NS;
-        if (!lost || held || follow->fresh > 0) {
-            give_up_ns = timeout_ms > 0 ? clock_monotonic_ns() + timeout_ms * 1000000 : 0;
-            output_note("fsdpctl: lost fsdpd (%s); waiting for it", status_message(status));
-        }
-        lost = true;
-        TRY(await_daemon(follow, status, give_up_ns));
-    }
+    if (status == NULL) status = check_end(follow);
+    if (status != NULL) live_clear(&follow->live);
+    return status;
 }
 
 static void ignore_resize(void *user)
@@ -321,7 +250,7 @@ int follow_job(struct client *client, struct session *session, const Fsdpd__V1__
     };
     session_catch_signals(session);
     if (follow.bar) session_on_resize(session, on_resize, &follow);
-    status_t status = watch(&follow);
+    status_t status = reconnect_follow(session, client->options.timeout_ms, watch, &follow);
     live_clear(&follow.live);
     if (follow.bar) session_on_resize(session, ignore_resize, NULL);
     series_deinit(&follow.loss);

@@ -21,7 +21,7 @@ static void add_row(struct table *table, const Fsdpd__V1__HistoryEntry *entry)
 static void report_history(const Fsdpd__V1__History *history, int width, struct buf *out)
 {
     static const struct table_column columns[] = {
-        {"TIME", false}, {"STATE", false}, {"ATTEMPT", true},  {"STEP", true},
+        {"TIME", false}, {"STATE", false}, {"ATTEMPT", true}, {"STEP", true},
         {"BY", false},   {"CODE", false},  {"REASON", false},
     };
     struct table table = {.columns = columns, .column_count = 7};

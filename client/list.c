@@ -5,7 +5,6 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "base/text.h"
 #include "client.h"
 #include "exit.h"
 #include "print/json.h"
@@ -14,6 +13,7 @@
 
 enum {
     STATES_MAX = 16,
+    LIMIT_MAX = 1000000,
     TABLE_ROWS = 500, /* what a person may still look through; programs get all */
 };
 
@@ -94,11 +94,7 @@ static status_t set_label(struct options *options, const char *value)
 
 static status_t set_limit(struct options *options, const char *value)
 {
-    int64_t limit;
-    if (!text_parse_i64(value, &limit) || limit < 0 || limit > 1000000)
-        return status_new(STATUS_INVALID_ARGUMENT, "expected an integer from 0 to 1000000, found '%s'",
-                          value);
-    options->limit = (uint32_t)limit;
+    TRY(option_number(value, 0, LIMIT_MAX, &options->limit));
     options->limit_given = true;
     return NULL;
 }
@@ -107,7 +103,8 @@ const struct option_row list_options[] = {
     {"state", 0, "STATES", "in one of these: queued,running, or active, or over", set_state},
     {"name", 0, "PATTERN", "whose name or id matches: mnist, 'mnist-*'", set_name},
     {"user", 0, "USER", "that this user submitted", set_user},
-    {"label", 0, "KEY=VALUE", "with this label; VALUE may be a pattern; may be repeated", set_label},
+    {"label", 0, "KEY=VALUE", "with this label; VALUE may be a pattern; may be repeated",
+     set_label},
     {"limit", 'n', "N", "the newest N; 0: all (a table: 500, json: all)", set_limit},
     {0},
 };
@@ -132,7 +129,8 @@ static bool list_jobs(struct client *client, ProtobufCMessage **response, int *c
     Fsdpd__V1__ListJobsRequest *request = mem_alloc(sizeof *request);
     fsdpd__v1__list_jobs_request__init(request);
     request->states = mem_alloc_array(STATES_MAX, sizeof *request->states);
-    status_free(read_states(options->states, request->states, &request->n_states)); /* was checked */
+    /* They were checked when they were given. */
+    status_free(read_states(options->states, request->states, &request->n_states));
     if (options->name != NULL) request->name = mem_strdup(options->name);
     if (options->user != NULL) request->owner = mem_strdup(options->user);
     bool table = options->format != FORMAT_JSON;

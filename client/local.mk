@@ -23,6 +23,7 @@ libclient_a_SOURCES = \
   %D%/metrics.c \
   %D%/options.c %D%/options.h \
   %D%/output.c %D%/output.h \
+  %D%/overview.c %D%/overview.h \
   %D%/pause.c \
   %D%/page.c %D%/page.h \
   %D%/page_head.c \
@@ -32,6 +33,7 @@ libclient_a_SOURCES = \
   %D%/priority.c \
   %D%/progress.c %D%/progress.h \
   %D%/pull.c \
+  %D%/reconnect.c %D%/reconnect.h \
   %D%/report.c %D%/report.h \
   %D%/rewrite.c %D%/rewrite.h \
   %D%/series.c %D%/series.h \

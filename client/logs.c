@@ -7,9 +7,10 @@
 #include "client.h"
 #include "exit.h"
 #include "print/json.h"
+#include "reconnect.h"
 #include "spec/time.h"
 
-enum { TAIL_MAX = 1 << 20, RETRY_MS = 500 };
+enum { TAIL_MAX = 1 << 20 };
 
 static status_t set_follow(struct options *options, const char *value)
 {
@@ -57,7 +58,7 @@ struct logs {
     struct client *client;
     struct session *session;
     uint64_t position; /* of the last line that was shown */
-    bool fresh;        /* something came since the stream was opened */
+    bool *fresh;       /* the stream has brought something */
 };
 
 static const char *colour_of(const struct logs *logs, const char *level)
@@ -90,7 +91,7 @@ static status_t take_chunk(const ProtobufCMessage *message, void *user)
     struct logs *logs = user;
     const Fsdpd__V1__LogChunk *chunk = (const Fsdpd__V1__LogChunk *)(const void *)message;
     struct buf text = {0};
-    logs->fresh = true;
+    *logs->fresh = true;
     if (chunk->older_removed)
         output_note("fsdpctl: older lines are no longer kept (limits.log_bytes)");
     for (size_t i = 0; i < chunk->n_lines; i++) {
@@ -107,8 +108,9 @@ static status_t take_chunk(const ProtobufCMessage *message, void *user)
     return NULL;
 }
 
-static status_t read_once(struct logs *logs)
+static status_t read_on(void *user, bool *fresh)
 {
+    struct logs *logs = user;
     const struct options *options = &logs->client->options;
     Fsdpd__V1__GetLogsRequest request = FSDPD__V1__GET_LOGS_REQUEST__INIT;
     request.id = (char *)options->arguments[0];
@@ -119,39 +121,19 @@ static status_t read_once(struct logs *logs)
     request.after_position = logs->position;
     request.tail = logs->position == 0 ? options->tail : 0;
     request.follow = options->follow;
-    logs->fresh = false;
+    logs->fresh = fresh;
     return session_stream(logs->session, &control_get_logs, &request.base,
                           options->follow ? 0 : options->timeout_ms, take_chunk, logs);
 }
 
-/* Whether fsdpd went away, rather than refused. */
-static bool is_loss(const struct logs *logs, status_t status)
-{
-    enum status_code code = status_code(status);
-    return code == STATUS_UNAVAILABLE || code == STATUS_CANCELLED ||
-           (logs->fresh && (code == STATUS_INTERNAL || code == STATUS_UNKNOWN));
-}
-
-/* Reads on after a restart of the daemon, as long as the last sign of it is not too long ago. */
+/* Follows through restarts of the daemon, if it is there to begin with. */
 static status_t follow(struct logs *logs)
 {
-    int64_t timeout_ms = logs->client->options.timeout_ms, lost_ms = 0;
-    bool began = false;
-    for (;;) {
-        status_t status = read_once(logs);
-        if (status == NULL || session_signal(logs->session) != 0) return status;
-        began |= logs->fresh;
-        if (!logs->client->options.follow || !began || !is_loss(logs, status)) return status;
-        int64_t now_ms = clock_monotonic_ns() / 1000000;
-        if (lost_ms == 0 || logs->fresh) {
-            lost_ms = now_ms;
-            output_note("fsdpctl: lost fsdpd (%s); waiting for it", status_message(status));
-        }
-        if (timeout_ms > 0 && now_ms - lost_ms > timeout_ms)
-            return status_wrap(status, "fsdpd did not come back within --timeout");
-        status_free(status);
-        session_sleep(logs->session, RETRY_MS);
-    }
+    const struct options *options = &logs->client->options;
+    Fsdpd__V1__Job *job;
+    TRY(client_get_job(logs->session, options->arguments[0], &job));
+    fsdpd__v1__job__free_unpacked(job, NULL);
+    return reconnect_follow(logs->session, options->timeout_ms, read_on, logs);
 }
 
 int verb_logs(struct client *client)
@@ -161,7 +143,8 @@ int verb_logs(struct client *client)
         session_new(client->options.address, client->options.timeout_ms, &logs.session);
     if (status != NULL) return output_usage_error(status);
     session_catch_signals(logs.session);
-    status = follow(&logs);
+    bool fresh = false;
+    status = client->options.follow ? follow(&logs) : read_on(&logs, &fresh);
     int signal = session_signal(logs.session);
     int code = EXIT_DONE;
     if (signal != 0) {

@@ -35,7 +35,7 @@ struct options {
     int64_t timeout_ms; /* 0: none */
     bool help, version;
     bool wait, dump, verbose;
-    bool hold, now;          /* submit's; drain's */
+    bool hold, now; /* submit's; drain's */
     const char *id;
     const char *name, *user; /* list's; NULL: any */
     const char *states;      /* list's, "running,queued" */
@@ -43,7 +43,7 @@ struct options {
     int label_count, label_capacity;
     uint32_t limit; /* list's; 0: none */
     bool limit_given;
-    char **texts;   /* that options made; they own them */
+    char **texts; /* that options made; they own them */
     int text_count, text_capacity;
     const char *file;         /* pull's and trace's --output */
     uint32_t steps;           /* trace's; 0: not given */
@@ -52,14 +52,14 @@ struct options {
     struct spec_override *sets;
     int set_count, set_capacity;
     const char *wrap[OPTIONS_WRAP_COUNT]; /* values; NULL: not given */
-    uint32_t attempt;      /* logs' and metrics'; 0: all */
-    bool one_rank, follow; /* logs' */
-    int32_t rank;          /* -1: fsdpd */
-    int64_t since_ms;      /* 0: not given */
-    uint32_t tail;         /* 0: all */
-    uint32_t every;        /* metrics'; 0: not given */
+    uint32_t attempt;                     /* logs' and metrics'; 0: all */
+    bool one_rank, follow;                /* logs' */
+    int32_t rank;                         /* -1: fsdpd */
+    int64_t since_ms;                     /* 0: not given */
+    uint32_t tail;                        /* 0: all */
+    uint32_t every;                       /* metrics'; 0: not given */
     bool csv;
-    bool no_trace; /* report's */
+    bool no_trace;           /* report's */
     double interval_seconds; /* top's; 0: not given */
     uint32_t rounds;         /* 0: no end */
     const char *arguments[OPTIONS_MAX_ARGUMENTS];

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/text.h"
@@ -12,6 +13,17 @@
 #include "spec/spec.h"
 
 /* ---- what was recorded ---- */
+
+enum { SERIES_COUNT = 8 };
+
+static void list_series(struct page *page, struct series *all[static SERIES_COUNT])
+{
+    struct series *const series[SERIES_COUNT] = {
+        &page->loss, &page->validation,    &page->test,      &page->learning_rate,
+        &page->rate, &page->gradient_norm, &page->step_time, &page->exposed,
+    };
+    memcpy(all, series, sizeof series);
+}
 
 static void take_metrics(struct page *page, const Fsdpd__V1__Metrics *metrics)
 {
@@ -29,10 +41,9 @@ static void take_metrics(struct page *page, const Fsdpd__V1__Metrics *metrics)
 
 void page_take(struct page *page, const Fsdpd__V1__MetricsRow *row)
 {
-    struct series *all[] = {&page->loss,          &page->validation, &page->test,
-                            &page->learning_rate, &page->rate,       &page->gradient_norm,
-                            &page->step_time,     &page->exposed};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) all[i]->limit = CHART_BUCKETS;
+    struct series *all[SERIES_COUNT];
+    list_series(page, all);
+    for (int i = 0; i < SERIES_COUNT; i++) all[i]->limit = CHART_BUCKETS;
     const Fsdpd__V1__JobEvent *event = row->event;
     if (event == NULL) return;
     if (row->attempt > page->attempts) page->attempts = row->attempt;
@@ -47,10 +58,9 @@ void page_take(struct page *page, const Fsdpd__V1__MetricsRow *row)
 
 void page_deinit(struct page *page)
 {
-    struct series *all[] = {&page->loss,          &page->validation, &page->test,
-                            &page->learning_rate, &page->rate,       &page->gradient_norm,
-                            &page->step_time,     &page->exposed};
-    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) series_deinit(all[i]);
+    struct series *all[SERIES_COUNT];
+    list_series(page, all);
+    for (int i = 0; i < SERIES_COUNT; i++) series_deinit(all[i]);
 }
 
 /* ---- the sections ---- */

@@ -1,7 +1,7 @@
 /*
- * The frame of a job's page: its policy, style and script. The policy names the style and the script
- * by their SHA-256, so that a change of either needs its new hash here; a browser that runs the page
- * in tests/system/test_report.py, which also computes them, says if one is wrong.
+ * The frame of a job's page: its policy, style and script. The policy names the style and the
+ * script by their SHA-256, so that a change of either needs its new hash here; a browser that runs
+ * the page in tests/system/test_report.py, which also computes them, says if one is wrong.
  */
 #include "html.h"
 #include "page.h"
@@ -85,7 +85,8 @@ static const char script[] =
     "      var middle = (low + high) >> 1;\n"
     "      if (values[2 * middle] < step) low = middle; else high = middle;\n"
     "    }\n"
-    "    return Math.abs(values[2 * low] - step) <= Math.abs(values[2 * high] - step) ? low : high;\n"
+    "    return Math.abs(values[2 * low] - step) <= Math.abs(values[2 * high] - step) ? low : "
+    "high;\n"
     "  }\n"
     "  svg.addEventListener(\"pointermove\", function (event) {\n"
     "    var box = svg.getBoundingClientRect(), left = +data.left, right = +data.right;\n"
@@ -94,7 +95,8 @@ static const char script[] =
     "    var x0 = +data.x0, x1 = +data.x1, step = x0 + (x - left) / (right - left) * (x1 - x0);\n"
     "    output.textContent = lines.map(function (line) {\n"
     "      var k = nearest(line.values, step);\n"
-    "      return line.name + \" \" + line.values[2 * k + 1] + (data.unit ? \" \" + data.unit : \"\") +\n"
+    "      return line.name + \" \" + line.values[2 * k + 1] + "
+    "(data.unit ? \" \" + data.unit : \"\") +\n"
     "        \" (step \" + line.values[2 * k] + \")\";\n"
     "    }).join(\", \");\n"
     "    cursor.setAttribute(\"x1\", x);\n"

@@ -57,17 +57,15 @@ static status_t take_rows(const ProtobufCMessage *message, void *user)
 static status_t read_record(struct sources *sources)
 {
     const struct options *options = &sources->client->options;
+    TRY(client_get_job(sources->session, options->arguments[0], &sources->job));
+    sources->page.job = sources->job;
     ProtobufCMessage *response;
-    Fsdpd__V1__GetJobRequest job = FSDPD__V1__GET_JOB_REQUEST__INIT;
-    job.id = (char *)options->arguments[0];
-    TRY(session_call(sources->session, &control_get_job, &job.base, false, &response));
-    sources->page.job = sources->job = (Fsdpd__V1__Job *)(void *)response;
     Fsdpd__V1__GetHistoryRequest history = FSDPD__V1__GET_HISTORY_REQUEST__INIT;
-    history.id = job.id;
+    history.id = sources->job->id;
     TRY(session_call(sources->session, &control_get_history, &history.base, false, &response));
     sources->page.history = sources->history = (Fsdpd__V1__History *)(void *)response;
     Fsdpd__V1__GetMetricsRequest metrics = FSDPD__V1__GET_METRICS_REQUEST__INIT;
-    metrics.id = job.id;
+    metrics.id = sources->job->id;
     return session_stream(sources->session, &control_get_metrics, &metrics.base,
                           options->timeout_ms, take_rows, sources);
 }
@@ -157,10 +155,7 @@ static status_t write_file(struct sources *sources, struct download *download)
     struct buf text = {0};
     sources->page.made_ms = clock_wall_ms();
     page_write(&sources->page, &text);
-    Fsdpd__V1__StateDictChunk chunk = FSDPD__V1__STATE_DICT_CHUNK__INIT;
-    chunk.total_size = chunk.data.len = text.length;
-    chunk.data.data = (uint8_t *)text.data;
-    status_t status = download_add(download, &chunk);
+    status_t status = download_put(download, text.data, text.length);
     if (status == NULL) status = download_finish(download);
     if (status == NULL) tell(sources, text.length);
     buf_deinit(&text);

@@ -253,12 +253,10 @@ static status_t read_config(struct pull *pull, const Fsdpd__V1__Job *job)
 
 static status_t find_config(struct pull *pull, struct session *session)
 {
-    Fsdpd__V1__GetJobRequest request = FSDPD__V1__GET_JOB_REQUEST__INIT;
-    ProtobufCMessage *response;
-    request.id = (char *)pull->client->options.arguments[0];
-    TRY(session_call(session, &control_get_job, &request.base, false, &response));
-    status_t status = read_config(pull, (const Fsdpd__V1__Job *)(const void *)response);
-    protobuf_c_message_free_unpacked(response, NULL);
+    Fsdpd__V1__Job *job;
+    TRY(client_get_job(session, pull->client->options.arguments[0], &job));
+    status_t status = read_config(pull, job);
+    fsdpd__v1__job__free_unpacked(job, NULL);
     return status;
 }
 

@@ -220,9 +220,9 @@ void report_jobs(Fsdpd__V1__Job *const *jobs, size_t count, int64_t now_ms, int 
         shown.owner = shown.owner || jobs[i]->owner[0] != '\0';
         shown.priority = shown.priority || jobs[i]->priority != 0;
     }
-    static const struct table_column rest[] = {{"STATE", false},   {"STEP", true},
-                                               {"LOSS", true},     {"ACCURACY", true},
-                                               {"WORKERS", true},  {"AGE", true},
+    static const struct table_column rest[] = {{"STATE", false},  {"STEP", true},
+                                               {"LOSS", true},    {"ACCURACY", true},
+                                               {"WORKERS", true}, {"AGE", true},
                                                {"REASON", false}};
     struct table_column columns[10] = {{"JOB", false}};
     int column_count = 1;
@@ -240,8 +240,8 @@ void report_workers(Fsdpd__V1__Worker *const *workers, size_t count, int64_t now
                     struct buf *out)
 {
     static const struct table_column columns[] = {
-        {"WORKER", false}, {"STATE", false},   {"JOB", false}, {"RANK", true},
-        {"MEMORY", true},  {"ATTACHED", true}, {"PID", true},  {"RESTARTS", true},
+        {"WORKER", false}, {"STATE", false},   {"JOB", false},  {"RANK", true},
+        {"MEMORY", true},  {"ATTACHED", true}, {"PID", true},   {"RESTARTS", true},
         {"DEVICE", false}, {"VERSION", false}, {"HOST", false},
     };
     struct table table = {.columns = columns, .column_count = 11};

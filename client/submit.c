@@ -142,16 +142,14 @@ static int wait_for_end(struct client *client, struct session *session, const Fs
     int code = follow_job(client, session, job, json ? FOLLOW_QUIET : FOLLOW_TEXT);
     bool over = code == EXIT_DONE || code == EXIT_JOB_FAILED || code == EXIT_JOB_CANCELLED;
     if (!json || !over) return code;
-    Fsdpd__V1__GetJobRequest request = FSDPD__V1__GET_JOB_REQUEST__INIT;
-    request.id = job->id;
-    ProtobufCMessage *response;
-    status_t status = session_call(session, &control_get_job, &request.base, false, &response);
+    Fsdpd__V1__Job *ended;
+    status_t status = client_get_job(session, job->id, &ended);
     if (status != NULL) {
         int failed = output_error(status);
         return code == EXIT_DONE ? failed : code;
     }
-    print_json((const Fsdpd__V1__Job *)(const void *)response);
-    protobuf_c_message_free_unpacked(response, NULL);
+    print_json(ended);
+    fsdpd__v1__job__free_unpacked(ended, NULL);
     return code;
 }
 

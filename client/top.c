@@ -16,6 +16,7 @@
 #include "client.h"
 #include "curve.h"
 #include "exit.h"
+#include "overview.h"
 #include "print/json.h"
 #include "progress.h"
 #include "report.h"
@@ -43,60 +44,19 @@ const struct option_row top_options[] = {
     {0},
 };
 
-/* ---- what is looked at ---- */
-
-struct look {
-    Fsdpd__V1__Version *version;
-    Fsdpd__V1__ListWorkersResponse *workers;
-    Fsdpd__V1__ListJobsResponse *jobs; /* not over */
-};
-
-static void look_free(struct look *look)
+static void summary(const struct overview *look, struct buf *out)
 {
-    if (look->version) fsdpd__v1__version__free_unpacked(look->version, NULL);
-    if (look->workers) fsdpd__v1__list_workers_response__free_unpacked(look->workers, NULL);
-    if (look->jobs) fsdpd__v1__list_jobs_response__free_unpacked(look->jobs, NULL);
-    *look = (struct look){0};
-}
-
-static status_t look_at(struct session *session, struct look *look)
-{
-    Fsdpd__V1__GetVersionRequest version = FSDPD__V1__GET_VERSION_REQUEST__INIT;
-    Fsdpd__V1__ListWorkersRequest workers = FSDPD__V1__LIST_WORKERS_REQUEST__INIT;
-    Fsdpd__V1__ListJobsRequest jobs = FSDPD__V1__LIST_JOBS_REQUEST__INIT;
-    Fsdpd__V1__JobState states[32];
-    const ProtobufCEnumDescriptor *all = &fsdpd__v1__job_state__descriptor;
-    for (unsigned i = 0; i < all->n_values && jobs.n_states < 32; i++) {
-        Fsdpd__V1__JobState state = (Fsdpd__V1__JobState)all->values[i].value;
-        if (state == FSDPD__V1__JOB_STATE__JOB_STATE_UNSPECIFIED || report_is_over(state)) continue;
-        states[jobs.n_states++] = state;
+    size_t all = look->workers->n_workers;
+    uint32_t left_out = look->started->left_out + look->queued->left_out;
+    buf_printf(out, "%zu worker%s, %zu busy", all, all == 1 ? "" : "s",
+               overview_busy_workers(look));
+    if (left_out > 0)
+        buf_printf(out, ", %u older job%s not shown", left_out, left_out == 1 ? "" : "s");
+    for (int i = 1; i <= FSDPD__V1__JOB_STATE__CANCELLED; i++) {
+        Fsdpd__V1__JobState state = (Fsdpd__V1__JobState)i;
+        uint64_t count = report_is_over(state) ? 0 : overview_count(look, state);
+        if (count > 0) buf_printf(out, ", %llu %s", (unsigned long long)count, report_state(state));
     }
-    jobs.states = states;
-    jobs.limit = JOBS_MAX;
-    ProtobufCMessage *response;
-    TRY(session_call(session, &control_get_version, &version.base, false, &response));
-    look->version = (Fsdpd__V1__Version *)(void *)response;
-    TRY(session_call(session, &control_list_workers, &workers.base, false, &response));
-    look->workers = (Fsdpd__V1__ListWorkersResponse *)(void *)response;
-    TRY(session_call(session, &control_list_jobs, &jobs.base, false, &response));
-    look->jobs = (Fsdpd__V1__ListJobsResponse *)(void *)response;
-    return NULL;
-}
-
-static void summary(const struct look *look, struct buf *out)
-{
-    size_t busy = 0, counts[32] = {0};
-    for (size_t i = 0; i < look->workers->n_workers; i++)
-        busy += look->workers->workers[i]->job[0] != '\0';
-    for (size_t i = 0; i < look->jobs->n_jobs; i++)
-        if ((unsigned)look->jobs->jobs[i]->state < 32) counts[look->jobs->jobs[i]->state]++;
-    buf_printf(out, "%zu worker%s, %zu busy", look->workers->n_workers,
-               look->workers->n_workers == 1 ? "" : "s", busy);
-    if (look->jobs->left_out > 0)
-        buf_printf(out, ", %u older jobs not shown", look->jobs->left_out);
-    for (unsigned state = 1; state < 32; state++)
-        if (counts[state] > 0)
-            buf_printf(out, ", %zu %s", counts[state], report_state((Fsdpd__V1__JobState)state));
 }
 
 static struct progress progress_of(const Fsdpd__V1__Job *job)
@@ -110,15 +70,15 @@ static struct progress progress_of(const Fsdpd__V1__Job *job)
 
 /* ---- in a pipe ---- */
 
-static void plain_round(const struct look *look, struct buf *out)
+static void plain_round(const struct overview *look, struct buf *out)
 {
     char when[32];
     clock_format_wall(clock_wall_ms(), when);
     buf_printf(out, "%s ", when);
     summary(look, out);
     buf_add_char(out, '\n');
-    for (size_t i = 0; i < look->jobs->n_jobs; i++) {
-        const Fsdpd__V1__Job *job = look->jobs->jobs[i];
+    for (size_t i = 0; i < look->job_count; i++) {
+        const Fsdpd__V1__Job *job = look->jobs[i];
         buf_printf(out, "%s ", when);
         output_clean(out, job->id, false);
         buf_printf(out, " %s ", report_state(job->state));
@@ -132,14 +92,14 @@ static void plain_round(const struct look *look, struct buf *out)
     }
 }
 
-static void json_round(const struct look *look, struct buf *out)
+static void json_round(const struct overview *look, struct buf *out)
 {
     buf_printf(out, "{\"time_ms\": %lld, \"workers\": ", (long long)clock_wall_ms());
     json_add_messages(out, (const ProtobufCMessage *const *)(const void *)look->workers->workers,
                       look->workers->n_workers, -1);
     buf_add_text(out, ", \"jobs\": ");
-    json_add_messages(out, (const ProtobufCMessage *const *)(const void *)look->jobs->jobs,
-                      look->jobs->n_jobs, -1);
+    json_add_messages(out, (const ProtobufCMessage *const *)(const void *)look->jobs,
+                      look->job_count, -1);
     buf_add_text(out, "}\n");
 }
 
@@ -184,8 +144,9 @@ static void leave(void)
     screen_entered = 0;
 }
 
-/* Ctrl-Z: the shell gets its screen back, and we ours when we go on. The kernel may give the signal to
- * a thread of gRPC's, beside which the main one would go on as if the screen were never to come back. */
+/* Ctrl-Z: the shell gets its screen back, and we ours when we go on. The kernel may give the signal
+ * to a thread of gRPC's, beside which the main one would go on as if the screen were never to come
+ * back. */
 static void on_stop(int number)
 {
     if (!pthread_equal(pthread_self(), main_thread)) {
@@ -197,15 +158,15 @@ static void on_stop(int number)
     screen_lost = 1;
 }
 
-static void job_table(const struct client *client, const struct look *look, struct buf *out)
+static void job_table(const struct client *client, const struct overview *look, struct buf *out)
 {
     static const struct table_column columns[] = {
         {"JOB", false}, {"STATE", false}, {"PROGRESS", false}, {"STEP", true},    {"LOSS", true},
         {"RATE", true}, {"LEFT", true},   {"WORKERS", true},   {"REASON", false},
     };
     struct table table = {.columns = columns, .column_count = 9};
-    for (size_t i = 0; i < look->jobs->n_jobs; i++) {
-        const Fsdpd__V1__Job *job = look->jobs->jobs[i];
+    for (size_t i = 0; i < look->job_count; i++) {
+        const Fsdpd__V1__Job *job = look->jobs[i];
         struct progress progress = progress_of(job);
         struct buf bar = {0};
         char text[32];
@@ -239,8 +200,8 @@ static void job_table(const struct client *client, const struct look *look, stru
     table_deinit(&table);
 }
 
-static void screen_text(const struct client *client, const char *address, const struct look *look,
-                        const char *trouble, struct buf *out)
+static void screen_text(const struct client *client, const char *address,
+                        const struct overview *look, const char *trouble, struct buf *out)
 {
     char when[32], age[32];
     buf_printf(out, "fsdpd %s  %s", address, clock_format_wall(clock_wall_ms(), when));
@@ -254,7 +215,7 @@ static void screen_text(const struct client *client, const char *address, const 
     if (look->jobs == NULL) return;
     summary(look, out);
     buf_add_text(out, "\n\n");
-    if (look->jobs->n_jobs > 0) {
+    if (look->job_count > 0) {
         job_table(client, look, out);
         buf_add_char(out, '\n');
     }
@@ -314,7 +275,7 @@ static bool q_was_pressed(void)
 struct top {
     struct client *client;
     struct session *session;
-    struct look look;
+    struct overview look;
     char *trouble; /* why there is nothing newer */
     bool resized;
 };
@@ -360,13 +321,12 @@ static bool rest(struct top *top, double seconds)
 /* One look, shown. An error only if there has never been one that succeeded. */
 static status_t round_of(struct top *top, bool screen)
 {
-    struct look look = {0};
-    status_t status = look_at(top->session, &look);
+    struct overview look = {0};
+    status_t status = overview_read(top->session, JOBS_MAX, JOBS_MAX, &look);
     bool first = top->look.jobs == NULL;
-    if (status != NULL) look_free(&look);
     if (status != NULL && (first || session_signal(top->session) != 0)) return status;
     if (status == NULL) {
-        look_free(&top->look);
+        overview_deinit(&top->look);
         top->look = look;
         if (screen && first) enter();
     }
@@ -417,7 +377,7 @@ int verb_top(struct client *client)
     } else if (status != NULL) {
         code = output_error(status);
     }
-    look_free(&top.look);
+    overview_deinit(&top.look);
     free(top.trouble);
     session_free(top.session);
     return code;

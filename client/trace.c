@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/text.h"
 #include "client.h"
 #include "download.h"
 #include "exit.h"
@@ -20,12 +19,7 @@ struct trace {
 
 static status_t set_steps(struct options *options, const char *value)
 {
-    int64_t steps;
-    if (!text_parse_i64(value, &steps) || steps < 1 || steps > MAX_STEPS)
-        return status_new(STATUS_INVALID_ARGUMENT, "expected 1 to %d, found '%s'", MAX_STEPS,
-                          value);
-    options->steps = (uint32_t)steps;
-    return NULL;
+    return option_number(value, 1, MAX_STEPS, &options->steps);
 }
 
 static status_t set_file(struct options *options, const char *value)
@@ -96,10 +90,7 @@ static status_t write_file(struct trace *trace, struct download *download)
 {
     struct buf text = {0};
     timeline_write(&trace->timeline, trace->client->options.arguments[0], &text);
-    Fsdpd__V1__StateDictChunk chunk = FSDPD__V1__STATE_DICT_CHUNK__INIT;
-    chunk.total_size = chunk.data.len = text.length;
-    chunk.data.data = (uint8_t *)text.data;
-    status_t status = download_add(download, &chunk);
+    status_t status = download_put(download, text.data, text.length);
     if (status == NULL) status = download_finish(download);
     buf_deinit(&text);
     return status;

@@ -24,14 +24,14 @@ const struct verb verbs[] = {
      "is how long it is waited for. With -o json every event is one line.\n",
      NULL, verb_watch},
     {"logs", "JOB", 1, "Show what the ranks of a job have logged",
-     "Of all attempts, while the job runs and after, as far as fsdpd keeps it. A line is the time,\n"
-     "attempt/rank (\"fsdpd\": the daemon about the job), the level, an event and its fields. With\n"
-     "-f it goes on until the job is over or Ctrl-C, also over a restart of fsdpd; --timeout is how\n"
-     "long that is waited for. With -o json every line is one.\n",
+     "Of all attempts, while the job runs and after, as far as fsdpd keeps it. A line is the\n"
+     "time, attempt/rank (\"fsdpd\": the daemon about the job), the level, an event and its\n"
+     "fields. With -f it goes on until the job is over or Ctrl-C, also over a restart of fsdpd;\n"
+     "--timeout is how long that is waited for. With -o json every line is one.\n",
      logs_options, verb_logs},
     {"metrics", "JOB", 1, "Show every recorded step of a job",
-     "Also the ends of epochs and validations. --csv has every figure, as has -o json, where every\n"
-     "line is one; what is not known is empty there.\n",
+     "Also the ends of epochs and validations. --csv has every figure, as has -o json, where\n"
+     "every line is one; what is not known is empty there.\n",
      metrics_options, verb_metrics},
     {"wrap", "show|set JOB", 2, "Show which modules a job's FSDP units hold, or change it",
      "set gives a running job other units, at its next step boundary: parameters and optimizer\n"
@@ -50,9 +50,10 @@ const struct verb verbs[] = {
      "much as limits.user_priority says, operators anything.\n",
      NULL, verb_priority},
     {"checkpoint", "JOB", 1, "Take a checkpoint of a running job now",
-     "At its next step boundary; the job trains on while it is written. Answers when everything is\n"
-     "on the disk, with the step and the directory. If it could not be written (a full disk: exit\n"
-     "10), the job goes on, and earlier checkpoints stay. --timeout is how long to wait for it.\n",
+     "At its next step boundary; the job trains on while it is written. Answers when everything\n"
+     "is on the disk, with the step and the directory. If it could not be written (a full disk:\n"
+     "exit 10), the job goes on, and earlier checkpoints stay. --timeout is how long to wait for\n"
+     "it.\n",
      NULL, verb_checkpoint},
     {"checkpoints", "JOB", 1, "List a job's checkpoints, oldest first", NULL, NULL,
      verb_checkpoints},
@@ -65,8 +66,8 @@ const struct verb verbs[] = {
      verb_resume},
     {"cancel", "JOB", 1, "End a job at its next step boundary", NULL, NULL, verb_cancel},
     {"forget", "JOB", 1, "Remove a job that is over, and all that is kept of it",
-     "Its record, history, metrics, logs, weights, checkpoints and event files. There is no way back.\n"
-     "A job that is not over is refused (exit 6), another user's, too (4).\n",
+     "Its record, history, metrics, logs, weights, checkpoints and event files. There is no way\n"
+     "back. A job that is not over is refused (exit 6), another user's, too (4).\n",
      NULL, verb_forget},
     {"pull", "JOB", 1, "Write a job's full state_dict to a file, or as transformers has it",
      "Also from a running job: the weights of one step, the same on all ranks. FILE is written\n"
@@ -84,23 +85,24 @@ const struct verb verbs[] = {
      trace_options, verb_trace},
     {"report", "JOB", 1, "Write a page about a job, for a browser",
      "One file of HTML that needs no network: loss, learning rate, throughput, memory against the\n"
-     "plan, units, the timeline of a step, states, settings. A running job is traced for three steps\n"
-     "for it, unless --no-trace is given; otherwise the plan's schedule is shown. FILE is written as\n"
-     "pull writes it. Because -o names the file here, --format json asks for a result in JSON.\n",
+     "plan, units, the timeline of a step, states, settings. A running job is traced for three\n"
+     "steps for it, unless --no-trace is given; otherwise the plan's schedule is shown. FILE is\n"
+     "written as pull writes it. Because -o names the file here, --format json asks for a result\n"
+     "in JSON.\n",
      report_options, verb_report},
     {"workers", "", 0, "List the attached workers", NULL, NULL, verb_workers},
     {"drain", "WORKER", 1, "Give a worker, or all workers of a host, no more work",
-     "WORKER is a worker's id or a host's name. What they run goes on to its end; with --now it takes\n"
-     "a checkpoint, ends, and is queued again to go on elsewhere. It lasts until undrain, also when they are started again. For\n"
-     "operators.\n",
+     "WORKER is a worker's id or a host's name. What they run goes on to its end; with --now it\n"
+     "takes a checkpoint, ends, and is queued again to go on elsewhere. It lasts until undrain,\n"
+     "also when they are started again. For operators.\n",
      drain_options, verb_drain},
     {"undrain", "WORKER", 1, "Give a drained worker, or host, work again",
      "As it was drained: a worker that was drained with its host comes back with it.\n", NULL,
      verb_undrain},
     {"status", "", 0, "Show the daemon, its workers and jobs at a glance", NULL, NULL, verb_status},
     {"top", "", 0, "Show all jobs and workers, live",
-     "On a terminal it fills the screen until q or Ctrl-C; in a pipe it prints a line for each job\n"
-     "that is not over, again and again. With -o json every look is one line.\n",
+     "On a terminal it fills the screen until q or Ctrl-C; in a pipe it prints a line for each\n"
+     "job that is not over, again and again. With -o json every look is one line.\n",
      top_options, verb_top},
     {"version", "", 0, "Show the versions of fsdpctl and of the daemon", NULL, NULL, verb_version},
     {"completion", "bash|zsh|fish", 1, "Print a script that completes command lines of fsdpctl",

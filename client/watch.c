@@ -5,21 +5,19 @@
 
 int verb_watch(struct client *client)
 {
-    Fsdpd__V1__GetJobRequest request = FSDPD__V1__GET_JOB_REQUEST__INIT;
-    ProtobufCMessage *response;
+    Fsdpd__V1__Job *job;
     struct session *session;
     status_t status = session_new(client->options.address, client->options.timeout_ms, &session);
     if (status != NULL) return output_usage_error(status);
-    request.id = (char *)client->options.arguments[0];
-    status = session_call(session, &control_get_job, &request.base, false, &response);
+    status = client_get_job(session, client->options.arguments[0], &job);
     int code;
     if (status != NULL) {
         code = output_error(status);
     } else {
         enum follow_output output =
             client->options.format == FORMAT_JSON ? FOLLOW_JSON : FOLLOW_TEXT;
-        code = follow_job(client, session, (const Fsdpd__V1__Job *)(const void *)response, output);
-        protobuf_c_message_free_unpacked(response, NULL);
+        code = follow_job(client, session, job, output);
+        fsdpd__v1__job__free_unpacked(job, NULL);
     }
     session_free(session);
     return code;

@@ -168,7 +168,8 @@ const struct option_row option_rows[] = {
     {NULL, "--days", "N", FOR_CERT, OPTION_INTEGER, RANGE(1, X509_DAYS_MAX), SETS(cert.days),
      .help = "how long it is valid (init: 3650, issue: 365)"},
     {NULL, "--host", "HOST", FOR_CERT, OPTION_TEXT, .list = true, .apply = apply_host,
-     .help = "issue server: a DNS name or an address that\nclients connect to; may be repeated (NAME)"},
+     .help = "issue server: a DNS name or an address that\n"
+             "clients connect to; may be repeated (NAME)"},
     {NULL, "--out", "DIR", FOR_CERT, OPTION_PATH, SETS(cert.out),
      .help = "issue: where to write it (the authority's DIR)"},
 
@@ -180,7 +181,8 @@ const struct option_row option_rows[] = {
     {"runtime_dir", "--runtime-dir", "DIR", FOR_SERVERS, OPTION_PATH,
      SETS(coordinator.runtime_dir),
      .help = "for the socket fsdpd.sock (root: /run/fsdpd,\nothers: $XDG_RUNTIME_DIR/fsdpd)"},
-    {"state_dir", "--state-dir", "DIR", FOR_SERVERS | FOR_STORE, OPTION_PATH, SETS(coordinator.state_dir),
+    {"state_dir", "--state-dir", "DIR", FOR_SERVERS | FOR_STORE, OPTION_PATH,
+     SETS(coordinator.state_dir),
      .help = "for jobs and weights (root: /var/lib/fsdpd,\nothers: $XDG_STATE_HOME/fsdpd or\n"
              "~/.local/state/fsdpd)"},
     {"data_roots", "--data-root", "DIR", FOR_SERVERS, OPTION_PATH, .list = true,
@@ -195,8 +197,8 @@ const struct option_row option_rows[] = {
      .help = "allow TCP without TLS, which is neither\nencrypted nor authenticated"},
     {"operator_group", "--operator-group", "GROUP", FOR_SERVERS, OPTION_TEXT, .reload = true,
      .fallback = "\"" COORDINATOR_OPERATOR_GROUP "\"", .apply = apply_operator_group,
-     .help = "the Unix group whose members may change\neverybody's jobs (" COORDINATOR_OPERATOR_GROUP
-             ")"},
+     .help = "the Unix group whose members may change\n"
+             "everybody's jobs (" COORDINATOR_OPERATOR_GROUP ")"},
     {"log_level", "--log-level", "LEVEL", FOR_DAEMONS, OPTION_CHOICE, .reload = true,
      .choices = {"debug", "info", "warning", "error"}, .fallback = "info",
      .apply = apply_log_level, .help = "debug, info, warning or error (info)"},
@@ -224,7 +226,8 @@ const struct option_row option_rows[] = {
      .help = "the worker's name (HOST/DEVICE)"},
     {"worker.away_seconds", "--away", "SECONDS", FOR_DAEMONS, OPTION_SECONDS, RANGE(0.1, 604800),
      .fallback = "3600", .apply = apply_away,
-     .help = "a worker that has not reached its coordinator\nfor so long gives up what it does (3600)"},
+     .help = "a worker that has not reached its coordinator\n"
+             "for so long gives up what it does (3600)"},
 
     {"retention.days", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(0, 36500),
      .fallback = "0", LIMIT(retention_days)},
@@ -235,8 +238,8 @@ const struct option_row option_rows[] = {
      LIMIT(jobs_active)},
     {"limits.jobs_per_user", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 1e6),
      LIMIT(jobs_per_user)},
-    {"limits.spec_bytes", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(4096, COORDINATOR_SPEC_MAX),
-     LIMIT(spec_bytes)},
+    {"limits.spec_bytes", NULL, NULL, FOR_SERVERS, OPTION_INTEGER,
+     RANGE(4096, COORDINATOR_SPEC_MAX), LIMIT(spec_bytes)},
     {"limits.user_priority", NULL, NULL, FOR_SERVERS, OPTION_INTEGER,
      RANGE(-SPEC_PRIORITY_MAX, SPEC_PRIORITY_MAX), LIMIT(user_priority)},
     {"limits.pulls_per_job", NULL, NULL, FOR_SERVERS, OPTION_INTEGER, RANGE(1, 1024),
@@ -281,7 +284,8 @@ const struct option_row option_rows[] = {
     {"limits.exit_wait_seconds", NULL, NULL, FOR_SERVERS, OPTION_SECONDS, RANGE(0.01, 3600),
      LIMIT(exit_wait_ms)},
 
-    {NULL, "--config", "FILE", FOR_DAEMONS | FOR_CONFIG | FOR_STORE, OPTION_PATH, SETS(given_config),
+    {NULL, "--config", "FILE", FOR_DAEMONS | FOR_CONFIG | FOR_STORE, OPTION_PATH,
+     SETS(given_config),
      .help = "the configuration file (root:\n/etc/fsdpd/fsdpd.yaml, others:\n"
              "$XDG_CONFIG_HOME/fsdpd/fsdpd.yaml or\n~/.config/fsdpd/fsdpd.yaml, if it is there)"},
     {NULL, "--supervised", NULL, FOR_WORKER, OPTION_SWITCH, SETS(worker.supervised)},
@@ -453,8 +457,12 @@ void option_value_add(struct option_value *value, enum option_source source, con
 void option_describe_type(const struct option_row *row, struct buf *out)
 {
     static const char *const names[] = {
-        [OPTION_SWITCH] = "boolean",  [OPTION_TEXT] = "text",       [OPTION_PATH] = "path",
-        [OPTION_ADDRESS] = "address", [OPTION_INTEGER] = "integer", [OPTION_SECONDS] = "seconds",
+        [OPTION_SWITCH] = "boolean",
+        [OPTION_TEXT] = "text",
+        [OPTION_PATH] = "path",
+        [OPTION_ADDRESS] = "address",
+        [OPTION_INTEGER] = "integer",
+        [OPTION_SECONDS] = "seconds",
         [OPTION_DEVICE] = "`cpu` or `cuda:`N",
         [OPTION_WORKERS] = "`cpu:`N",
     };

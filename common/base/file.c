@@ -71,16 +71,21 @@ status_t file_sync_directory(const char *path)
     return status;
 }
 
+status_t file_sync_parent(const char *path)
+{
+    char *directory = file_path_directory(path);
+    status_t status = file_sync_directory(directory);
+    free(directory);
+    return status;
+}
+
 static status_t put_in_place(const char *temporary, const char *path, bool replace)
 {
     if (replace ? rename(temporary, path) != 0 : link(temporary, path) != 0)
         return status_from_errno(errno, replace ? "cannot rename %s to %s" : "cannot link %s to %s",
                                  temporary, path);
     if (!replace) unlink(temporary);
-    char *directory = file_path_directory(path);
-    status_t status = file_sync_directory(directory);
-    free(directory);
-    return status;
+    return file_sync_parent(path);
 }
 
 static status_t write_durably(const char *path, const void *bytes, size_t size, mode_t mode,

@@ -32,6 +32,8 @@ status_t file_write_new(const char *path, const void *bytes, size_t size,
 
 /* What was made, renamed or removed in the directory is on the disk when this returns. */
 status_t file_sync_directory(const char *path) FSDPD_MUST_USE;
+/* The same of the directory that `path` is in. */
+status_t file_sync_parent(const char *path) FSDPD_MUST_USE;
 
 /* mkdir -p; the last directory gets `mode` if it is made. */
 status_t file_make_directory(const char *path, mode_t mode) FSDPD_MUST_USE;

@@ -64,12 +64,3 @@ status_t tree_remove(const char *path)
 {
     return tree_remove_at(AT_FDCWD, path, path);
 }
-
-status_t tree_sync_directory(const char *path)
-{
-    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return status_from_errno(errno, "cannot open %s", path);
-    status_t status = fsync(fd) == 0 ? NULL : status_from_errno(errno, "cannot sync %s", path);
-    close(fd);
-    return status;
-}

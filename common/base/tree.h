@@ -11,7 +11,4 @@ status_t tree_remove(const char *path) FSDPD_MUST_USE;
 /* The same of `name` in the directory that is open as `parent`; `path` stands in messages. */
 status_t tree_remove_at(int parent, const char *name, const char *path) FSDPD_MUST_USE;
 
-/* What was made, renamed or removed in it is on the disk when this returns. */
-status_t tree_sync_directory(const char *path) FSDPD_MUST_USE;
-
 #endif

@@ -2,8 +2,9 @@
  * Any message of the API as JSON, by its descriptor: the API's field names, enums by name, 64-bit
  * integers as numbers, bytes in base64, numbers that JSON lacks (NaN, infinities) as null. Every
  * field is written, also when it has its default, so a script can rely on it; messages that are not
- * there are null. Maps are objects. Two exceptions: of a oneof only the part that is set; and figures of a test that
- * was not made (Metrics, EpochEnd: test_loss, accuracy, ... without `evaluated`) are left out.
+ * there are null. Maps are objects. Two exceptions: of a oneof only the part that is set; and
+ * figures of a test that was not made (Metrics, EpochEnd: test_loss, accuracy, ... without
+ * `evaluated`) are left out.
  */
 #ifndef FSDPD_PRINT_JSON_H
 #define FSDPD_PRINT_JSON_H

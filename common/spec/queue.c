@@ -1,6 +1,7 @@
 /*
- * What a spec says about its place in the queue: other jobs, deadlines, labels. The checks of single
- * values, which the command line and the daemon use too, and the readers of these keys' values.
+ * What a spec says about its place in the queue: other jobs, deadlines, labels. The checks of
+ * single values, which the command line and the daemon use too, and the readers of these keys'
+ * values.
  */
 #include "spec/queue.h"
 
@@ -15,16 +16,6 @@
 #define DIGITS "0123456789"
 #define UPPER "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
-/* A text for a message: short, and without what could disturb a terminal. */
-static const char *shown(const char *text, char out[static 72])
-{
-    size_t length = 0;
-    for (; text[length] != '\0' && length < 60; length++)
-        out[length] = text[length] >= ' ' && text[length] < 0x7f ? text[length] : '?';
-    strcpy(out + length, text[length] != '\0' ? "..." : "");
-    return out;
-}
-
 status_t spec_check_label_key(const char *key)
 {
     char text[72];
@@ -35,7 +26,7 @@ status_t spec_check_label_key(const char *key)
     return status_new(STATUS_INVALID_ARGUMENT,
                       "expected a key of 1 to %d letters a-z, digits, - and _ that starts with a "
                       "letter, found '%s'",
-                      SPEC_LABEL_KEY_MAX, shown(key, text));
+                      SPEC_LABEL_KEY_MAX, yamldoc_excerpt(key, text));
 }
 
 status_t spec_check_label_value(const char *value)
@@ -46,7 +37,7 @@ status_t spec_check_label_value(const char *value)
         return NULL;
     return status_new(STATUS_INVALID_ARGUMENT,
                       "expected a value of at most %d letters, digits and ._-+:/@, found '%s'",
-                      SPEC_LABEL_VALUE_MAX, shown(value, text));
+                      SPEC_LABEL_VALUE_MAX, yamldoc_excerpt(value, text));
 }
 
 status_t spec_check_labels(Fsdpd__V1__JobSpec__LabelsEntry *const *labels, size_t count)
@@ -74,7 +65,7 @@ status_t spec_check_job_id(const char *id)
     return status_new(STATUS_INVALID_ARGUMENT,
                       "expected a job's id, 1 to %d of a-z, 0-9 and -, not beginning with -, found "
                       "'%s'",
-                      SPEC_JOB_ID_MAX, shown(id, text));
+                      SPEC_JOB_ID_MAX, yamldoc_excerpt(id, text));
 }
 
 status_t spec_check_jobs(char *const *jobs, size_t count)
@@ -94,8 +85,7 @@ static int compare_labels(const void *a, const void *b)
 
 void spec_sort_labels(Fsdpd__V1__JobSpec *spec)
 {
-    if (spec->n_labels > 1)
-        qsort(spec->labels, spec->n_labels, sizeof(void *), compare_labels);
+    if (spec->n_labels > 1) qsort(spec->labels, spec->n_labels, sizeof(void *), compare_labels);
 }
 
 static bool is_scalar(const struct yamldoc_node *node)

@@ -78,8 +78,9 @@ struct spec_override {
 /*
  * Reads the job file `path`, with `overrides` in place of what it says; a later one wins. The model
  * file's text is put into the message. A relative data.dir from an override that is a directory
- * here, or data.path that is a file, becomes absolute, since it was typed relative to the shell; one from the file is relative to
- * the workers' data root. An override of a type drops the file's keys that belong to another type.
+ * here, or data.path that is a file, becomes absolute, since it was typed relative to the shell;
+ * one from the file is relative to the workers' data root. An override of a type drops the file's
+ * keys that belong to another type.
  *
  * INVALID_ARGUMENT says "FILE:LINE: KEY: expected ..., found ..."; a file that cannot be read has
  * the code of the failed call. *spec is the caller's, for spec_free.

@@ -3,8 +3,9 @@
 
 #include <ctype.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
+
+#include "spec/internal.h"
 
 static const int64_t LONGEST_MS = INT64_C(10) * 366 * 86400 * 1000;
 
@@ -120,15 +121,11 @@ status_t spec_parse_time(const char *text, bool *is_duration, int64_t *milliseco
 {
     *is_duration = parse_duration(text, milliseconds);
     if (*is_duration || parse_point(text, milliseconds)) return NULL;
-    char shown[44];
-    size_t length = 0;
-    for (; text[length] != '\0' && length < 40; length++)
-        shown[length] = text[length] >= ' ' && text[length] < 0x7f ? text[length] : '?';
-    strcpy(shown + length, text[length] != '\0' ? "..." : "");
+    char shown[72];
     return status_new(STATUS_INVALID_ARGUMENT,
                       "expected a duration of at most ten years, such as 90s, 2h30m or 7d, or a "
                       "time such as 2026-12-01T08:00:00Z, found '%s'",
-                      shown);
+                      yamldoc_excerpt(text, shown));
 }
 
 int64_t spec_time_at(const char *text, int64_t submitted_ms)

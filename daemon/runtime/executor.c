@@ -293,8 +293,8 @@ uint64_t executor_collective_bytes(const struct unit_set *units, int world)
     return most;
 }
 
-/* How many collectives lie in the queue at once depends on who is slow. A step is over before the one
- * after the next begins. */
+/* How many collectives lie in the queue at once depends on who is slow. A step is over before the
+ * one after the next begins. */
 static void reserve_calls(struct executor *executor)
 {
     const struct plan_program *programs[] = {&executor->plan->train, &executor->plan->accumulate,
@@ -309,7 +309,8 @@ static void reserve_calls(struct executor *executor)
     if (executor->comm != NULL) comm_reserve(executor->comm, 2 * most);
     for (int g = 0; g < executor->group_count; g++) {
         if (executor->groups[g].shard != NULL) comm_reserve(executor->groups[g].shard, 2 * most);
-        if (executor->groups[g].replica != NULL) comm_reserve(executor->groups[g].replica, 2 * most);
+        if (executor->groups[g].replica != NULL)
+            comm_reserve(executor->groups[g].replica, 2 * most);
     }
 }
 

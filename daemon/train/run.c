@@ -169,8 +169,7 @@ static double evaluations_left(const struct run *run)
     const struct train_session *session = run->session;
     uint64_t interval = run->job->evaluate_interval;
     if (run->job->data_format == DATA_IDX)
-        return ceil((double)session->steps / session->epoch_steps) -
-               floor(epochs_done(run));
+        return ceil((double)session->steps / session->epoch_steps) - floor(epochs_done(run));
     if (interval == 0) return 1;
     return (double)((session->steps + interval - 1) / interval - run->step / interval);
 }

@@ -19,7 +19,8 @@ static struct server {
     pthread_t thread;
     uv_loop_t loop;
     uv_async_t stop;
-    uv_timer_t pause, interrupt;
+    uv_timer_t pause, interrupt, quiet;
+    struct rpc_call *quiet_call;
     struct rpc_runtime *runtime;
     struct rpc_server *server;
     bool closed, runtime_closed, stopping;
@@ -93,7 +94,9 @@ static void on_plan(struct rpc_call *call, const ProtobufCMessage *message, void
 
 static void on_list(struct rpc_call *call, const ProtobufCMessage *message, void *user)
 {
-    (void)user, (void)message;
+    (void)user;
+    const Fsdpd__V1__ListJobsRequest *request =
+        (const Fsdpd__V1__ListJobsRequest *)(const void *)message;
     if (refused(call)) return;
     Fsdpd__V1__Job job = FSDPD__V1__JOB__INIT;
     Fsdpd__V1__Job *jobs[] = {&job};
@@ -101,13 +104,21 @@ static void on_list(struct rpc_call *call, const ProtobufCMessage *message, void
     job.id = (char *)"mnist-1";
     job.state = FSDPD__V1__JOB_STATE__SUCCEEDED;
     Fsdpd__V1__StateCount count = FSDPD__V1__STATE_COUNT__INIT;
-    Fsdpd__V1__StateCount *counts[] = {&count};
+    Fsdpd__V1__StateCount waiting = FSDPD__V1__STATE_COUNT__INIT;
+    Fsdpd__V1__StateCount *counts[] = {&count, &waiting};
     count.state = job.state;
     count.jobs = 1;
+    waiting.state = FSDPD__V1__JOB_STATE__QUEUED;
+    waiting.jobs = script.queued;
+    if (script.queued > 0 && request->n_states == 1) {
+        job.id = (char *)"mnist-9";
+        job.state = waiting.state;
+        list.left_out = script.queued - 1;
+    }
     list.jobs = jobs;
     list.n_jobs = 1;
     list.counts = counts;
-    list.n_counts = 1;
+    list.n_counts = script.queued > 0 ? 2 : 1;
     rpc_call_reply(call, &list.base);
 }
 
@@ -260,6 +271,47 @@ static void on_pull(struct rpc_call *call, const ProtobufCMessage *message, void
     else rpc_call_finish(call, NULL);
 }
 
+static void send_line(struct rpc_call *call, uint64_t position)
+{
+    Fsdpd__V1__LogChunk chunk = FSDPD__V1__LOG_CHUNK__INIT;
+    Fsdpd__V1__LogLine line = FSDPD__V1__LOG_LINE__INIT;
+    Fsdpd__V1__LogLine *lines[] = {&line};
+    char text[32];
+    snprintf(text, sizeof text, "line number=%d", (int)position);
+    line.position = position;
+    line.attempt = 1;
+    line.level = (char *)"INFO";
+    line.text = text;
+    chunk.lines = lines;
+    chunk.n_lines = 1;
+    rpc_call_send(call, &chunk.base);
+}
+
+/* Cut off, as by a proxy. */
+static void on_quiet_over(uv_timer_t *timer)
+{
+    (void)timer;
+    rpc_call_finish(server.quiet_call, status_new(STATUS_INTERNAL, "the stream was reset"));
+}
+
+static void on_logs(struct rpc_call *call, const ProtobufCMessage *message, void *user)
+{
+    (void)user;
+    const Fsdpd__V1__GetLogsRequest *request =
+        (const Fsdpd__V1__GetLogsRequest *)(const void *)message;
+    if (refused(call)) return;
+    int stream = ++script.logs;
+    if (script.break_logs && stream == 2) {
+        server.quiet_call = call;
+        uv_timer_start(&server.quiet, on_quiet_over, 1300, 0);
+        return;
+    }
+    send_line(call, request->after_position + 1);
+    rpc_call_finish(call, script.break_logs && stream == 1
+                              ? status_new(STATUS_UNAVAILABLE, "the stream broke")
+                              : NULL);
+}
+
 static const struct rpc_handler handlers[] = {
     {.method = &control_submit_job, .on_start = on_submit},
     {.method = &control_get_job, .on_start = on_get},
@@ -270,9 +322,10 @@ static const struct rpc_handler handlers[] = {
     {.method = &control_get_version, .on_start = on_version},
     {.method = &control_watch_job, .on_start = on_watch},
     {.method = &control_pull_state_dict, .on_start = on_pull},
+    {.method = &control_get_logs, .on_start = on_logs},
 };
-static const struct rpc_service service = {"fsdpd.v1.Control", handlers,
-                                           sizeof handlers / sizeof handlers[0], NULL, RPC_USER, 0};
+static const struct rpc_service service = {
+    "fsdpd.v1.Control", handlers, sizeof handlers / sizeof handlers[0], NULL, RPC_USER, 0};
 
 static void require_ok(status_t status)
 {
@@ -307,6 +360,7 @@ static void *server_main(void *user)
     uv_async_init(&server.loop, &server.stop, on_stop);
     uv_timer_init(&server.loop, &server.pause);
     uv_timer_init(&server.loop, &server.interrupt);
+    uv_timer_init(&server.loop, &server.quiet);
     require_ok(rpc_runtime_new(&server.loop, &server.runtime));
     serve();
     pthread_barrier_wait(&server.ready);
@@ -320,6 +374,7 @@ static void *server_main(void *user)
     uv_close((uv_handle_t *)&server.stop, NULL);
     uv_close((uv_handle_t *)&server.pause, NULL);
     uv_close((uv_handle_t *)&server.interrupt, NULL);
+    uv_close((uv_handle_t *)&server.quiet, NULL);
     uv_run(&server.loop, UV_RUN_DEFAULT);
     uv_loop_close(&server.loop);
     return NULL;

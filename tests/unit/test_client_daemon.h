@@ -32,10 +32,13 @@ struct script {
     int break_watch_after;   /* events of the first stream; 0: never */
     bool restart;            /* the server goes away when it breaks, and comes back */
     bool interrupt_watch;    /* Ctrl-C after the second event */
+    bool break_logs;         /* twice: after a line; and after the next stream, quiet, held */
+    uint32_t queued;         /* jobs in the queue, of which the last one is told */
     Fsdpd__V1__JobState end;
     /* what was seen */
     int watches;
     uint64_t asked_after; /* after_sequence of the last WatchJob */
+    int logs;             /* streams of them */
     char id[64];
     uint32_t epochs;
     char data_dir[256];

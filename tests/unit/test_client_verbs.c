@@ -332,6 +332,24 @@ START_TEST(watch_detaches)
 }
 END_TEST
 
+/* A stream that nothing came over may be lost as any other; that it held is a sign of the daemon. */
+START_TEST(logs_reconnect)
+{
+    script.break_logs = true;
+    expect("logs mnist-1 -f --timeout 1", 0);
+    ck_assert_int_eq(script.logs, 3);
+    const char *first = strstr(out, "number=1\n");
+    ck_assert_ptr_nonnull(first);
+    expect_in(first, "number=2\n");
+    expect_in(err, "fsdpctl: lost fsdpd (the stream was reset); waiting for it\n");
+    /* Who does not follow is told. */
+    script.logs = 0;
+    expect("logs mnist-1", EXIT_UNREACHABLE);
+    expect("logs other -f", EXIT_NOT_FOUND);
+    expect("logs mnist-1 -f --address unix:nowhere.sock", EXIT_UNREACHABLE);
+}
+END_TEST
+
 START_TEST(submit)
 {
     expect("submit job.yaml --set train.epochs=3", 0);
@@ -425,6 +443,23 @@ START_TEST(other_verbs)
     expect("status", EXIT_NOT_PERMITTED);
     expect("version", EXIT_NOT_PERMITTED);
     expect_in(out, "fsdpctl  ");
+}
+END_TEST
+
+START_TEST(queue_is_longer_than_shown)
+{
+    script.queued = 12;
+    expect("status", 0);
+    expect_in(out, "jobs        13: 12 QUEUED, 1 SUCCEEDED\n");
+    expect_in(out, "and 11 more in the queue, submitted earlier\n");
+    expect_in(strstr(out, "mnist-1 "), "mnist-9 "); /* the queue comes last */
+    expect("top --rounds 1", 0);
+    expect_in(out, "1 worker, 0 busy, 11 older jobs not shown, 12 QUEUED\n");
+    expect_in(strstr(out, " mnist-1 "), " mnist-9 QUEUED");
+    expect("list --limit 1000001", EXIT_USAGE);
+    expect_in(err, "--limit: expected 0 to 1000000, found '1000001'");
+    expect("priority mnist-1 -1001", EXIT_USAGE);
+    expect_in(err, "priority: expected -1000 to 1000, found '-1001'");
 }
 END_TEST
 
@@ -544,9 +579,11 @@ int main(void)
     tcase_add_loop_test(tests, watch_reconnects, 0, 2);
     tcase_add_test(tests, watch_gives_up);
     tcase_add_loop_test(tests, watch_detaches, 0, 2);
+    tcase_add_test(tests, logs_reconnect);
     tcase_add_test(tests, submit);
     tcase_add_test(tests, submit_refused);
     tcase_add_test(tests, other_verbs);
+    tcase_add_test(tests, queue_is_longer_than_shown);
     tcase_add_test(tests, unreachable);
     tcase_add_loop_test(tests, terminal, 0, 2);
     tcase_add_test(tests, downloads);

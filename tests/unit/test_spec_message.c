@@ -164,7 +164,7 @@ START_TEST(message_queue)
     expect_invalid(spec, "labels: a stands there twice");
     spec->labels[1]->key = (char *)"a\nb";
     expect_invalid(spec, "labels: expected a key of 1 to 40 letters a-z, digits, - and _ that "
-                         "starts with a letter, found 'a?b'");
+                         "starts with a letter, found 'a b'");
     spec->labels[1]->key = key;
     spec->priority = -1001;
     expect_invalid(spec, "priority: expected an integer from -1000 to 1000, found -1001");
