@@ -11,10 +11,11 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "kernels/kernels.h"
+#include "time_op.h"
 
 enum { MAX_RUNS = 2000 };
 
-static double seconds_per_op = 0.3;
+static struct op_timer timer = {.seconds = 0.3, .clock = CLOCK_MONOTONIC};
 static double total_best, total_median;
 
 static struct tensor_type type_of(enum layout layout, int dim_count, int64_t a, int64_t b,
@@ -40,83 +41,25 @@ static struct tensor_type vector(enum dtype dtype, int64_t n)
     return tensor_type_make(dtype, 1, &n);
 }
 
-static struct op_desc desc_of(enum op_kind kind)
+static void report(const char *name, struct op_times times, double flops, double bytes)
 {
-    const struct op_info *info = op_info_get(kind);
-    struct op_desc desc = {.kind = kind,
-                           .input_count = info->input_count,
-                           .output_count = info->output_count};
-    for (int i = 0; i < info->input_count; i++) desc.input_present[i] = true;
-    for (int i = 0; i < info->output_count; i++) desc.output_present[i] = true;
-    return desc;
-}
-
-static void *operand_new(const struct tensor_type *type)
-{
-    uint64_t bytes = (tensor_bytes(type) + 63) / 64 * 64;
-    void *memory = aligned_alloc(64, bytes);
-    if (memory == NULL) abort();
-    memset(memory, 0, bytes);
-    if (type->dtype == DTYPE_F32)
-        for (uint64_t i = 0; i < bytes / 4; i++)
-            ((float *)memory)[i] = (float)(rand() % 2001 - 1000) / 1000;
-    return memory;
-}
-
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static void report(const char *name, double *times, int count, double flops, double bytes,
-                   double workspace)
-{
-    qsort(times, (size_t)count, sizeof *times, compare_doubles);
-    double best = times[0], median = times[count / 2];
-    total_best += best;
-    total_median += median;
-    printf("%-28s %9.1f %9.1f %8.1f %7.1f %9.0f\n", name, best, median, flops / best / 1e3,
-           bytes / best / 1e3, workspace / 1024);
+    total_best += times.best_us;
+    total_median += times.median_us;
+    printf("%-28s %9.1f %9.1f %8.1f %7.1f %9.0f\n", name, times.best_us, times.median_us,
+           flops / times.best_us / 1e3, bytes / times.best_us / 1e3,
+           (double)times.workspace_bytes / 1024);
     fflush(stdout);
 }
 
 static void measure(const char *name, const struct op_desc *desc)
 {
-    struct kernel *kernel;
-    status_t status = kernel_new(KERNELS_CPU, desc, &kernel);
-    if (status != NULL) {
-        fprintf(stderr, "%s: %s\n", name, status_message(status));
-        exit(1);
-    }
-    struct kernel_call call = {.seed = 1};
-    for (int i = 0; i < desc->input_count; i++)
-        if (desc->input_present[i]) call.inputs[i] = operand_new(&desc->inputs[i]);
-    for (int i = 0; i < desc->output_count; i++)
-        if (desc->output_present[i]) call.outputs[i] = operand_new(&desc->outputs[i]);
-    uint64_t workspace = kernel_workspace_bytes(kernel);
-    if (workspace > 0) call.workspace = aligned_alloc(64, (workspace + 63) / 64 * 64);
-    static double times[MAX_RUNS];
-    int count = 0;
-    int64_t end = clock_monotonic_ns() + (int64_t)(seconds_per_op * 1e9);
-    status_free(kernel_run(kernel, &call)); /* warms up */
-    do {
-        int64_t start = clock_monotonic_ns();
-        status = kernel_run(kernel, &call);
-        times[count++] = (double)(clock_monotonic_ns() - start) / 1e3;
-        if (status != NULL) abort();
-    } while (count < MAX_RUNS && clock_monotonic_ns() < end);
-    report(name, times, count, op_desc_flops(desc), (double)op_desc_bytes(desc), (double)workspace);
-    for (int i = 0; i < desc->input_count; i++) free((void *)call.inputs[i]);
-    for (int i = 0; i < desc->output_count; i++) free(call.outputs[i]);
-    free(call.workspace);
-    kernel_free(kernel);
+    report(name, time_op(&timer, desc), op_desc_flops(desc), (double)op_desc_bytes(desc));
 }
 
 static void measure_conv(const char *name, enum op_kind kind, int64_t n, int64_t in, int64_t out,
                          int64_t size)
 {
-    struct op_desc desc = desc_of(kind);
+    struct op_desc desc = whole_op(kind);
     struct tensor_type x = image(n, in, size), y = image(n, out, size - 2);
     struct tensor_type weight = type_of(LAYOUT_PLAIN, 4, out, in, 3, 3);
     for (int i = 0; i < 2; i++) desc.attrs.conv.stride[i] = desc.attrs.conv.dilation[i] = 1;
@@ -132,7 +75,7 @@ static void measure_conv(const char *name, enum op_kind kind, int64_t n, int64_t
 static void measure_linear(const char *name, enum op_kind kind, int64_t n, int64_t in, int64_t out,
                            enum op_activation activation)
 {
-    struct op_desc desc = desc_of(kind);
+    struct op_desc desc = whole_op(kind);
     struct tensor_type x = matrix(n, in), y = matrix(n, out), weight = matrix(out, in);
     desc.attrs.linear.activation = activation;
     desc.inputs[0] = kind == OP_LINEAR_BACKWARD_DATA ? y : x;
@@ -144,7 +87,7 @@ static void measure_linear(const char *name, enum op_kind kind, int64_t n, int64
 
 static void measure_pool(const char *name, enum op_kind kind, int64_t n)
 {
-    struct op_desc desc = desc_of(kind);
+    struct op_desc desc = whole_op(kind);
     struct tensor_type x = image(n, 64, 24), y = image(n, 64, 12), indices = y;
     indices.dtype = DTYPE_U8;
     for (int i = 0; i < 2; i++) desc.attrs.pool.kernel[i] = desc.attrs.pool.stride[i] = 2;
@@ -157,7 +100,7 @@ static void measure_pool(const char *name, enum op_kind kind, int64_t n)
 
 static void measure_same(const char *name, enum op_kind kind, struct tensor_type type, double p)
 {
-    struct op_desc desc = desc_of(kind);
+    struct op_desc desc = whole_op(kind);
     desc.inputs[0] = desc.inputs[1] = desc.outputs[0] = type;
     if (kind == OP_DROPOUT || kind == OP_DROPOUT_BACKWARD) desc.attrs.dropout.p = p;
     measure(name, &desc);
@@ -165,14 +108,14 @@ static void measure_same(const char *name, enum op_kind kind, struct tensor_type
 
 static void measure_reshape(const char *name, struct tensor_type from, struct tensor_type to)
 {
-    struct op_desc desc = desc_of(OP_RESHAPE);
+    struct op_desc desc = whole_op(OP_RESHAPE);
     desc.inputs[0] = from, desc.outputs[0] = to;
     measure(name, &desc);
 }
 
 static void measure_loss(const char *name, enum op_kind kind, int64_t n)
 {
-    struct op_desc desc = desc_of(kind);
+    struct op_desc desc = whole_op(kind);
     desc.attrs.loss.reduction = REDUCTION_MEAN;
     desc.inputs[0] = desc.outputs[0] = desc.outputs[1] = matrix(n, 10);
     desc.inputs[1] = vector(DTYPE_I32, n);
@@ -183,20 +126,20 @@ static void measure_loss(const char *name, enum op_kind kind, int64_t n)
 static void measure_adadelta(int64_t n)
 {
     struct tensor_type type = vector(DTYPE_F32, n);
-    float *param = operand_new(&type), *grad = operand_new(&type);
-    float *square = operand_new(&type), *delta = operand_new(&type);
+    float *param = operand_new(&type, 0), *grad = operand_new(&type, 0);
+    float *square = operand_new(&type, 0), *delta = operand_new(&type, 0);
     for (int64_t i = 0; i < n; i++) square[i] = delta[i] = 1e-3f;
     struct adadelta_args args = {
         .lr = 1e-3f, .rho = 0.9f, .eps = 1e-6f, .one_minus_rho = (float)(1 - 0.9), .grad_scale = 1};
     static double times[MAX_RUNS];
     int count = 0;
-    int64_t end = clock_monotonic_ns() + (int64_t)(seconds_per_op * 1e9);
+    int64_t end = clock_monotonic_ns() + (int64_t)(timer.seconds * 1e9);
     do {
         int64_t start = clock_monotonic_ns();
         kernel_adadelta((size_t)n, param, grad, square, delta, &args);
         times[count++] = (double)(clock_monotonic_ns() - start) / 1e3;
     } while (count < MAX_RUNS && clock_monotonic_ns() < end);
-    report("adadelta", times, count, 0, 7.0 * 4 * (double)n, 0);
+    report("adadelta", times_of(times, count), 0, 7.0 * 4 * (double)n);
     free(param);
     free(grad);
     free(square);
@@ -207,8 +150,8 @@ int main(int argc, char **argv)
 {
     int64_t n = argc > 1 ? atoi(argv[1]) : 64;
     int threads = argc > 2 ? atoi(argv[2]) : 1;
-    if (argc > 3) seconds_per_op = atof(argv[3]);
-    if (n < 1 || threads < 1 || !(seconds_per_op > 0)) {
+    if (argc > 3) timer.seconds = atof(argv[3]);
+    if (n < 1 || threads < 1 || !(timer.seconds > 0)) {
         fprintf(stderr, "usage: %s [batch [threads [seconds per op]]]\n", argv[0]);
         return 2;
     }

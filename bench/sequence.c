@@ -9,15 +9,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "base/clock.h"
 #include "kernels/kernels.h"
+#include "time_op.h"
 
-enum { MAX_RUNS = 4000, WIDTH = 768, INNER = 3072, VOCABULARY = 50257, SCORES = 1024 };
+enum { WIDTH = 768, INNER = 3072, VOCABULARY = 50257, SCORES = 1024 };
 
-static double seconds_per_op = 0.5;
-static int threads = 1;
+static struct op_timer timer = {.seconds = 0.5, .largest_index = VOCABULARY};
 static const char *wanted = "";
 
 static struct tensor_type type_of(enum dtype dtype, int64_t rows, int64_t columns)
@@ -27,86 +25,24 @@ static struct tensor_type type_of(enum dtype dtype, int64_t rows, int64_t column
 
 static struct op_desc desc_of(enum op_kind kind, struct tensor_type type)
 {
-    const struct op_info *info = op_info_get(kind);
-    struct op_desc desc = {.kind = kind,
-                           .input_count = info->input_count,
-                           .output_count = info->output_count};
-    for (int i = 0; i < info->input_count; i++) desc.input_present[i] = true;
-    for (int i = 0; i < info->output_count; i++) desc.output_present[i] = true;
-    for (int i = 0; i < info->input_count; i++) desc.inputs[i] = type;
-    for (int i = 0; i < info->output_count; i++) desc.outputs[i] = type;
+    struct op_desc desc = whole_op(kind);
+    for (int i = 0; i < desc.input_count; i++) desc.inputs[i] = type;
+    for (int i = 0; i < desc.output_count; i++) desc.outputs[i] = type;
     return desc;
-}
-
-static void *operand_new(const struct tensor_type *type)
-{
-    uint64_t bytes = (tensor_bytes(type) + 63) / 64 * 64;
-    void *memory = aligned_alloc(64, bytes);
-    if (memory == NULL) abort();
-    memset(memory, 0, bytes);
-    int64_t count = tensor_element_count(type);
-    for (int64_t i = 0; i < count; i++) {
-        float value = (float)(rand() % 4001 - 2000) / 1000;
-        uint32_t bits;
-        memcpy(&bits, &value, sizeof bits);
-        if (type->dtype == DTYPE_F32) ((float *)memory)[i] = value;
-        if (type->dtype == DTYPE_BF16) ((uint16_t *)memory)[i] = (uint16_t)(bits >> 16);
-        if (type->dtype == DTYPE_I32) ((int32_t *)memory)[i] = rand() % VOCABULARY;
-    }
-    return memory;
-}
-
-static int compare_doubles(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static double now_ns(void)
-{
-    struct timespec now;
-    clock_gettime(threads == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e9 + (double)now.tv_nsec;
 }
 
 static void measure(const char *name, const struct op_desc *desc)
 {
     if (strstr(name, wanted) == NULL) return;
-    struct kernel *kernel;
-    status_t status = kernel_new(KERNELS_CPU, desc, &kernel);
-    if (status != NULL) {
-        fprintf(stderr, "%s: %s\n", name, status_message(status));
-        exit(1);
-    }
-    struct kernel_call call = {0};
-    for (int i = 0; i < desc->input_count; i++)
-        if (desc->input_present[i]) call.inputs[i] = operand_new(&desc->inputs[i]);
-    for (int i = 0; i < desc->output_count; i++)
-        if (desc->output_present[i]) call.outputs[i] = operand_new(&desc->outputs[i]);
-    uint64_t workspace = kernel_workspace_bytes(kernel);
-    if (workspace > 0) call.workspace = aligned_alloc(64, (workspace + 63) / 64 * 64);
-    static double times[MAX_RUNS];
-    int count = 0;
-    status_free(kernel_run(kernel, &call)); /* warms up */
-    int64_t end = clock_monotonic_ns() + (int64_t)(seconds_per_op * 1e9);
-    do {
-        double start = now_ns();
-        status = kernel_run(kernel, &call);
-        times[count++] = now_ns() - start;
-        if (status != NULL) abort();
-    } while (count < MAX_RUNS && clock_monotonic_ns() < end);
-    qsort(times, (size_t)count, sizeof *times, compare_doubles);
+    struct op_times times = time_op(&timer, desc);
     const struct tensor_type *y = &desc->outputs[0];
     if (desc->kind == OP_EMBEDDING_BACKWARD || desc->kind == OP_SUM_LEADING) y = &desc->inputs[0];
     int64_t elements = tensor_element_count(y);
     if (desc->kind == OP_EMBEDDING_BACKWARD) elements *= WIDTH;
-    printf("%-36s %9.1f %9.1f %8.3f %8.1f\n", name, times[0] / 1e3, times[count / 2] / 1e3,
-           times[0] / (double)elements, (double)op_desc_bytes(desc) / times[0]);
+    printf("%-36s %9.1f %9.1f %8.3f %8.1f\n", name, times.best_us, times.median_us,
+           1e3 * times.best_us / (double)elements,
+           (double)op_desc_bytes(desc) / (1e3 * times.best_us));
     fflush(stdout);
-    for (int i = 0; i < desc->input_count; i++) free((void *)call.inputs[i]);
-    for (int i = 0; i < desc->output_count; i++) free(call.outputs[i]);
-    free(call.workspace);
-    kernel_free(kernel);
 }
 
 static void measure_norm(const char *name, enum op_kind kind, enum dtype dtype, int64_t tokens,
@@ -144,8 +80,9 @@ static void measure_embedding(const char *name, enum op_kind kind, int64_t token
 int main(int argc, char **argv)
 {
     int64_t tokens = argc > 1 ? atoll(argv[1]) : 4096;
-    if (argc > 2) threads = atoi(argv[2]);
-    if (argc > 3) seconds_per_op = atof(argv[3]);
+    int threads = argc > 2 ? atoi(argv[2]) : 1;
+    timer.clock = threads == 1 ? CLOCK_PROCESS_CPUTIME_ID : CLOCK_MONOTONIC;
+    if (argc > 3) timer.seconds = atof(argv[3]);
     if (argc > 4) wanted = argv[4];
     kernels_set_threads(threads);
     printf("%lld tokens, %d threads%27s %9s %8s %8s\n", (long long)tokens, threads, "best us",

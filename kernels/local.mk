@@ -138,9 +138,10 @@ endif
 include kernels/cuda/local.mk
 
 noinst_PROGRAMS += bench/attention bench/kernels bench/sequence
-bench_attention_SOURCES = bench/attention.c
+time_op = bench/time_op.c bench/time_op.h
+bench_attention_SOURCES = bench/attention.c $(time_op)
 bench_attention_LDADD = libkernels.a libops.a libbase.a $(DNNL_LIBS) $(OPENMP_CFLAGS) -lm
-bench_kernels_SOURCES = bench/kernels.c
+bench_kernels_SOURCES = bench/kernels.c $(time_op)
 bench_kernels_LDADD = libkernels.a libops.a libbase.a $(DNNL_LIBS) $(OPENMP_CFLAGS) -lm
-bench_sequence_SOURCES = bench/sequence.c
+bench_sequence_SOURCES = bench/sequence.c $(time_op)
 bench_sequence_LDADD = libkernels.a libops.a libbase.a $(DNNL_LIBS) $(OPENMP_CFLAGS) -lm
