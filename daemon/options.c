@@ -15,6 +15,8 @@ static const char *const role_commands[] = {"fsdpd",         "fsdpd coordinator"
                                             "fsdpd plan",    "fsdpd config",      "fsdpd backup",
                                             "fsdpd restore", "fsdpd cert",        "fsdpd devices"};
 
+enum { ROLE_COUNT = sizeof role_commands / sizeof role_commands[0] };
+
 /* The fallback of worker.away_seconds, for workers that read no table. */
 enum { WORKER_AWAY_MS = 3600 * 1000 };
 
@@ -395,6 +397,20 @@ static void describe_row(const struct option_row *row, struct buf *out)
     }
 }
 
+static void describe_rest(struct buf *out)
+{
+    buf_add_text(out,
+                 "\nThe first SIGTERM or SIGINT ends running jobs at their next step and then "
+                 "fsdpd;\nthe second ends it at once. SIGHUP reads the configuration again. What a "
+                 "flag says\nmay stand in fsdpd.yaml or in the environment as well "
+                 "(fsdpd.yaml(5)). Jobs are\nsubmitted with fsdpctl.\n\n"
+                 "\"fsdpd ROLE --help\" lists the flags of another role:\n");
+    for (int role = ROLE_COORDINATOR; role < ROLE_COUNT; role++)
+        buf_printf(out, "%s%s", role == ROLE_COORDINATOR ? "" : ", ",
+                   role_commands[role] + strlen("fsdpd "));
+    buf_add_char(out, '\n');
+}
+
 void options_describe(enum role role, struct buf *out)
 {
     static const char *const purposes[] = {
@@ -435,12 +451,5 @@ void options_describe(enum role role, struct buf *out)
         if (row->help == NULL || row->flag == NULL || (row->roles & (1u << role)) == 0) continue;
         describe_row(row, out);
     }
-    if (role == ROLE_BOTH)
-        buf_printf(out,
-                   "\nThe first SIGTERM or SIGINT ends running jobs at their next step and then "
-                   "fsdpd;\nthe second ends it at once. SIGHUP reads the configuration again. "
-                   "What a flag says\nmay stand in fsdpd.yaml or in the environment as well "
-                   "(fsdpd.yaml(5)).\n\"fsdpd coordinator --help\", \"fsdpd worker --help\", "
-                   "\"fsdpd plan --help\",\n\"fsdpd config --help\" and \"fsdpd devices --help\" "
-                   "list the flags of these roles. Jobs are submitted with fsdpctl.\n");
+    if (role == ROLE_BOTH) describe_rest(out);
 }

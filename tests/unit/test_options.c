@@ -141,6 +141,9 @@ START_TEST(test_help)
     options_describe(ROLE_BOTH, &text);
     ck_assert_ptr_nonnull(strstr(buf_text(&text), "--workers cpu:N"));
     ck_assert_ptr_nonnull(strstr(buf_text(&text), "fsdpd worker"));
+    ck_assert_ptr_nonnull(strstr(buf_text(&text),
+                                 "another role:\ncoordinator, worker, plan, config, "
+                                 "backup, restore, cert, devices\n"));
     buf_clear(&text);
     options_describe(ROLE_WORKER, &text);
     ck_assert_ptr_null(strstr(buf_text(&text), "--workers"));
@@ -230,7 +233,8 @@ static const struct {
     {"limits:\n  watcher: 1\n", ":2: limits.watcher: unknown key; did you mean limits.watchers?"},
     {"watchers: 1\n", "did you mean limits.watchers?"},
     /* More than a request may have could never be submitted. */
-    {"limits.spec_bytes: 7340033\n", ":1: limits.spec_bytes: expected an integer from 4096 to 7340032"},
+    {"limits.spec_bytes: 7340033\n",
+     ":1: limits.spec_bytes: expected an integer from 4096 to 7340032"},
     {"zzzzzz: 1\n", "fsdpd config dump lists all"},
     {"log_level: loud\n", ":1: log_level: expected debug, info, warning or error, found 'loud'"},
     {"log_level: inf\n", "did you mean info?"},
@@ -250,7 +254,8 @@ static const struct {
     {"limits: {watchers: 1}\nlimits.watchers: 2\n", ":2: limits.watchers: stands here twice"},
     {"- 1\n", ":1: expected a mapping"},
     {"a: [\n", ":2: "},
-    {"worker: {device: toaster}\n", ":1: worker.device: expected cpu or cuda:N"}, /* of another role */
+    {"worker: {device: toaster}\n",
+     ":1: worker.device: expected cpu or cuda:N"}, /* of another role */
 };
 
 START_TEST(test_bad_files)
@@ -366,6 +371,28 @@ static void read_source(const char *name, struct buf *text)
     free(path);
 }
 
+/* The flag's line in docs/fsdpd.md says of which roles it is. */
+static void check_roles(const char *flag, const char *found)
+{
+    static const char *const names[] = {"fsdpd",  "coordinator", "worker", "plan",   "config",
+                                        "backup", "restore",     "cert",   "devices"};
+    unsigned roles = 0;
+    struct buf expected = {0};
+    for (int i = 0; i < option_row_count; i++)
+        if (option_rows[i].flag != NULL && strcmp(option_rows[i].flag, flag) == 0)
+            roles |= option_rows[i].roles;
+    for (int i = 0; i < 9 && roles != FOR_ALL; i++)
+        if ((roles & (1u << i)) != 0)
+            buf_printf(&expected, "%s`%s`", expected.length > 0 ? ", " : "", names[i]);
+    if (roles == FOR_ALL) buf_add_text(&expected, "all");
+    const char *rest = strstr(found, " | ");
+    ck_assert_ptr_nonnull(rest);
+    ck_assert_msg(strncmp(rest + 3, buf_text(&expected), expected.length) == 0 &&
+                      strncmp(rest + 3 + expected.length, " | ", 3) == 0,
+                  "docs/fsdpd.md: %s is of: %s", flag, buf_text(&expected));
+    buf_deinit(&expected);
+}
+
 /* Every key with its type and default is in docs/configuration.md, and nothing else is. */
 START_TEST(test_documentation)
 {
@@ -380,7 +407,9 @@ START_TEST(test_documentation)
             char *flag =
                 mem_printf("`%s%s%s", row->flag, row->argument ? " " : "`",
                            row->argument && !strchr(row->argument, '|') ? row->argument : "");
-            ck_assert_msg(strstr(buf_text(&manual), flag) != NULL, "docs/fsdpd.md lacks %s", flag);
+            const char *found = strstr(buf_text(&manual), flag);
+            ck_assert_msg(found != NULL, "docs/fsdpd.md lacks %s", flag);
+            check_roles(row->flag, found);
             free(flag);
         }
         if (row->key == NULL || option_is_repeated(row)) continue;
