@@ -257,7 +257,8 @@ void report_workers(Fsdpd__V1__Worker *const *workers, size_t count, int64_t now
         table_add(&table, output_age(worker->attached_ms, now_ms, age));
         table_addf(&table, "%lld", (long long)worker->pid);
         table_addf(&table, "%u", worker->restarts);
-        table_add(&table, worker->device);
+        if (worker->shares_device) table_addf(&table, "%s, shared", worker->device);
+        else table_add(&table, worker->device);
         table_add(&table, worker->version);
         table_add(&table, worker->host[0] ? worker->host : "-");
     }

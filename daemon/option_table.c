@@ -130,18 +130,6 @@ static status_t apply_output(struct options *options, const struct option_row *r
     return NULL;
 }
 
-/* Known by name, so that whoever has read of it is told more than that it is not known. */
-static status_t refuse_sharing(struct options *options, const struct option_row *row,
-                               const char *text)
-{
-    (void)options, (void)text;
-    return status_new(
-        STATUS_UNIMPLEMENTED,
-        "%s: workers cannot share a device so far: each needs one of its own, cuda:0, "
-        "cuda:1 and so on; any number of workers can have the cpu",
-        row->flag);
-}
-
 #define SETS(member) .offset = offsetof(struct options, member)
 #define LIMIT(member) SETS(coordinator.limits.member), .reload = true
 #define RANGE(low, high) .min = (low), .max = (high)
@@ -217,7 +205,10 @@ const struct option_row option_rows[] = {
     {"worker.device", "--device", "DEVICE", FOR_WORKER, OPTION_DEVICE,
      RANGE(0, DEVICE_MAX), .fallback = "cpu", SETS(worker.device),
      .help = "the worker's device: cpu or cuda:N (cpu)"},
-    {NULL, "--share-device", NULL, FOR_WORKER, OPTION_SWITCH, .apply = refuse_sharing},
+    {"worker.share_device", "--share-device", NULL, FOR_WORKER, OPTION_SWITCH,
+     SETS(worker.share_device),
+     .help = "other workers may have the same cuda device, for\ntests: their jobs' collectives go "
+             "through host\nmemory"},
     {"worker.coordinator", "--coordinator", "ADDRESS", FOR_WORKER, OPTION_ADDRESS,
      SETS(worker.coordinator), .help = "the coordinator to attach to (the local socket)"},
     {"worker.address", "--address", "ADDRESS", FOR_WORKER, OPTION_TEXT, SETS(worker.address),

@@ -91,6 +91,7 @@ static void add_worker(struct worker_rows *list, const struct worker *worker)
     row->attached_ms = worker->attached_ms;
     row->pid = worker->pid;
     row->version = worker->version;
+    row->shares_device = worker->shares_device;
     row->restarts = supervisor_restarts(list->c, worker->id);
 }
 

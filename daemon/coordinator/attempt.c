@@ -32,6 +32,16 @@ bool attempt_rank_has_ended(const struct rank *rank)
     return rank->state == RANK_FINISHED || rank->state == RANK_LOST;
 }
 
+/* NCCL refuses a group with a device in it twice; all ranks go the same way. */
+static bool is_staged(const struct job *job)
+{
+    for (int r = 0; r < job->world; r++) {
+        const struct worker *worker = job->ranks[r].worker;
+        if (job->world > 1 && worker != NULL && worker->shares_device) return true;
+    }
+    return false;
+}
+
 static void send_assignment(struct job *job, int rank, const char *store,
                             const struct checkpoint_place *place)
 {
@@ -49,6 +59,7 @@ static void send_assignment(struct job *job, int rank, const char *store,
     assignment.run = place->run;
     assignment.resume = place->resume;
     assignment.must_resume = place->must_resume;
+    assignment.staged = is_staged(job);
     Fsdpd__V1__CoordinatorMessage message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
     message.message_case = FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ASSIGNMENT;
     message.assignment = &assignment;
@@ -343,6 +354,7 @@ static void note_start(struct job *job, const Fsdpd__V1__Started *started)
 {
     struct buf text = {0};
     buf_printf(&text, "training on %d worker%s", job->world, job->world == 1 ? "" : "s");
+    if (is_staged(job)) buf_add_text(&text, " that share devices, through host memory");
     if (started->resumed_name[0] != '\0')
         buf_printf(&text, ", on from step %llu", (unsigned long long)started->resumed_step);
     if (started->resumed_note[0] != '\0') buf_printf(&text, "; %s", started->resumed_note);

@@ -66,7 +66,7 @@ COORDINATOR_TESTS = tests/unit/test_store tests/unit/test_migrations tests/unit/
   tests/unit/test_coordinator_ends tests/unit/test_coordinator_streams \
   tests/unit/test_coordinator_traces tests/unit/test_coordinator_rewrap \
   tests/unit/test_coordinator_checkpoints tests/unit/test_coordinator_reattach \
-  tests/unit/test_coordinator_monitoring tests/unit/test_log_files \
+  tests/unit/test_coordinator_devices tests/unit/test_coordinator_monitoring tests/unit/test_log_files \
   tests/unit/test_coordinator_logs
 check_PROGRAMS += $(COORDINATOR_TESTS)
 TESTS += $(COORDINATOR_TESTS)
@@ -115,6 +115,10 @@ tests_unit_test_coordinator_rewrap_SOURCES = tests/unit/test_coordinator_rewrap.
 tests_unit_test_coordinator_rewrap_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
 tests_unit_test_coordinator_rewrap_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
 
+tests_unit_test_coordinator_devices_SOURCES = tests/unit/test_coordinator_devices.c \
+  $(COORDINATOR_WORLD)
+tests_unit_test_coordinator_devices_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
+tests_unit_test_coordinator_devices_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
 tests_unit_test_coordinator_monitoring_SOURCES = tests/unit/test_coordinator_monitoring.c \
   $(COORDINATOR_WORLD)
 tests_unit_test_coordinator_monitoring_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "coordinator/workers.h"
 
 enum { PLANS_MAX = 256 };
 
@@ -63,6 +64,10 @@ static void send_order(struct coordinator *c, struct plan_request *request)
     order.spec = request->spec;
     order.dump = request->dump;
     order.details = request->details;
+    order.staged = request->spec->workers > 1 &&
+                   workers_must_share(c, request->spec->device, (int)request->spec->workers);
+    uint32_t sharers = (uint32_t)worker_sharers(worker);
+    order.sharers = sharers < request->spec->workers ? sharers : request->spec->workers;
     Fsdpd__V1__CoordinatorMessage message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
     message.message_case = FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_PLAN;
     message.plan = &order;

@@ -166,11 +166,14 @@ static void start(struct job *job)
     const job_spec *spec = job->message->spec;
     int wanted = (int)spec->workers, count = 0;
     struct placement_worker *idle = mem_alloc_array((size_t)c->worker_count + 1, sizeof *idle);
-    for (int i = 0; i < c->worker_count; i++) {
-        struct worker *worker = c->workers[i];
-        if (worker->job == NULL && !worker->drained && worker_is_kind(worker->device, spec->device))
-            idle[count++] = (struct placement_worker){worker->host, worker->id, worker};
-    }
+    /* Those that share a device, only if there are not enough others: groups of theirs are slow. */
+    for (int shared = 0; shared < 2 && count < wanted; shared++)
+        for (int i = 0; i < c->worker_count; i++) {
+            struct worker *worker = c->workers[i];
+            if (worker->job == NULL && !worker->drained && worker->shares_device == (shared == 1) &&
+                worker_is_kind(worker->device, spec->device))
+                idle[count++] = (struct placement_worker){worker->host, worker->id, worker};
+        }
     if (count >= wanted) {
         struct worker **chosen = mem_alloc_array((size_t)wanted + 1, sizeof(struct worker *));
         placement_choose(idle, count, wanted);

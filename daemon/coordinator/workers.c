@@ -32,6 +32,59 @@ bool worker_is_kind(const char *device, const char *kind)
     return strlen(kind) == length && strncmp(device, kind, length) == 0;
 }
 
+static bool have_same_device(const char *device, const char *host, const struct worker *worker)
+{
+    return !worker_is_kind(device, "cpu") && strcmp(worker->device, device) == 0 &&
+           strcmp(worker->host, host) == 0;
+}
+
+int worker_sharers(const struct worker *worker)
+{
+    const struct coordinator *c = worker->c;
+    int count = 0;
+    for (int i = 0; i < c->worker_count; i++)
+        count += have_same_device(worker->device, worker->host, c->workers[i]);
+    return count > 0 ? count : 1;
+}
+
+bool workers_must_share(const struct coordinator *c, const char *kind, int count)
+{
+    int owners = 0, sharers = 0;
+    for (int i = 0; i < c->worker_count; i++) {
+        const struct worker *worker = c->workers[i];
+        if (worker->drained || !worker_is_kind(worker->device, kind)) continue;
+        owners += !worker->shares_device;
+        sharers += worker->shares_device;
+    }
+    return sharers > 0 && owners < count;
+}
+
+/* Two workers of one device would take its memory from each other, and NCCL refuses them. */
+static status_t check_device(const struct coordinator *c, const struct worker *worker)
+{
+    for (int i = 0; i < c->worker_count; i++) {
+        const struct worker *other = c->workers[i];
+        if (!have_same_device(worker->device, worker->host, other)) continue;
+        if (worker->shares_device && other->shares_device) continue;
+        return status_new(STATUS_ALREADY_EXISTS,
+                          "worker %s wants %s of host %s, which worker %s has: only workers that "
+                          "are both started with --share-device can have the same device",
+                          worker->id, worker->device, worker->host, other->id);
+    }
+    return NULL;
+}
+
+static void worker_free(struct worker *worker)
+{
+    free(worker->job);
+    free(worker->id);
+    free(worker->device);
+    free(worker->version);
+    free(worker->address);
+    free(worker->host);
+    free(worker);
+}
+
 /* Non-empty, short, printable and without spaces: it stands in logs and messages. */
 static status_t check_text(const char *what, const char *text)
 {
@@ -78,11 +131,18 @@ status_t workers_add(struct coordinator *c, struct rpc_call *link, const Fsdpd__
                               .host = hello->host[0] != '\0'
                                           ? mem_strdup(hello->host)
                                           : mem_strndup(hello->id, strcspn(hello->id, "/")),
+                              .shares_device =
+                                  hello->shares_device && !worker_is_kind(hello->device, "cpu"),
                               .memory_bytes = hello->memory_bytes,
                               .pid = hello->pid,
                               .attached_ms = clock_wall_ms(),
                               .heard_at = coordinator_now(),
                               .rank = -1};
+    status_t status = check_device(c, worker);
+    if (status != NULL) {
+        worker_free(worker);
+        return status;
+    }
     worker->drained = drains_find(c, worker->id, worker->host) != NULL;
     worker->obsolete = !same;
     worker->supervised = supervisor_has_child(c, hello->id, hello->pid);
@@ -154,13 +214,7 @@ void worker_lose(struct worker *worker, const char *how, bool certain)
     }
     planner_worker_lost(worker);
     attempt_worker_lost(worker, how, certain);
-    free(worker->job);
-    free(worker->id);
-    free(worker->device);
-    free(worker->version);
-    free(worker->address);
-    free(worker->host);
-    free(worker);
+    worker_free(worker);
 }
 
 static void enforce(struct worker *worker, int64_t now)

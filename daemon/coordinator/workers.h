@@ -12,6 +12,7 @@ struct worker {
     int64_t pid;
     bool supervised;     /* a child of this process */
     bool drained;        /* gets no more work */
+    bool shares_device;  /* others may have it, too */
     int64_t attached_ms; /* wall clock */
     int64_t heard_at;
 
@@ -28,12 +29,19 @@ struct worker {
 };
 
 /* A worker has said hello. ALREADY_EXISTS if its id is attached by another process (the same one's
- * old link is closed); FAILED_PRECONDITION if its version is another and it runs nothing of ours;
+ * old link is closed), or its device, unless it is a cpu, is another worker's and not both share it;
+ * FAILED_PRECONDITION if its version is another and it runs nothing of ours;
  * INVALID_ARGUMENT for fields that are missing or too long. */
 status_t workers_add(struct coordinator *c, struct rpc_call *link, const Fsdpd__V1__Hello *hello,
                      struct worker **worker) FSDPD_MUST_USE;
 
 struct worker *workers_find(struct coordinator *c, const char *id);
+
+/* As many attached workers, at least one, have the device of this one. */
+int worker_sharers(const struct worker *worker);
+
+/* Whether a job on so many workers of a kind could only have them if some of them share a device. */
+bool workers_must_share(const struct coordinator *c, const char *kind, int count);
 
 /* "cpu" of "cpu", "cuda" of "cuda:3": whether that is `kind`. */
 bool worker_is_kind(const char *device, const char *kind);

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "planning/advice.h"
 #include "planning/message.h"
+#include "runtime/comm.h"
 
 /* Units may have it for themselves. NULL: nobody has. */
 static const char *find_offload(const struct train_job *job)
@@ -55,6 +56,22 @@ static void add_notes(Fsdpd__V1__Plan *message, const struct train_job *job,
                               "gradients are rounded to bf16 on their way and added in f32");
 }
 
+static void add_communicator(Fsdpd__V1__Plan *message, bool on_cpu, bool staged)
+{
+    char bytes[32];
+    if (message->world < 2) return;
+    staged = staged && !on_cpu;
+    message->communicator = mem_strdup(staged   ? "gloo through host memory"
+                                       : on_cpu ? "gloo"
+                                                : "nccl");
+    if (!staged) return;
+    message->staging_bytes = comm_staging_bytes((int)message->world);
+    plan_message_add_note(message,
+                          "workers share a device, which NCCL refuses: collectives go through Gloo "
+                          "and %s of pinned host memory per worker, far slower than estimated here",
+                          text_format_bytes(message->staging_bytes, bytes));
+}
+
 static status_t does_not_fit(struct advisor *advisor, status_t status)
 {
     struct buf text = {0};
@@ -85,6 +102,7 @@ static status_t make(struct advisor *advisor, const struct planning_options *opt
     *plan = plan_message_new(session, &message);
     add_notes(*plan, advisor->job, train_session_weights(session), advisor->profile,
               options->device != NULL);
+    add_communicator(*plan, strcmp(device_name(advisor->device), "cpu") == 0, options->staged);
     if (options->details) {
         advisor->tries = advice_tries(train_session_plan(session)->train.instruction_count);
         advice_add(advisor, session, *plan);

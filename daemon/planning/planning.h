@@ -16,6 +16,7 @@ struct planning_options {
      * for. NULL: none, it is the profile's. */
     const char *device;
     uint64_t memory_bytes; /* of `device`; 0: what it has free now */
+    bool staged;  /* workers share devices: see backend_join */
     int threads;  /* per op of a cpu */
     bool details; /* schedule and advice, too */
     bool dump;

@@ -19,7 +19,7 @@ struct device;
 struct comm;
 
 /* Changes with every change of what the two sides share: device_table.h, comm_table.h, this. */
-enum { BACKEND_VERSION = 2 };
+enum { BACKEND_VERSION = 3 };
 #define BACKEND_SYMBOL "fsdpd_backend"
 
 enum { BACKEND_DEVICES_MAX = 64, BACKEND_PARTS_MAX = 8 };
@@ -54,17 +54,21 @@ struct backend_table {
     /* As comm_gloo_new; joins a group of devices, each of which a process owns. */
     status_t (*comm_new)(struct device *device, int rank, int world, const char *prefix,
                          const struct rendezvous *store, int64_t timeout_ms, struct comm **comm);
+    /* A group of devices, some of which may be the same one, that talks through `host`: a group of
+     * the same ranks that moves host memory, taken over, also after an error. */
+    status_t (*comm_staged)(struct device *device, struct comm *host, struct comm **comm);
 };
 
 typedef const struct backend_table *backend_function(void);
 
 /*
- * The group of the ranks' devices: NCCL's for cuda, Gloo's for the cpu; see comm_gloo_new.
- * `address` is where peers reach this host, for Gloo.
+ * The group of the ranks' devices: NCCL's for cuda, or, if it is `staged`, Gloo's through host memory,
+ * which NCCL is not needed for, and no two devices have to be different ones; Gloo's for the cpu. See
+ * comm_gloo_new. All ranks say the same. `address` is where peers reach this host, for Gloo.
  */
 status_t backend_join(struct device *device, int rank, int world, const char *address,
                       const char *prefix, const struct rendezvous *store, int64_t timeout_ms,
-                      struct comm **comm) FSDPD_MUST_USE;
+                      bool staged, struct comm **comm) FSDPD_MUST_USE;
 
 /* The module "cuda"; opened once, never closed. UNIMPLEMENTED: this build has none; UNAVAILABLE: it
  * is there but cannot be loaded, and the message says what is missing. From any thread. */

@@ -6,11 +6,16 @@
 
 status_t backend_join(struct device *device, int rank, int world, const char *address,
                       const char *prefix, const struct rendezvous *store, int64_t timeout_ms,
-                      struct comm **comm)
+                      bool staged, struct comm **comm)
 {
     const struct backend_table *backend = NULL;
-    if (strncmp(device_name(device), "cuda", 4) != 0)
-        return comm_gloo_new(rank, world, address, prefix, store, timeout_ms, comm);
-    TRY(backend_load(&backend));
-    return backend->comm_new(device, rank, world, prefix, store, timeout_ms, comm);
+    struct comm *host = NULL;
+    bool cuda = strncmp(device_name(device), "cuda", 4) == 0;
+    if (cuda) TRY(backend_load(&backend));
+    if (cuda && !staged)
+        return backend->comm_new(device, rank, world, prefix, store, timeout_ms, comm);
+    TRY(comm_gloo_new(rank, world, address, prefix, store, timeout_ms, &host));
+    if (cuda) return backend->comm_staged(device, host, comm);
+    *comm = host;
+    return STATUS_OKAY;
 }

@@ -118,9 +118,19 @@ uint64_t comm_workspace_bytes(int world)
     return world > 1 ? (uint64_t)(world - 1) * 2 * comm_chunk_elements(world) * sizeof(float) : 0;
 }
 
+uint64_t comm_staging_bytes(int world)
+{
+    return COMM_STAGING_BYTES + comm_workspace_bytes(world);
+}
+
 uint64_t comm_bytes_sent(const struct comm *comm)
 {
     return atomic_load(&comm->bytes_sent);
+}
+
+bool comm_is_repeatable(const struct comm *comm)
+{
+    return comm->table->repeatable;
 }
 
 bool comm_is_aborted(struct comm *comm)
@@ -257,7 +267,7 @@ static status_t keep_failure(struct comm *comm, status_t status)
     return status;
 }
 
-static status_t name_call(const struct comm *comm, const struct comm_call *call, status_t status)
+status_t comm_name_call(const struct comm *comm, const struct comm_call *call, status_t status)
 {
     const struct comm *whole = comm->whole != NULL ? comm->whole : comm;
     char *among = comm != whole ? mem_printf(", among %d", comm->world) : mem_strdup("");
@@ -269,7 +279,7 @@ static status_t name_call(const struct comm *comm, const struct comm_call *call,
     return status;
 }
 
-static status_t run_checked(struct comm *comm, const struct comm_call *queued)
+static status_t run_unnamed(struct comm *comm, const struct comm_call *queued)
 {
     struct comm_call rounded, *call = &rounded;
     rounded = *queued;
@@ -284,17 +294,27 @@ static status_t run_checked(struct comm *comm, const struct comm_call *queued)
     }
     if (status == NULL) {
         status = comm->table->run(comm, call);
-        if (status == NULL) return STATUS_OKAY;
-        status = keep_failure(comm, status);
+        if (status != NULL) status = keep_failure(comm, status);
     }
-    return name_call(comm, call, status);
+    return status;
+}
+
+status_t comm_run(struct comm *comm, const struct comm_call *wanted)
+{
+    struct comm_call call = *wanted;
+    pthread_mutex_lock(&comm->lock);
+    call.comm = comm;
+    call.sequence = ++comm->sequence;
+    pthread_mutex_unlock(&comm->lock);
+    return run_unnamed(comm, &call);
 }
 
 static status_t run_on_lane(void *argument)
 {
     struct comm_call *call = argument;
     struct comm *comm = call->comm;
-    status_t status = run_checked(comm, call);
+    status_t status = run_unnamed(comm, call);
+    if (status != NULL) status = comm_name_call(comm, call, status);
     pthread_mutex_lock(&comm->lock);
     call->next_free = comm->unused;
     comm->unused = call;
@@ -327,7 +347,7 @@ static status_t enqueue_on_device(struct comm *comm, struct lane_queue *lane,
         if (status == NULL) return STATUS_OKAY;
         status = keep_failure(comm, status);
     }
-    return name_call(comm, call, status);
+    return comm_name_call(comm, call, status);
 }
 
 /* The lock is held. */
@@ -342,7 +362,10 @@ static void make_call(struct comm *comm)
 
 void comm_reserve(struct comm *comm, int calls)
 {
-    if (comm->table->enqueue != NULL) return; /* it keeps no records */
+    if (comm->table->enqueue != NULL) {
+        if (comm->table->reserve != NULL) comm->table->reserve(comm, calls);
+        return;
+    }
     pthread_mutex_lock(&comm->lock);
     for (const struct comm_call *call = comm->unused; call != NULL && calls > 0;
          call = call->next_free)

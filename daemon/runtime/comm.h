@@ -95,6 +95,14 @@ void comm_reserve(struct comm *comm, int calls);
  */
 void comm_abort(struct comm *comm, const char *why);
 
+/* Whether a device may record a step with this communicator's collectives and repeat it without the
+ * host (a CUDA graph): not where the host takes part in them. */
+bool comm_is_repeatable(const struct comm *comm);
+
+/* Host memory that a device's rank holds, pinned, to talk to its peers through it (backend_join),
+ * with what reductions there need. */
+uint64_t comm_staging_bytes(int world);
+
 /* Sent by this rank since it joined. */
 uint64_t comm_bytes_sent(const struct comm *comm);
 

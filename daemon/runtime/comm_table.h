@@ -38,6 +38,9 @@ struct comm_call {
 
 enum { COMM_PARTS_MAX = 254 }; /* that are told apart at a time */
 
+/* What goes through host memory at a time where devices share it (cuda/comm_staged.c). */
+enum { COMM_STAGING_BYTES = 4 << 20 };
+
 struct comm_table {
     /* Carries out one collective with the peers; `count` is positive unless it is a barrier. */
     status_t (*run)(struct comm *comm, const struct comm_call *call);
@@ -45,6 +48,9 @@ struct comm_table {
      * the lane, from the thread that asks, also for one rank. NULL: `run` it is, on the lane's
      * thread. */
     status_t (*enqueue)(struct comm *comm, struct lane_queue *lane, const struct comm_call *call);
+    bool repeatable; /* see comm_is_repeatable */
+    /* Of those with `enqueue`: see comm_reserve; NULL: it keeps no records. */
+    void (*reserve)(struct comm *comm, int calls);
     /* This rank takes no further part: its own waiting collective returns soon with any error,
      * peers see a lost peer. From any thread, more than once. */
     void (*quit)(struct comm *comm, const char *why);
@@ -79,6 +85,15 @@ void comm_init(struct comm *comm, const struct comm_table *table, int rank, int 
 void comm_deinit(struct comm *comm);
 
 const char *comm_kind_name(enum comm_kind kind);
+
+/*
+ * For a communicator that stands on another one: carries out `call` (all but its sequence, which is
+ * `comm`'s next) with the peers and waits for them, on this thread; one at a time. A failure sticks
+ * to `comm`. The error does not name the collective: comm_name_call does, by whoever's call it is.
+ */
+status_t comm_run(struct comm *comm, const struct comm_call *call) FSDPD_MUST_USE;
+status_t comm_name_call(const struct comm *comm, const struct comm_call *call,
+                        status_t status) FSDPD_MUST_USE;
 
 /* An all_reduce on bf16: where, behind the rounded parts, this rank's sum goes at first. */
 static inline float *comm_upper_half(const struct comm_call *call)

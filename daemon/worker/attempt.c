@@ -599,8 +599,10 @@ static status_t join_and_train(struct attempt *attempt, struct device *device,
     struct comm *comm = NULL;
     if (world > 1)
         TRY(backend_join(device, (int)assignment->rank, world, assignment->address, "train",
-                         &attempt->rendezvous, assignment->timeout_ms, &comm));
-    if (world > 1) log_event(LOG_INFO, "group_joined", "world=%d", world);
+                         &attempt->rendezvous, assignment->timeout_ms, assignment->staged, &comm));
+    if (world > 1)
+        log_event(LOG_INFO, "group_joined", "world=%d through_host_memory=%d", world,
+                  assignment->staged);
     struct puller *puller = NULL;
     status_t status = puller_new(&attempt->pull_context, &puller);
     struct checkpointer *checkpointer = NULL;

@@ -142,6 +142,7 @@ static void send_hello(struct link *link)
     char host[128];
     hello->host = mem_strdup(host_name(host, sizeof host));
     hello->protocol = LINK_PROTOCOL;
+    hello->shares_device = link->options->share_device;
     add_attempts(link, hello);
     Fsdpd__V1__WorkerMessage message = FSDPD__V1__WORKER_MESSAGE__INIT;
     message.message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_HELLO;

@@ -98,9 +98,11 @@ static status_t make_plan(struct plan_request *request)
     /* A CPU's memory is the host's, of which others may take; a device is the worker's own, and
      * what the job that it trains now has of it will be free again. */
     bool own = strcmp(options->device, "cpu") != 0;
+    const uint32_t sharers = request->order->sharers > 0 ? request->order->sharers : 1;
     const struct planning_options planning = {.device = options->device,
                                               .memory_bytes =
-                                                  own ? request->worker->memory_bytes : 0,
+                                                  own ? request->worker->memory_bytes / sharers : 0,
+                                              .staged = request->order->staged,
                                               .threads = options->threads,
                                               .details = request->order->details,
                                               .dump = request->order->dump};
@@ -274,6 +276,7 @@ static char *make_id(const struct worker_options *options)
     if (options->id != NULL) return mem_strdup(options->id);
     char host[256] = "localhost";
     gethostname(host, sizeof host - 1);
+    if (options->share_device) return mem_printf("%s/%s@%d", host, options->device, (int)getpid());
     return mem_printf("%s/%s", host, options->device);
 }
 

@@ -17,8 +17,10 @@ enum { WORKER_MAX_DATA_ROOTS = 16 };
 
 struct worker_options {
     const char *device;      /* "cpu" */
+    bool share_device;       /* others may have it, too; see backend_join's `staged` */
     const char *coordinator; /* address, see rpc/rpc.h */
-    const char *id;          /* "<host>/<device>"; NULL: made from the host name and the device */
+    const char *id;          /* "<host>/<device>"; NULL: made from the host name and the device, and,
+                              * where that is shared, this process's number */
     const char *data_roots[WORKER_MAX_DATA_ROOTS];
     int data_root_count;
     const char *address; /* that other workers reach this host under; NULL: found out */

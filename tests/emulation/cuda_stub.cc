@@ -15,9 +15,11 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <chrono>
 #include <deque>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,10 +67,16 @@ std::string name_of(const void *what)
     return found != r.names.end() ? found->second : "?";
 }
 
+thread_local bool is_host_function; /* this thread runs one for a stream */
+
 /* Writes a call down; the error that it is to have. */
 int note(const char *call, const std::string &arguments)
 {
     record &r = the_record();
+    if (is_host_function) {
+        fprintf(stderr, "cuda_stub: %s in a function of the host\n", call);
+        abort();
+    }
     std::lock_guard<std::mutex> guard(r.lock);
     if (r.on) r.text += std::string(call) + " " + arguments + "\n";
     if (r.failing != call || r.countdown == 0) return 0;
@@ -197,6 +205,7 @@ struct stub_stream {
 thread_local std::vector<stub_stream *> my_streams;
 thread_local int last_error;
 thread_local int sticky_error; /* a device that failed stays so */
+thread_local bool host_is_busy;     /* with a function that a stream of this rank waits for */
 
 void put(stub_stream *stream, task t)
 {
@@ -670,10 +679,33 @@ cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t 
     return result(error);
 }
 
+/*
+ * On a thread of its own, one function at a time, as the driver's; the stream goes on when it has
+ * returned. Memory of the device is not its, nor is anything of CUDA.
+ */
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *user)
 {
+    struct host_call {
+        bool begun = false;
+        std::atomic<bool> done{false};
+        std::thread thread;
+    };
+    auto call = std::make_shared<host_call>();
+    int error = note("host", named(stream));
+    if (error != 0) return result(error);
     put((stub_stream *)stream, task{[=] {
-            function(user);
+            if (!call->begun && host_is_busy) return (int)STUB_NOT_YET;
+            if (!call->begun) {
+                call->begun = host_is_busy = true;
+                call->thread = std::thread([=] {
+                    is_host_function = true;
+                    function(user);
+                    call->done = true;
+                });
+            }
+            if (!call->done) return (int)STUB_NOT_YET;
+            call->thread.join();
+            host_is_busy = false;
             return 0;
         }});
     return result(0);

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "../emulation/cuda_stub.h"
+#include "runtime/backend.h"
 
 /* A store in memory is a directory's: ranks are threads, tests are processes. */
 static char *directory;
@@ -14,6 +15,13 @@ status_t cuda_fixture_join(struct device *device, int rank, int world, struct co
 {
     struct rendezvous store = group_file_store(directory);
     return comm_nccl_new(device, rank, world, "train", &store, cuda_fixture_timeout_ms, comm);
+}
+
+status_t cuda_fixture_join_staged(struct device *device, int rank, int world, struct comm **comm)
+{
+    struct rendezvous store = group_file_store(directory);
+    return backend_join(device, rank, world, "127.0.0.1", "staged", &store,
+                        cuda_fixture_timeout_ms, true, comm);
 }
 
 void cuda_fixture_set_up(void)

@@ -16,6 +16,10 @@ void cuda_fixture_tear_down(void);
 status_t cuda_fixture_join(struct device *device, int rank, int world,
                            struct comm **comm) FSDPD_MUST_USE;
 
+/* The same through host memory and Gloo, as workers that share a device do. */
+status_t cuda_fixture_join_staged(struct device *device, int rank, int world,
+                                  struct comm **comm) FSDPD_MUST_USE;
+
 /* Two steps of one of the tiny models, sharded by block, clipped, on the CPU. */
 struct engine_job cuda_fixture_job(int which);
 

@@ -17,6 +17,7 @@
 #include "hf/safetensors.h"
 #include "planning/planning.h"
 #include "planning/profile.h"
+#include "runtime/backend.h"
 #include "runtime/cuda/device_cuda.h"
 #include "session_group.h"
 #include "train/run.h"
@@ -34,20 +35,29 @@ static const char model[] = "name: Small\n"
 
 static char folder[96];
 
-/* The ranks' rendezvous, which has one value: the group's id. */
+/* The ranks' rendezvous: the id of NCCL's group, or the addresses of Gloo's. */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    void *value;
-    size_t size;
-} store = {PTHREAD_MUTEX_INITIALIZER, PTHREAD_COND_INITIALIZER, NULL, 0};
+    struct {
+        char *key;
+        void *value;
+        size_t size;
+    } entries[64];
+    int count;
+} store = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+/* The groups go through host memory, as of workers that share a device. */
+static bool staged;
 
 static status_t store_set(void *user, const char *key, const void *value, size_t size)
 {
-    (void)user, (void)key;
+    (void)user;
     pthread_mutex_lock(&store.lock);
-    store.value = mem_dup(value, size);
-    store.size = size;
+    ck_assert_int_lt(store.count, 64);
+    store.entries[store.count].key = mem_strdup(key);
+    store.entries[store.count].value = mem_dup(value, size);
+    store.entries[store.count++].size = size;
     pthread_cond_broadcast(&store.changed);
     pthread_mutex_unlock(&store.lock);
     return STATUS_OKAY;
@@ -56,11 +66,16 @@ static status_t store_set(void *user, const char *key, const void *value, size_t
 static status_t store_get(void *user, const char *key, int64_t timeout_ms, void **value,
                           size_t *size)
 {
-    (void)user, (void)key, (void)timeout_ms; /* check's own ends it */
+    (void)user, (void)timeout_ms; /* check's own ends it */
+    int i = 0;
     pthread_mutex_lock(&store.lock);
-    while (store.value == NULL) pthread_cond_wait(&store.changed, &store.lock);
-    *value = mem_dup(store.value, store.size);
-    *size = store.size;
+    for (;;) {
+        for (i = 0; i < store.count && strcmp(store.entries[i].key, key) != 0; i++) {}
+        if (i < store.count) break;
+        pthread_cond_wait(&store.changed, &store.lock);
+    }
+    *value = mem_dup(store.entries[i].value, store.entries[i].size);
+    *size = store.entries[i].size;
     pthread_mutex_unlock(&store.lock);
     return STATUS_OKAY;
 }
@@ -68,17 +83,20 @@ static status_t store_get(void *user, const char *key, int64_t timeout_ms, void 
 static status_t join(struct device *device, int rank, int world, struct comm **comm)
 {
     const struct rendezvous rendezvous = {store_set, store_get, NULL};
-    return comm_nccl_new(device, rank, world, "train", &rendezvous, 20000, comm);
+    return backend_join(device, rank, world, "127.0.0.1", "train", &rendezvous, 20000, staged, comm);
 }
 
 static void new_store(void)
 {
-    free(store.value);
-    store.value = NULL;
+    for (; store.count > 0; store.count--) {
+        free(store.entries[store.count - 1].key);
+        free(store.entries[store.count - 1].value);
+    }
 }
 
 static void set_up(void)
 {
+    staged = false;
     cuda_stub_reset(7);
     snprintf(folder, sizeof folder, "%s/checkpoints", group_data);
 }
@@ -161,12 +179,15 @@ static void expect_near_files(struct buf a, struct buf b)
     buf_deinit(&b);
 }
 
-/* Worlds of 1 to 4, the last in two groups of two. */
+/* Worlds of 1 to 4, the last in two groups of two; then through host memory, of 2 to 4. */
+enum { WORLDS = 7 };
+
 static void choose_world(struct group *group, int number)
 {
-    static const int worlds[] = {1, 2, 3, 4};
+    static const int worlds[WORLDS] = {1, 2, 3, 4, 2, 3, 4};
     init(group, worlds[number]);
-    if (number == 3) group->job.strategy = STRATEGY_HYBRID_SHARD;
+    staged = number > 3;
+    if (worlds[number] == 4) group->job.strategy = STRATEGY_HYBRID_SHARD;
     group->job.shard_size = 2;
 }
 
@@ -241,6 +262,7 @@ START_TEST(test_evaluation)
 {
     struct group group, expected;
     init(&group, 2);
+    staged = _i == 1;
     group.job.batch_size = 51;
     group.job.evaluate = true;
     expected = group;
@@ -269,6 +291,7 @@ START_TEST(test_ranks_that_differ)
 {
     struct group group;
     init(&group, 2);
+    staged = _i == 1;
     group.tweak = learn_otherwise;
     on_cuda(&group);
     group_run(&group);
@@ -299,6 +322,19 @@ START_TEST(test_planning)
     ck_assert_uint_eq(plan->device_memory_bytes, UINT64_C(1) << 34);
     for (size_t i = 0; i < plan->n_notes; i++)
         ck_assert_ptr_null(strstr(plan->notes[i], "scratch memory"));
+    ck_assert_str_eq(plan->communicator, "nccl");
+    ck_assert_uint_eq(plan->staging_bytes, 0);
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+
+    /* Of workers that share a device. */
+    const struct planning_options shared = {.device = "cuda:0", .staged = true};
+    ck_assert_ptr_null(planning_make(&group.job, &shared, &plan));
+    ck_assert_str_eq(plan->communicator, "gloo through host memory");
+    ck_assert_uint_eq(plan->staging_bytes, (4 << 20) + comm_workspace_bytes(2));
+    bool noted = false;
+    for (size_t i = 0; i < plan->n_notes; i++)
+        noted = noted || strstr(plan->notes[i], "workers share a device") != NULL;
+    ck_assert(noted);
     fsdpd__v1__plan__free_unpacked(plan, NULL);
 
     status = plan_on("cuda:0", &group.job, 20000, &plan);
@@ -375,10 +411,10 @@ int main(void)
     tcase_set_timeout(tests, 120);
     tcase_add_unchecked_fixture(tests, group_draw_digits, group_remove_digits);
     tcase_add_checked_fixture(tests, set_up, tear_down);
-    tcase_add_loop_test(tests, test_changes_of_the_policy, 0, 4);
-    tcase_add_loop_test(tests, test_checkpoints, 0, 4);
-    tcase_add_test(tests, test_evaluation);
-    tcase_add_test(tests, test_ranks_that_differ);
+    tcase_add_loop_test(tests, test_changes_of_the_policy, 0, WORLDS);
+    tcase_add_loop_test(tests, test_checkpoints, 0, WORLDS);
+    tcase_add_loop_test(tests, test_evaluation, 0, 2);
+    tcase_add_loop_test(tests, test_ranks_that_differ, 0, 2);
     tcase_add_test(tests, test_planning);
     tcase_add_test(tests, test_profile);
     tcase_add_loop_test(tests, test_offload_is_refused, 0, 2);

@@ -89,11 +89,6 @@ class Devices(unittest.TestCase):
         self.assertEqual(result.returncode, 1)
         self.assertRegex(result.stderr, "cuda:0.*(no NVIDIA driver|no device|older than)")
 
-    def test_a_device_is_not_shared(self):
-        result = fsdpd("worker", "--device", "cuda:0", "--share-device", backend=self.directory.name)
-        self.assertEqual(result.returncode, 1)
-        self.assertIn("--share-device: workers cannot share a device so far", result.stderr)
-
     def test_flags(self):
         result = fsdpd("devices", "--workers", "cpu:1", backend=self.directory.name)
         self.assertEqual(result.returncode, 2)

@@ -236,7 +236,8 @@ START_TEST(json_values)
                 "\"device\":\"\xc3\xa9\\ufffd\\u202e\\u009b\",\"state\":\"\",\"job\":\"\","
                 "\"rank\":-1,\"memory_bytes\":18446744073709551615,"
                 "\"attached_ms\":-9223372036854775808,\"pid\":0,\"version\":\"\","
-                "\"restarts\":4294967295,\"host\":\"\",\"drained\":false,\"drained_by\":\"\",\"drained_ms\":0}");
+                "\"restarts\":4294967295,\"host\":\"\",\"drained\":false,\"drained_by\":\"\",\"drained_ms\":0,"
+                "\"shares_device\":false}");
 
     Fsdpd__V1__StateDictChunk chunk = FSDPD__V1__STATE_DICT_CHUNK__INIT;
     uint8_t bytes[] = {0, 255, 16, 'a'};

@@ -314,6 +314,8 @@ static void fake_send(struct fake *fake, const Fsdpd__V1__WorkerMessage *message
 static void answer_plan(struct fake *fake, const Fsdpd__V1__PlanOrder *order)
 {
     fake->plans++;
+    fake->plan_staged = order->staged;
+    fake->plan_sharers = order->sharers;
     if (fake->silent_plans) return;
     Fsdpd__V1__Unit unit = FSDPD__V1__UNIT__INIT, *units[] = {&unit};
     unit.name = (char *)"(root)";
@@ -406,7 +408,8 @@ static void say_hello(struct fake *fake, int64_t pid, Fsdpd__V1__HeldAttempt *he
     fake->stream = rpc_stream_open(world->channel, &test_attach, NULL, 0, false, &callbacks, fake);
     Fsdpd__V1__Hello hello = FSDPD__V1__HELLO__INIT;
     hello.id = (char *)fake->id;
-    hello.device = (char *)"cpu";
+    hello.device = (char *)(fake->device != NULL ? fake->device : "cpu");
+    hello.shares_device = fake->shares_device;
     hello.version = (char *)(fake->version != NULL ? fake->version : PACKAGE_VERSION);
     hello.protocol = 1;
     hello.attempts = &held;
@@ -425,6 +428,13 @@ static void say_hello(struct fake *fake, int64_t pid, Fsdpd__V1__HeldAttempt *he
 void fake_attach(struct world *world, struct fake *fake, const char *id, int64_t pid)
 {
     *fake = (struct fake){.world = world, .id = id};
+    say_hello(fake, pid, NULL);
+}
+
+void fake_attach_device(struct world *world, struct fake *fake, const char *id, int64_t pid,
+                        const char *device, bool shares_device)
+{
+    *fake = (struct fake){.world = world, .id = id, .device = device, .shares_device = shares_device};
     say_hello(fake, pid, NULL);
 }
 

@@ -90,6 +90,10 @@ struct fake {
     const char *id;
     bool welcome, closed, drained;
     status_t status;
+    const char *device; /* NULL: "cpu" */
+    bool shares_device;
+    bool plan_staged; /* of the latest plan order */
+    uint32_t plan_sharers;
     bool silent_plans; /* leave plan orders unanswered */
     enum status_code plan_code;
     int plans;
@@ -111,6 +115,9 @@ struct fake {
     const char *version; /* another one than this fsdpd's; NULL: the same */
 };
 void fake_attach(struct world *world, struct fake *fake, const char *id, int64_t pid);
+/* With a device of this name on the host "host". */
+void fake_attach_device(struct world *world, struct fake *fake, const char *id, int64_t pid,
+                        const char *device, bool shares_device);
 /* The same worker on a new link: with its attempt, or the end of it (`running` false), and the
  * orders that it has had, of which it still knows `tail`. */
 void fake_attach_again(struct fake *fake, int64_t pid, bool running, uint64_t orders,

@@ -452,6 +452,7 @@ static status_t split(struct comm *base, const int *ranks, int count, int rank, 
 }
 
 static const struct comm_table table = {.enqueue = enqueue,
+                                        .repeatable = true,
                                         .quit = quit,
                                         .free = free_comm,
                                         .split = split};

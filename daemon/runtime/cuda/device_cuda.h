@@ -62,6 +62,9 @@ struct cuda_lane {
     void *poll_user;
     status_t failure; /* the first of what returns nothing (record, wait_event); all that follows
                        * fails with it, as the order of the lane's work is lost */
+    pthread_mutex_t host_lock; /* guards the next one */
+    status_t host_failure;     /* the first since the last wait, of functions of the host that are part
+                                * of the lane's work */
 };
 
 static inline struct cuda_lane *cuda_lane(const struct lane_queue *lane)
@@ -117,6 +120,9 @@ status_t cuda_copy_in(struct cuda_lane *lane, char *to, const char *from,
                       uint64_t bytes) FSDPD_MUST_USE;
 status_t cuda_copy_out(struct cuda_lane *lane, char *to, const char *from,
                        uint64_t bytes) FSDPD_MUST_USE;
+/* From a function of the host that the lane runs, on the driver's thread: the next wait reports it
+ * under `label` (NULL: none), and takes `failure` in any case. */
+void cuda_lane_fail(struct cuda_lane *lane, const char *label, status_t failure);
 status_t cuda_lane_zero(struct lane_queue *lane, void *memory, uint64_t bytes) FSDPD_MUST_USE;
 status_t cuda_lane_stamp(struct lane_queue *lane, int64_t *ns) FSDPD_MUST_USE;
 status_t cuda_lane_wait(struct lane_queue *lane, int64_t timeout_ms) FSDPD_MUST_USE;
@@ -156,6 +162,14 @@ struct rendezvous;
 status_t comm_nccl_new(struct device *device, int rank, int world, const char *prefix,
                        const struct rendezvous *store, int64_t timeout_ms,
                        struct comm **comm) FSDPD_MUST_USE;
+
+/*
+ * comm_staged.c: a group of devices that talk through host memory, for those that NCCL refuses.
+ * `host` is a group of the same ranks that moves host memory; it becomes the new one's, also after
+ * an error.
+ */
+status_t comm_staged_new(struct device *device, struct comm *host,
+                         struct comm **comm) FSDPD_MUST_USE;
 
 /* Kernels are built for compute capability 8.0 and later. */
 enum { CUDA_LEAST_MAJOR = 8 };

@@ -68,6 +68,8 @@ void cuda_lane_close(struct lane_queue *base)
     if (lane->norm_parts != NULL) cudaFree(lane->norm_parts);
     if (lane->stream != NULL) cudaStreamDestroy(lane->stream);
     status_free(lane->failure);
+    status_free(lane->host_failure);
+    pthread_mutex_destroy(&lane->host_lock);
     free(lane);
 }
 
@@ -93,6 +95,7 @@ status_t cuda_lane_open(struct device *device, enum lane kind, struct lane_queue
     struct cuda_lane *lane = mem_alloc(sizeof *lane);
     lane->base.device = device;
     lane->base.kind = kind;
+    pthread_mutex_init(&lane->host_lock, NULL);
     status_t status = set_up(lane);
     if (status != STATUS_OKAY) {
         cuda_lane_close(&lane->base);
@@ -249,6 +252,25 @@ status_t cuda_lane_zero(struct lane_queue *base, void *memory, uint64_t bytes)
     return cuda_enqueued(lane, cudaMemsetAsync(memory, 0, bytes, lane->stream), "cudaMemsetAsync");
 }
 
+/* ---- functions of the host ---- */
+
+void cuda_lane_fail(struct cuda_lane *lane, const char *label, status_t failure)
+{
+    if (label != NULL) failure = status_wrap(failure, "%s", label);
+    pthread_mutex_lock(&lane->host_lock);
+    lane->host_failure = status_first(lane->host_failure, failure);
+    pthread_mutex_unlock(&lane->host_lock);
+}
+
+static status_t take_host_failure(struct cuda_lane *lane)
+{
+    pthread_mutex_lock(&lane->host_lock);
+    status_t failure = lane->host_failure;
+    lane->host_failure = STATUS_OKAY;
+    pthread_mutex_unlock(&lane->host_lock);
+    return failure;
+}
+
 /* ---- time ---- */
 
 static void CUDART_CB note_time(void *ns)
@@ -319,5 +341,6 @@ status_t cuda_lane_wait(struct lane_queue *base, int64_t timeout_ms)
     lane->arrival_count = 0;
     lane->arrival_bytes = 0;
     lane->busy = false;
-    return status_first(status_copy(lane->failure), status_first(status, recorded));
+    status = status_first(take_host_failure(lane), status_first(status, recorded));
+    return status_first(status_copy(lane->failure), status);
 }

@@ -1,6 +1,7 @@
 # The CUDA backend: a module of its own, opened when a worker asks for such a device.
 CUDA_MODULE = \
   %D%/comm_nccl.c \
+  %D%/comm_staged.c \
   %D%/conv_cudnn.c \
   %D%/device_cuda.c %D%/device_cuda.h \
   %D%/head_cuda.c \
@@ -27,13 +28,13 @@ fsdpd_cuda_so_DEPENDENCIES = $(CUDA_OBJECTS)
 if HAVE_CHECK
 if HAVE_NCCL
 # The same sources with a stub of the runtime in place of NVIDIA's libraries, and without cuDNN.
-check_PROGRAMS += tests/engine/test_cuda_device tests/engine/test_cuda_failures
-TESTS += tests/engine/test_cuda_device tests/engine/test_cuda_failures
+check_PROGRAMS += tests/engine/test_cuda_device tests/engine/test_cuda_failures tests/engine/test_cuda_staged
+TESTS += tests/engine/test_cuda_device tests/engine/test_cuda_failures tests/engine/test_cuda_staged
 stub_flags = $(AM_CPPFLAGS) -I$(srcdir)/tests/emulation $(CUDA_CPPFLAGS) $(NCCL_CPPFLAGS) $(CHECK_CFLAGS)
 check_LIBRARIES += tests/emulation/libcuda_stub.a
 tests_emulation_libcuda_stub_a_SOURCES = \
   tests/emulation/cuda_stub.cc tests/emulation/cuda_stub.h tests/emulation/nccl_stub.cc \
-  %D%/comm_nccl.c %D%/conv_cudnn.c %D%/device_cuda.c %D%/head_cuda.c %D%/lane_cuda.c \
+  %D%/comm_nccl.c %D%/comm_staged.c %D%/conv_cudnn.c %D%/device_cuda.c %D%/head_cuda.c %D%/lane_cuda.c \
   %D%/linear_cuda.c %D%/matmul.c %D%/module.c %D%/ops_cuda.c %D%/step_cuda.c
 tests_emulation_libcuda_stub_a_CPPFLAGS = $(stub_flags)
 tests_emulation_libcuda_stub_a_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
@@ -50,6 +51,10 @@ tests_engine_test_cuda_failures_SOURCES = tests/engine/test_cuda_failures.c $(cu
 tests_engine_test_cuda_failures_CPPFLAGS = $(stub_flags)
 tests_engine_test_cuda_failures_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_engine_test_cuda_failures_LDADD = $(stub_libs)
+tests_engine_test_cuda_staged_SOURCES = tests/engine/test_cuda_staged.c $(cuda_fixture)
+tests_engine_test_cuda_staged_CPPFLAGS = $(stub_flags)
+tests_engine_test_cuda_staged_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
+tests_engine_test_cuda_staged_LDADD = $(stub_libs)
 
 # Whole runs: what ranks agree on, checkpoints, changes of the policy; and planning.
 check_PROGRAMS += tests/engine/test_cuda_session

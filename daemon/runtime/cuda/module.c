@@ -125,6 +125,7 @@ const struct backend_table *fsdpd_backend(void)
                                                .package = PACKAGE_STRING,
                                                .report = report,
                                                .open = open_device,
-                                               .comm_new = comm_nccl_new};
+                                               .comm_new = comm_nccl_new,
+                                               .comm_staged = comm_staged_new};
     return &table;
 }

@@ -1,0 +1,123 @@
+/* Workers that share a device: who may have it, and how their jobs' groups talk. */
+#include <stdlib.h>
+
+#include "test_coordinator_world.h"
+
+static struct world world;
+
+static void set_up(void)
+{
+    world_init(&world);
+    world_start(&world);
+}
+
+static void tear_down(void)
+{
+    world_deinit(&world);
+}
+
+/* A device is one worker's, or of all that share it; a cpu is everybody's. */
+START_TEST(test_who_may_have_a_device)
+{
+    struct fake first, second, other;
+    fake_attach_device(&world, &first, "host/a", 1000, "cuda:0", _i == 1);
+    ck_assert(first.welcome);
+    fake_attach_device(&world, &second, "host/b", 1001, "cuda:0", _i == 0);
+    ck_assert(second.closed);
+    ck_assert_int_eq(status_code(second.status), STATUS_ALREADY_EXISTS);
+    ck_assert_ptr_nonnull(strstr(status_message(second.status),
+                                 "worker host/b wants cuda:0 of host host, which worker host/a has"));
+    ck_assert_ptr_nonnull(strstr(status_message(second.status), "--share-device"));
+    fake_deinit(&second);
+    static const struct {
+        const char *id, *device;
+    } others[] = {{"host/b", "cuda:1"}, {"elsewhere/b", "cuda:0"}, {"host/b", "cpu"}};
+    for (int i = 0; i < 3; i++) {
+        fake_attach_device(&world, &other, others[i].id, 1001, others[i].device, false);
+        ck_assert_msg(other.welcome, "%s: %s", others[i].id, status_message(other.status));
+        fake_deinit(&other);
+    }
+    /* When it is gone, the device is free; a worker that comes again has it already. */
+    fake_deinit(&first);
+    fake_attach_device(&world, &second, "host/b", 1001, "cuda:0", false);
+    ck_assert(second.welcome);
+    fake_attach_device(&world, &first, "host/b", 1001, "cuda:0", false);
+    ck_assert(first.welcome);
+    fake_deinit(&first);
+    fake_deinit(&second);
+}
+END_TEST
+
+static const Fsdpd__V1__Worker *find_row(const Fsdpd__V1__ListWorkersResponse *list, const char *id)
+{
+    for (size_t i = 0; i < list->n_workers; i++)
+        if (strcmp(list->workers[i]->id, id) == 0) return list->workers[i];
+    return NULL;
+}
+
+/* All ranks of a job with a sharer in it go through host memory; a sharer alone does not. */
+START_TEST(test_groups_that_share)
+{
+    struct fake fakes[3];
+    fake_attach_device(&world, &fakes[0], "host/a", 1000, "cuda:0", true);
+    fake_attach_device(&world, &fakes[1], "host/b", 1001, "cuda:0", true);
+    fake_attach_device(&world, &fakes[2], "host/c", 1002, "cuda:1", false);
+    void *response = NULL;
+    Fsdpd__V1__ListWorkersRequest list = FSDPD__V1__LIST_WORKERS_REQUEST__INIT;
+    expect_ok(world_call(&world, &test_workers, &list, &response));
+    ck_assert(find_row(response, "host/a")->shares_device);
+    ck_assert(!find_row(response, "host/c")->shares_device);
+    message_free(response);
+
+    char *id = world_submit(&world, 3);
+    for (int r = 0; r < 3; r++) {
+        WAIT(&world, fakes[r].assignments == 1);
+        ck_assert(fakes[r].assignment->staged);
+    }
+    int plans = 0;
+    for (int r = 0; r < 3; r++) {
+        plans += fakes[r].plans;
+        if (fakes[r].plans == 0) continue;
+        ck_assert(fakes[r].plan_staged);
+        ck_assert_uint_eq(fakes[r].plan_sharers, r < 2 ? 2 : 1);
+    }
+    ck_assert_int_eq(plans, 1);
+    for (int r = 2; r >= 0; r--) fake_started(&fakes[r], 42);
+    WAIT(&world, world_job_is(&world, id, JOB_RUNNING));
+    world_check_reason(&world, id, JOB_RUNNING, "RUNNING",
+                       "training on 3 workers that share devices, through host memory");
+    expect_ok(world_cancel(&world, id));
+    for (int r = 0; r < 3; r++) fake_finished(&fakes[r], STATUS_CANCELLED, "cancelled");
+    WAIT(&world, world_job_is(&world, id, JOB_CANCELLED));
+    free(id);
+
+    /* One that needs none of the sharers gets the other. */
+    id = world_submit(&world, 1);
+    WAIT(&world, fakes[2].assignments == 2);
+    ck_assert(!fakes[2].assignment->staged);
+    ck_assert_int_eq(fakes[0].assignments + fakes[1].assignments, 2);
+    free(id);
+    id = world_submit(&world, 1);
+    WAIT(&world, fakes[0].assignments + fakes[1].assignments == 3);
+    struct fake *alone = &fakes[fakes[0].assignments == 2 ? 0 : 1];
+    ck_assert(!alone->assignment->staged); /* of one rank */
+    free(id);
+    for (int i = 0; i < 3; i++) fake_deinit(&fakes[i]);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("devices");
+    TCase *served = tcase_create("served");
+    tcase_set_timeout(served, 30);
+    tcase_add_checked_fixture(served, set_up, tear_down);
+    tcase_add_loop_test(served, test_who_may_have_a_device, 0, 3);
+    tcase_add_test(served, test_groups_that_share);
+    suite_add_tcase(suite, served);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? 1 : 0;
+}
