@@ -91,8 +91,9 @@ static char *enter(const char *real_root, const char *path, const char **rest)
 /* A walk from one component to the next, all of whose places are below the root. */
 struct walk {
     const char *real_root;
-    char *at;   /* where it is, without links */
-    char *rest; /* what is to come */
+    const char *path; /* what is resolved: errors name it */
+    char *at;         /* where it is, without links */
+    char *rest;       /* what is to come */
     int links;
 };
 
@@ -130,7 +131,11 @@ static status_t go_to(struct walk *walk, const char *name, bool *outside)
     else if (link && (length = readlink(next, target, sizeof target - 1)) < 0) error = errno;
     else if (error == 0 && !link && walk->rest[0] != '\0' && !S_ISDIR(info.st_mode))
         error = ENOTDIR;
-    status_t status = error ? status_from_errno(error, "cannot resolve %s", next) : NULL;
+    status_t status = NULL;
+    if (error && strcmp(next, walk->path) == 0)
+        status = status_from_errno(error, "cannot resolve %s", next);
+    else if (error) /* on the way, or where a link leads */
+        status = status_from_errno(error, "cannot resolve %s: %s", walk->path, next);
     if (status == NULL && link) {
         target[length] = '\0';
         *outside = !lead(walk, target);
@@ -150,15 +155,15 @@ static status_t go_to(struct walk *walk, const char *name, bool *outside)
  */
 static status_t resolve(const char *real_root, const char *root, const char *path, char **real)
 {
+    char *joined = file_path_join(real_root, path);
     if (strcmp(real_root, "/") == 0) { /* nothing is outside */
-        char *joined = file_path_join(real_root, path);
         *real = realpath(joined, NULL);
         status_t status =
             *real == NULL ? status_from_errno(errno, "cannot resolve %s", joined) : NULL;
         free(joined);
         return status;
     }
-    struct walk walk = {real_root, mem_strdup(real_root), mem_strdup(""), 0};
+    struct walk walk = {real_root, joined, mem_strdup(real_root), mem_strdup(""), 0};
     bool outside = !lead(&walk, path);
     status_t status = NULL;
     while (status == NULL && !outside && walk.rest[0] != '\0') {
@@ -174,6 +179,7 @@ static status_t resolve(const char *real_root, const char *root, const char *pat
     if (status == NULL) *real = walk.at;
     else free(walk.at);
     free(walk.rest);
+    free(joined);
     return status;
 }
 
