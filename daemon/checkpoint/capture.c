@@ -182,8 +182,8 @@ static status_t make_file(const struct folder *directory, const char *name, stru
                           status_t (*write_out)(void *user, struct writer *writer), void *user)
 {
     char *path = file_path_join(directory->path, name);
-    int fd = openat(directory->fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW,
-                    0640);
+    int fd =
+        openat(directory->fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0640);
     *file = (struct saved_file){.crc32 = (uint32_t)crc32(0, NULL, 0)};
     struct writer writer = {.fd = fd, .path = path, .file = file};
     status_t status =

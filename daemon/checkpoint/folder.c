@@ -55,8 +55,7 @@ static status_t open_below(const char *root, const char *path, bool make, int *f
     status_t status = open_parent(root, path, &parent);
     if (status != NULL) return status;
     bool made = make && mkdirat(parent, name, 0750) == 0;
-    if (make && !made && errno != EEXIST)
-        status = status_from_errno(errno, "cannot make %s", path);
+    if (make && !made && errno != EEXIST) status = status_from_errno(errno, "cannot make %s", path);
     if (made && fsync(parent) != 0) status = status_from_errno(errno, "cannot sync %s", path);
     if (status == NULL) {
         *fd = openat(parent, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

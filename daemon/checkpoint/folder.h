@@ -31,10 +31,10 @@ struct folder {
 };
 
 /*
- * Opens a job's directory of checkpoints. With `root`, what holds `path` was named by people without
- * rights: it must be below the root, links included, and `path` itself must be a directory and no
- * link (FAILED_PRECONDITION). NULL: it is fsdpd's own, and may be trusted. With `make` it is made,
- * durably, if it is missing; without, that is no error.
+ * Opens a job's directory of checkpoints. With `root`, what holds `path` was named by people
+ * without rights: it must be below the root, links included, and `path` itself must be a directory
+ * and no link (FAILED_PRECONDITION). NULL: it is fsdpd's own, and may be trusted. With `make` it is
+ * made, durably, if it is missing; without, that is no error.
  */
 status_t folder_open(const char *root, const char *path, bool make,
                      struct folder *folder) FSDPD_MUST_USE;

@@ -23,8 +23,9 @@ struct saving {
     struct lane_queue **lane;
     int64_t timeout_ms;
     struct capture_result *result;
-    struct folder folder, temporary; /* temporary: what is being filled; no path: could not be made */
-    char *name;                      /* of what was completed; NULL if nothing was, or not here */
+    struct folder folder;
+    struct folder temporary; /* what is being filled; no path: could not be made */
+    char *name;              /* of what was completed; NULL if nothing was, or not here */
 };
 
 /* What a rank tells the others. */
@@ -181,8 +182,8 @@ static bool is_ours(const struct folder *folder, const char *name, const char *r
 /*
  * What this checkpoint supersedes goes, newest first: those of later steps, which the run could not
  * read when it went on from an earlier one and has now overtaken; an earlier one of the same step;
- * and what is too old, counted from this one. This one stays, whatever else is there. That something
- * could not be removed is no failure of this checkpoint: the next one tries again.
+ * and what is too old, counted from this one. This one stays, whatever else is there. That
+ * something could not be removed is no failure of this checkpoint: the next one tries again.
  */
 static void prune(struct saving *saving)
 {
@@ -235,8 +236,8 @@ static status_t save(struct saving *saving)
         broken = share(saving, 0, &mine);
     }
     if (broken == NULL && mine == NULL) return NULL;
-    /* The directory may not be the same one for all ranks: each removes what it sees. But as long as
-     * rank 0 might be completing it, only rank 0 knows that nothing comes of it. */
+    /* The directory may not be the same one for all ranks: each removes what it sees. But as long
+     * as rank 0 might be completing it, only rank 0 knows that nothing comes of it. */
     if (saving->temporary.path != NULL && (root || broken == NULL))
         status_free(folder_abandon(&saving->folder, &saving->temporary));
     return status_first(mine, broken);

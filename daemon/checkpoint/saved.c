@@ -171,9 +171,8 @@ status_t saved_read_reports(const struct saved *saved, struct buf *out)
     if (file->bytes == 0) return NULL;
     struct buf bytes = {0};
     status_t status = read_file(saved, MANIFEST_REPORTS_FILE, MANIFEST_REPORTS_MAX, &bytes);
-    if (status == NULL &&
-        (bytes.length != file->bytes ||
-         crc32(0, (const Bytef *)buf_text(&bytes), (uInt)bytes.length) != file->crc32))
+    if (status == NULL && (bytes.length != file->bytes || crc32(0, (const Bytef *)buf_text(&bytes),
+                                                                (uInt)bytes.length) != file->crc32))
         status = status_new(STATUS_DATA_LOSS, "%s/" MANIFEST_REPORTS_FILE " is damaged",
                             saved->directory.path);
     if (status == NULL) buf_add(out, bytes.data, bytes.length);
@@ -306,8 +305,8 @@ static status_t match_one(struct saved *saved, const struct named *names, size_t
     const struct named *found =
         count == 0 ? NULL : bsearch(&wanted, names, count, sizeof *names, compare_names);
     if (found == NULL)
-        return status_new(STATUS_FAILED_PRECONDITION, "%s has no parameter %s", saved->directory.path,
-                          parameter->name);
+        return status_new(STATUS_FAILED_PRECONDITION, "%s has no parameter %s",
+                          saved->directory.path, parameter->name);
     const struct saved_parameter *there =
         &saved->manifest.units[found->unit].parameters[found->parameter];
     int64_t elements = tensor_element_count(&parameter->type);

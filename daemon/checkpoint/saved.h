@@ -12,8 +12,8 @@
 
 struct saved;
 
-/* Reads the manifest of the checkpoint `name`. What is damaged is DATA_LOSS. Independent of `folder`
- * once open. */
+/* Reads the manifest of the checkpoint `name`. What is damaged is DATA_LOSS. Independent of
+ * `folder` once open. */
 status_t saved_open(const struct folder *folder, const char *name,
                     struct saved **saved) FSDPD_MUST_USE;
 void saved_free(struct saved *saved); /* accepts NULL */

@@ -20,8 +20,9 @@ void checkpoints_resume(struct rpc_call *call, const char *id, struct coordinato
 
 /*
  * The job's workers are needed back: it takes a checkpoint at its next step boundary, ends its
- * attempt and is queued again, to go on elsewhere. `why` is for the record. What cannot be saved, or
- * was asked before, ends without a checkpoint and is tried again as after a failure of the machine.
+ * attempt and is queued again, to go on elsewhere. `why` is for the record. What cannot be saved,
+ * or was asked before, ends without a checkpoint and is tried again as after a failure of the
+ * machine.
  */
 void checkpoints_vacate(struct job *job, const char *why);
 

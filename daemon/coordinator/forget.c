@@ -54,9 +54,9 @@ static void do_remove(uv_work_t *work)
     struct removal *removal = work->data;
     if (removal->path != NULL) removal->status = tree_remove(removal->path);
     if (removal->directory != NULL)
-        removal->status = status_first(removal->status,
-                                       checkpoint_dirs_remove(&removal->c->options,
-                                                              removal->directory, removal->run));
+        removal->status =
+            status_first(removal->status, checkpoint_dirs_remove(&removal->c->options,
+                                                                 removal->directory, removal->run));
 }
 
 static void on_removed(uv_work_t *work, int status)
@@ -95,8 +95,8 @@ static status_t move_aside(struct coordinator *c, const char *id, char **aside)
     status_t status = file_make_directory(forgotten, 0750);
     bool moved = status == NULL && rename(from, to) == 0;
     if (status == NULL && !moved && errno != ENOENT)
-        status = status_new(STATUS_UNAVAILABLE, "cannot move %s to %s: %s", from, to,
-                            strerror(errno));
+        status =
+            status_new(STATUS_UNAVAILABLE, "cannot move %s to %s: %s", from, to, strerror(errno));
     if (moved) *aside = to;
     else free(to);
     free(from);
@@ -204,8 +204,9 @@ static bool take_id(void *user, const char *id)
 }
 
 /*
- * Whether the wall clock can be believed: by it jobs are too old. After a jump against the monotonic
- * clock nobody knows which of the two times was right, and for a day nothing goes for its age.
+ * Whether the wall clock can be believed: by it jobs are too old. After a jump against the
+ * monotonic clock nobody knows which of the two times was right, and for a day nothing goes for its
+ * age.
  */
 static bool clock_is_steady(struct coordinator *c, int64_t now, int64_t wall_now)
 {

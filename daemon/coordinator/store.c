@@ -15,7 +15,7 @@
 
 #define JOB_COLUMNS                                                                                \
     "id, name, spec, plan, state, reason_code, reason_message, attempt, step, steps, metrics, "    \
-    "workers, submitted_ms, started_ms, finished_ms, state_ms, state_dict_step, "   \
+    "workers, submitted_ms, started_ms, finished_ms, state_ms, state_dict_step, "                  \
     "owner, priority, held_by"
 
 static const char *const statements[STATEMENT_COUNT] = {

@@ -50,8 +50,8 @@ status_t store_get_report(struct store *store, const char *id, uint64_t *report)
 /* NOT_FOUND if there is no such job. The caller frees *job with message_free. */
 status_t store_get_job(struct store *store, const char *id, job_message **job) FSDPD_MUST_USE;
 
-/* Calls `visit` with each job (valid during the call), oldest first; an error of `visit` ends it and
- * is returned. With `active_only`, those that are not over. */
+/* Calls `visit` with each job (valid during the call), oldest first; an error of `visit` ends it
+ * and is returned. With `active_only`, those that are not over. */
 struct store_job_query {
     bool active_only;
     status_t (*visit)(void *user, const job_message *job);
@@ -117,9 +117,9 @@ status_t store_count_events(struct store *store, const char *job, uint64_t *last
                             uint64_t *metrics) FSDPD_MUST_USE;
 
 /*
- * Deletes metrics events of the job until at most `keep` (at least 4) are left, which *left tells: of
- * the older three quarters, all but one of so many that follow each other, a power of two that grows
- * with the job. So what is kept begins where the job began, and the latest are all there.
+ * Deletes metrics events of the job until at most `keep` (at least 4) are left, which *left tells:
+ * of the older three quarters, all but one of so many that follow each other, a power of two that
+ * grows with the job. So what is kept begins where the job began, and the latest are all there.
  */
 status_t store_thin_metrics(struct store *store, const char *job, uint64_t keep,
                             uint64_t *left) FSDPD_MUST_USE;

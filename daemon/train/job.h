@@ -17,10 +17,10 @@ enum schedule_kind { SCHEDULE_CONSTANT, SCHEDULE_STEP, SCHEDULE_LINEAR, SCHEDULE
 /* Where checkpoints are, and when they are taken. */
 struct checkpoint_settings {
     const char *folder; /* of this job's, absolute; NULL: there are none */
-    const char *root;   /* that it must be below; NULL: any. See folder_open in checkpoint/folder.h */
-    const char *run;    /* the name of the job's run: others' checkpoints are not resumed */
+    const char *root; /* that it must be below; NULL: any. See folder_open in checkpoint/folder.h */
+    const char *run;  /* the name of the job's run: others' checkpoints are not resumed */
     uint32_t attempt;
-    uint64_t every_steps; /* 0: not by steps */
+    uint64_t every_steps;  /* 0: not by steps */
     uint32_t every_epochs; /* 0: not by epochs */
     bool resume;           /* go on from the last one, if there is one */
     bool must_resume;      /* there is one: what cannot be read is an error, not a new beginning */
@@ -32,10 +32,10 @@ struct train_job {
     size_t model_length;
     const char *model_file;               /* for messages */
     const struct weights_source *weights; /* where initial values may be; NULL: they are drawn */
-    const char *data_dir; /* resolved, an absolute path below the data root; NULL: none, which is
-                             enough to plan */
-    const char *data_root;       /* that data_dir or data_path is below, and no link leads out of;
-                                    NULL: none. Likewise for validation_path. */
+    const char *data_dir;  /* resolved, an absolute path below the data root; NULL: none, which is
+                              enough to plan */
+    const char *data_root; /* that data_dir or data_path is below, and no link leads out of;
+                              NULL: none. Likewise for validation_path. */
     const char *validation_root;
     double normalize_mean, normalize_std;
     enum data_format data_format;

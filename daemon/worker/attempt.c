@@ -676,7 +676,7 @@ static status_t set_up_and_train(struct attempt *attempt)
 static void *attempt_thread(void *argument)
 {
     struct attempt *attempt = argument;
-    /* Told last, and through the same mailbox: who hears of it may assign something else at once. */
+    /* Told last, and through the same mailbox: who hears of it may assign another at once. */
     tell_finished(attempt, set_up_and_train(attempt));
     mailbox_post(attempt->mailbox, attempt->ended, attempt->user);
     return NULL;

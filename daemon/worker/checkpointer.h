@@ -12,9 +12,9 @@
 struct checkpointer;
 
 /* `context` as a pull has it, which must outlive the checkpointer, as must the texts. `folder`,
- * `root`, `keep`: as in capture_target. Removes what earlier attempts left half done: on every rank,
- * as the folder may not be the same one for all; before training has begun on this rank, so that
- * nothing is being written yet on any. */
+ * `root`, `keep`: as in capture_target. Removes what earlier attempts left half done: on every
+ * rank, as the folder may not be the same one for all; before training has begun on this rank, so
+ * that nothing is being written yet on any. */
 status_t checkpointer_new(const struct pull_context *context, const char *root, const char *folder,
                           uint32_t keep, struct checkpointer **checkpointer) FSDPD_MUST_USE;
 

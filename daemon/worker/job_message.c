@@ -66,15 +66,15 @@ static status_t find_data(const Fsdpd__V1__DataSpec *data, const struct worker_o
                      &settings->validation_path, &settings->validation_root);
 }
 
-/* It must be there, so that a mistyped one, or one that is not mounted, is found before training. */
+/* It must be there, so that a mistyped one, or one that is not mounted, is found now. */
 static status_t find_checkpoints(const Fsdpd__V1__JobSpec *spec,
                                  const struct worker_options *options,
                                  struct job_settings *settings)
 {
     const Fsdpd__V1__CheckpointSpec *checkpoint = spec->checkpoint;
     if (checkpoint == NULL || checkpoint->directory[0] == '\0') return NULL;
-    TRY(find_path("checkpoint.directory", checkpoint->directory, options,
-                  &settings->checkpoint_dir, &settings->checkpoint_root));
+    TRY(find_path("checkpoint.directory", checkpoint->directory, options, &settings->checkpoint_dir,
+                  &settings->checkpoint_root));
     if (access(settings->checkpoint_dir, W_OK | X_OK) == 0) return NULL;
     return status_from_errno(errno, "checkpoint.directory: cannot write in %s",
                              settings->checkpoint_dir);

@@ -384,15 +384,16 @@ static void *save_thread(void *argument)
     status_t status = device_open("cpu", 1, &device);
     if (status == NULL) status = lane_open(device, LANE_COMM, &lane);
     if (saving->before != NULL) saving->before(own->rank);
-    const struct capture_target target = {
-        .folder = own->rank > 0 && saving->apart != NULL ? saving->apart : saving->folder,
-        .root = saving->root,
-        .number = (uint64_t)saving->index,
-        .keep = saving->keep};
+    const struct capture_target target = {.folder = own->rank > 0 && saving->apart != NULL
+                                                        ? saving->apart
+                                                        : saving->folder,
+                                          .root = saving->root,
+                                          .number = (uint64_t)saving->index,
+                                          .keep = saving->keep};
     if (status == NULL)
-        status = capture_save(own->group->members[own->rank].captured[saving->index], &target,
-                              own->comm, &lane, own->group->timeout_ms,
-                              &saving->results[own->rank]);
+        status =
+            capture_save(own->group->members[own->rank].captured[saving->index], &target, own->comm,
+                         &lane, own->group->timeout_ms, &saving->results[own->rank]);
     saving->statuses[own->rank] = status;
     lane_close(lane);
     comm_free(own->comm);
@@ -409,8 +410,8 @@ void group_save(struct group *group, struct group_saving *saving)
     for (int rank = 0; rank < group->job.world; rank++) {
         ck_assert_int_lt(saving->index, group->members[rank].captured_count);
         threads[rank] = (struct save_thread){group, saving, comms[rank], rank, 0};
-        ck_assert_int_eq(
-            pthread_create(&threads[rank].thread, NULL, save_thread, &threads[rank]), 0);
+        ck_assert_int_eq(pthread_create(&threads[rank].thread, NULL, save_thread, &threads[rank]),
+                         0);
     }
     for (int rank = 0; rank < group->job.world; rank++) pthread_join(threads[rank].thread, NULL);
 }

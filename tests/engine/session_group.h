@@ -108,14 +108,14 @@ void group_expect_success(const struct group *group);
 void group_pull(struct group *group, int order, int fail_at, struct buf *file,
                 status_t statuses[GROUP_MAX_WORLD]);
 
-/* What a saving of captured checkpoint `index` was like, by rank; see capture_save. The folder's. */
+/* A saving of captured checkpoint `index`, and how it went by rank; see capture_save. */
 struct group_saving {
     const char *folder, *root; /* as in capture_target */
     const char *apart;         /* the folder of ranks other than 0; NULL: the same one */
     int index;
     uint32_t keep;
-    void (*before)(int rank); /* before a rank begins; or NULL */
-    status_t statuses[GROUP_MAX_WORLD];    /* the caller's to free */
+    void (*before)(int rank);           /* before a rank begins; or NULL */
+    status_t statuses[GROUP_MAX_WORLD]; /* the caller's to free */
     struct capture_result results[GROUP_MAX_WORLD];
 };
 void group_save(struct group *group, struct group_saving *saving);

@@ -1,7 +1,7 @@
 /*
- * What people do to jobs and workers: hold, release, priorities, ownership, drains; and how jobs are
- * forgotten, one by one or for their age and number. A real coordinator with workers that exist only
- * as links (test_coordinator_world.h).
+ * What people do to jobs and workers: hold, release, priorities, ownership, drains; and how jobs
+ * are forgotten, one by one or for their age and number. A real coordinator with workers that exist
+ * only as links (test_coordinator_world.h).
  */
 #include <dirent.h>
 #include <stdlib.h>
@@ -58,7 +58,8 @@ START_TEST(test_hold_and_release)
     char *running = queue_submit_priority(&world, 1, 0);
     queue_expect_start(&world, &fake, 1, running);
     expect_status(hold(running, NULL), STATUS_FAILED_PRECONDITION, "only a queued job can be held");
-    char *first = queue_submit_priority(&world, 1, 0), *second = queue_submit_priority(&world, 1, 0);
+    char *first = queue_submit_priority(&world, 1, 0),
+         *second = queue_submit_priority(&world, 1, 0);
     expect_ok(hold(first, &response));
     job_message *job = response;
     ck_assert_str_ne(job->owner, "");
@@ -122,7 +123,8 @@ START_TEST(test_changed_priority)
     fake_attach(&world, &fake, "host/cpu:0", 1);
     char *running = queue_submit_priority(&world, 1, 0);
     queue_expect_start(&world, &fake, 1, running);
-    char *first = queue_submit_priority(&world, 1, 0), *second = queue_submit_priority(&world, 1, 0);
+    char *first = queue_submit_priority(&world, 1, 0),
+         *second = queue_submit_priority(&world, 1, 0);
     expect_ok(set_priority(second, 9));
     queue_expect_position(&world, second, 1);
     queue_expect_position(&world, first, 2);
@@ -213,7 +215,8 @@ START_TEST(test_drains)
     expect_ok(drain("a/cpu:0", false));
     expect_ok(drain("a/cpu:0", false)); /* again */
     expect_worker("a/cpu:0", "draining");
-    char *second = queue_submit_priority(&world, 2, 0), *third = queue_submit_priority(&world, 1, 0);
+    char *second = queue_submit_priority(&world, 2, 0),
+         *third = queue_submit_priority(&world, 1, 0);
     WAIT(&world, fakes[1].assignments == 1 && fakes[2].assignments == 1);
     world_check_reason(&world, third, JOB_QUEUED, "QUEUED", "1st; waits for 1 of 1 cpu worker");
     queue_end_job(&world, &fakes[0], first, STATUS_OK);
@@ -242,7 +245,8 @@ START_TEST(test_drains)
     expect_ok(drain("b", true));
     WAIT(&world, fakes[1].pauses == 1);
     world_check_reason(&world, third, JOB_RUNNING, "VACATING", "worker b/cpu:7 was drained by");
-    fake_checkpoint(&fakes[1], fakes[1].checkpoint, 4, STATUS_RESOURCE_EXHAUSTED, "disk full", NULL);
+    fake_checkpoint(&fakes[1], fakes[1].checkpoint, 4, STATUS_RESOURCE_EXHAUSTED, "disk full",
+                    NULL);
     WAIT(&world, fakes[1].cancels == 1);
     fake_finished(&fakes[1], STATUS_CANCELLED, "");
     WAIT(&world, !world_job_is(&world, third, JOB_RUNNING));
@@ -356,7 +360,7 @@ START_TEST(test_forget_one)
 }
 END_TEST
 
-/* What a job has in a directory of its settings goes, too: its own, and nothing by way of a link. */
+/* What a job has in a directory of its settings goes, too: its own, nothing by way of a link. */
 START_TEST(test_forget_elsewhere)
 {
     struct fake fake;
