@@ -96,7 +96,6 @@ static json_t *write_progress(const struct saved_progress *progress)
     put_count(object, "epochs", progress->epochs);
     put_count(object, "updates", progress->updates);
     put_count(object, "skipped_steps", progress->skipped_steps);
-    put_count(object, "seed", progress->seed);
     put_number(object, "epoch_rate", progress->epoch_rate);
     put_number(object, "gradient_norm", progress->gradient_norm);
     put(object, "interval", write_tally(&progress->interval));
@@ -275,7 +274,6 @@ static status_t read_progress(const json_t *object, struct saved_progress *progr
     TRY(get_count(object, "epochs", &progress->epochs));
     TRY(get_count(object, "updates", &progress->updates));
     TRY(get_count(object, "skipped_steps", &progress->skipped_steps));
-    TRY(get_count(object, "seed", &progress->seed));
     TRY(get_number(object, "epoch_rate", &progress->epoch_rate));
     TRY(get_number(object, "gradient_norm", &progress->gradient_norm));
     TRY(status_wrap(read_tally(object, "interval", &progress->interval), "interval"));

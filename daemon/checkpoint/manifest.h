@@ -40,7 +40,6 @@ struct saved_progress {
     uint64_t epochs;  /* that are over */
     uint64_t updates; /* steps that changed parameters */
     uint64_t skipped_steps; /* the others */
-    uint64_t seed;
     double epoch_rate;                  /* the learning rate before the step's factor */
     double gradient_norm;               /* of the last step */
     struct saved_tally interval, epoch; /* since the last metrics; since the epoch began */

@@ -75,16 +75,19 @@ void attempt_begin(struct job *job, struct worker **workers)
         status_free(status);
         return;
     }
-    message->attempt++;
     struct checkpoint_place place;
-    checkpoints_find_place(job, workers, (int)message->spec->workers, &place);
+    status = checkpoints_find_place(job, workers, (int)message->spec->workers, &place);
+    if (status != NULL) {
+        retry_start_later(job, status);
+        return;
+    }
+    message->attempt++;
     for (size_t i = 0; i < message->n_workers; i++) free(message->workers[i]);
     free(message->workers);
     job->world = (int)message->spec->workers;
     message->n_workers = (size_t)job->world;
     message->workers = mem_alloc_array(message->n_workers, sizeof *message->workers);
     job->ranks = mem_alloc_array((size_t)job->world, sizeof *job->ranks);
-    orders_clear(job);
     job->report = job->report_kept = 0;
     job->failures = 0;
     job->retry_at = 0;
@@ -119,9 +122,10 @@ void attempt_clear(struct job *job)
     job->world = 0;
     job->ending = job->cancel_ordered = false;
     job->escalate_at = 0;
-    job->stop_code = NULL;
+    free(job->stop.code);
+    free(job->stop.message);
+    job->stop = (struct store_stop){0};
     orders_clear(job);
-    job->vacating = false;
     job->vacate_order = 0;
 }
 
@@ -274,27 +278,27 @@ static void give_verdict(struct job *job)
     const struct rank *culprit = find_culprit(job);
     const job_message *message = job->message;
     unsigned long long step = (unsigned long long)message->step;
-    if (job->cancelled) {
+    if (job->stop.cancelled) {
         job_set_state(job, JOB_CANCELLED, "CANCELLED", "%s at step %llu",
-                      job->stop_message != NULL ? job->stop_message : "cancelled", step);
-    } else if (has_paused(job) && job->vacating) {
+                      job->stop.message != NULL ? job->stop.message : "cancelled", step);
+    } else if (has_paused(job) && job->stop.vacating) {
         job_set_state(job, JOB_QUEUED, "WORKER_DRAINED", "%s; goes on from step %llu",
-                      job->stop_message, step);
-    } else if (has_paused(job) && job->shut_down) {
+                      job->stop.message, step);
+    } else if (has_paused(job) && job->stop.shut_down) {
         job_set_state(job, JOB_QUEUED, "SHUTDOWN",
                       "fsdpd was stopped; the job goes on from step %llu when it is back", step);
     } else if (has_paused(job)) {
         job_set_state(job, JOB_PAUSED, "PAUSED", "paused at step %llu: fsdpctl resume %s", step,
                       message->id);
-    } else if (job->shut_down) {
+    } else if (job->stop.shut_down) {
         retry_attempt_interrupted(job, "SHUTDOWN",
                                   "fsdpd was stopped while the job ran (step %llu)", step);
-    } else if (job->stop_code != NULL && job->stop_is_machine) {
-        retry_attempt_failed(job, true, job->stop_code, "%s; it ended at step %llu",
-                             job->stop_message, step);
-    } else if (job->stop_code != NULL) {
-        job_set_state(job, JOB_FAILED, job->stop_code, "%s; it ended at step %llu",
-                      job->stop_message, step);
+    } else if (job->stop.code != NULL && job->stop.machine) {
+        retry_attempt_failed(job, true, job->stop.code, "%s; it ended at step %llu",
+                             job->stop.message, step);
+    } else if (job->stop.code != NULL) {
+        job_set_state(job, JOB_FAILED, job->stop.code, "%s; it ended at step %llu",
+                      job->stop.message, step);
     } else if (culprit == NULL) {
         retry_attempt_failed(job, true, "ABORTED", "the attempt ended without a result");
     } else if (culprit->state == RANK_FINISHED && job->world == 1) {
@@ -427,7 +431,7 @@ static void on_finished(struct job *job, struct rank *rank, const Fsdpd__V1__Fin
     }
     /* After an order to cancel, that a rank ends so is no failure: the others follow by themselves.
      */
-    bool ordered = job->cancel_ordered || job->cancelled || job->checkpoint_order != 0;
+    bool ordered = job->cancel_ordered || job->stop.cancelled || job->checkpoint_order != 0;
     bool obeyed = (ordered || has_paused(job)) && rank->code == STATUS_CANCELLED;
     if (rank->code != STATUS_OK && rank->failure == 0 && !obeyed) begin_ending(job, rank);
     attempt_check(job);
@@ -571,10 +575,11 @@ void attempt_process_exited(struct coordinator *c, const char *worker_id, int64_
     }
 }
 
-static void set_stop_message(struct job *job, const char *why)
+static void set_text(char **text, const char *value)
 {
-    free(job->stop_message);
-    job->stop_message = mem_strdup(why);
+    char *copy = mem_strdup(value); /* which may be the old one */
+    free(*text);
+    *text = copy;
 }
 
 /* Ends the attempt at a step boundary; whose wish it is, the caller has noted. */
@@ -596,20 +601,21 @@ static void order_end(struct job *job, const char *why)
 void attempt_cancel(struct job *job, const char *why)
 {
     if (job->ranks == NULL || job->ending) return; /* it has failed already */
-    job->cancelled = true;
-    set_stop_message(job, why);
-    order_end(job, why);
+    job->stop.cancelled = true;
+    set_text(&job->stop.message, why);
+    order_end(job, job->stop.message);
 }
 
 void attempt_shut_down(struct job *job, const char *why)
 {
     struct coordinator *c = job->c;
     if (job->ranks == NULL || job->ending || job->cancel_ordered) return; /* it ends anyway */
-    if (strcmp(job->message->reason->code, "PAUSING") == 0 || job->vacating) return; /* so, too */
-    job->shut_down = true;
-    set_stop_message(job, why);
+    if (strcmp(job->message->reason->code, "PAUSING") == 0 || job->stop.vacating)
+        return; /* so, too */
+    job->stop.shut_down = true;
+    set_text(&job->stop.message, why);
     if (job->message->state != FSDPD__V1__JOB_STATE__RUNNING) {
-        order_end(job, why);
+        order_end(job, job->stop.message);
         return;
     }
     job->checkpoint_order = ++c->last_checkpoint;
@@ -622,16 +628,17 @@ void attempt_shut_down(struct job *job, const char *why)
 
 void attempt_not_saved(struct job *job)
 {
-    if (job->shut_down && job->ranks != NULL && !job->ending) order_end(job, job->stop_message);
+    if (job->stop.shut_down && job->ranks != NULL && !job->ending)
+        order_end(job, job->stop.message);
 }
 
 void attempt_stop(struct job *job, const char *code, bool machine, const char *why)
 {
     if (job->ranks == NULL || job->ending || job->cancel_ordered) return;
-    job->stop_code = code;
-    job->stop_is_machine = machine;
-    set_stop_message(job, why);
-    order_end(job, why);
+    set_text(&job->stop.code, code);
+    job->stop.machine = machine;
+    set_text(&job->stop.message, why);
+    order_end(job, job->stop.message);
 }
 
 void attempt_order_pull(struct job *job, uint64_t pull)

@@ -129,31 +129,31 @@ static void order_vacating(struct job *job)
     attempt_order_checkpoint(job, job->checkpoint_order, true);
     job_set_reason(job, "VACATING",
                    "%s: takes a checkpoint at its next step boundary, then goes on elsewhere",
-                   job->stop_message);
+                   job->stop.message);
 }
 
 static void vacate_at_once(struct job *job)
 {
-    char *why = mem_strdup(job->stop_message);
-    attempt_stop(job, "WORKER_DRAINED", true, why);
-    free(why);
+    attempt_stop(job, "WORKER_DRAINED", true, job->stop.message);
 }
 
 void checkpoints_vacate(struct job *job, const char *why)
 {
     bool pausing = strcmp(job->message->reason->code, "PAUSING") == 0;
     if (job->ranks == NULL || job->ending || job->cancel_ordered || pausing) return; /* it ends */
-    free(job->stop_message);
-    job->stop_message = mem_strdup(why);
-    bool can_save = !job->vacating && job->message->state == FSDPD__V1__JOB_STATE__RUNNING;
-    job->vacating = true;
+    free(job->stop.message);
+    job->stop.message = mem_strdup(why);
+    bool can_save = !job->stop.vacating && job->message->state == FSDPD__V1__JOB_STATE__RUNNING;
+    job->stop.vacating = true;
     if (!can_save) vacate_at_once(job);
-    else if (job->checkpoint_order == 0) order_vacating(job); /* else after that one */
+    else if (job->checkpoint_order == 0) order_vacating(job);
+    else job_sync_soon(job); /* after that one; the store is to know it, too */
 }
 
 void checkpoints_go_on_vacating(struct job *job)
 {
-    if (!job->vacating || job->ending || job->cancel_ordered || job->checkpoint_order != 0) return;
+    if (!job->stop.vacating || job->ending || job->cancel_ordered || job->checkpoint_order != 0)
+        return;
     if (job->message->state == FSDPD__V1__JOB_STATE__RUNNING) order_vacating(job);
 }
 
@@ -186,18 +186,13 @@ static void answer(struct job *job, const Fsdpd__V1__CheckpointReport *report)
 void checkpoints_report(struct job *job, const Fsdpd__V1__CheckpointReport *report)
 {
     if (report->checkpoint == NULL) return;
-    if (report->code == STATUS_OK) {
-        status_t status = store_put_checkpoint(job->c->store, job->message->id, report->checkpoint,
-                                               report->removed_steps, report->n_removed_steps);
-        log_status(LOG_ERROR, "store_failed", status);
-    }
     job_add_checkpoint(job, report);
     if (report->number == 0) return;
     if (report->number == job->checkpoint_order) {
         job->checkpoint_order = 0;
         if (report->code != STATUS_OK && strcmp(job->message->reason->code, "PAUSING") == 0)
             job_set_reason(job, "RUNNING", "could not be paused: %s", report->message);
-        if (job->vacating) {
+        if (job->stop.vacating) {
             answer(job, report);
             go_on_vacating(job, report);
             return;
@@ -317,27 +312,21 @@ status_t checkpoints_check_workers(const struct job *job, struct worker *const *
                       remote->id);
 }
 
-static status_t note_one(void *user, const Fsdpd__V1__Checkpoint *checkpoint)
-{
-    (void)checkpoint;
-    *(bool *)user = true;
-    return NULL;
-}
-
 static char *default_folder(const struct coordinator *c, const char *job)
 {
     return mem_printf("%s/jobs/%s/checkpoints", c->options.state_dir, job);
 }
 
-void checkpoints_find_place(const struct job *job, struct worker *const *workers, int count,
-                            struct checkpoint_place *place)
+status_t checkpoints_find_place(const struct job *job, struct worker *const *workers, int count,
+                                struct checkpoint_place *place)
 {
     const job_message *message = job->message;
+    bool resume = message->attempt > 0, must = false;
+    if (resume) TRY(store_has_checkpoint(job->c->store, message->id, &must));
     *place = (struct checkpoint_place){.run = checkpoint_dirs_run(message),
-                                       .resume = message->attempt > 1};
+                                       .resume = resume,
+                                       .must_resume = must};
     bool own = directory_of(message)[0] == '\0' && find_remote(workers, count) == NULL;
     place->folder = own ? default_folder(job->c, message->id) : mem_strdup("");
-    log_status(LOG_ERROR, "store_failed",
-               store_each_checkpoint(job->c->store, message->id, note_one, &place->must_resume));
-    place->must_resume = place->must_resume && place->resume;
+    return NULL;
 }

@@ -38,14 +38,14 @@ void checkpoints_advance(struct job *job);
 /* The attempt is over, the job in the state that came of it: what waits is answered. */
 void checkpoints_attempt_over(struct job *job);
 
-/* Fills in what an assignment says of checkpoints; the caller frees the two texts. For workers of
- * other hosts the folder is "", unless the spec names one. */
+/* What an assignment of the job's next attempt says of checkpoints; the caller frees the two texts.
+ * For workers of other hosts the folder is "", unless the spec names one. */
 struct checkpoint_place {
     char *folder, *run;
     bool resume, must_resume;
 };
-void checkpoints_find_place(const struct job *job, struct worker *const *workers, int count,
-                            struct checkpoint_place *place);
+status_t checkpoints_find_place(const struct job *job, struct worker *const *workers, int count,
+                                struct checkpoint_place *place) FSDPD_MUST_USE;
 
 /* The error if the job's settings want checkpoints that these workers could not share. */
 status_t checkpoints_check_workers(const struct job *job, struct worker *const *workers,

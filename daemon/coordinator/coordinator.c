@@ -240,24 +240,29 @@ static void share_socket(const char *path)
         log_event(LOG_WARNING, "socket_group_failed", "path=%s group=fsdpd", path);
 }
 
-/* Tells the RPC server who is an operator, and what one user may hold. */
-static status_t apply_access(struct coordinator *c, const struct coordinator_options *options)
+static status_t find_operators(const struct coordinator_options *options,
+                               struct rpc_operators *operators)
 {
-    struct rpc_operators operators = {0};
-    if (options->operator_group != NULL) {
-        const struct group *group = getgrnam(options->operator_group);
-        if (group == NULL && !options->operator_group_is_default)
-            return status_new(STATUS_NOT_FOUND, "operator_group: there is no group %s",
-                              options->operator_group);
-        operators.known = group != NULL;
-        if (group != NULL) operators.group = group->gr_gid;
-    }
+    *operators = (struct rpc_operators){0};
+    if (options->operator_group == NULL) return NULL;
+    const struct group *group = getgrnam(options->operator_group);
+    if (group == NULL && !options->operator_group_is_default)
+        return status_new(STATUS_NOT_FOUND, "operator_group: there is no group %s",
+                          options->operator_group);
+    operators->known = group != NULL;
+    if (group != NULL) operators->group = group->gr_gid;
+    return NULL;
+}
+
+/* Tells the RPC server who is an operator, and what one user may hold. */
+static void apply_access(struct coordinator *c, const struct coordinator_options *options,
+                         const struct rpc_operators *operators)
+{
     struct rpc_limits limits = {.connections_per_user = options->limits.connections_per_user,
                                 .calls_per_user = options->limits.calls_per_user,
                                 .users = options->limits.users};
-    rpc_server_set_operators(c->server, &operators);
+    rpc_server_set_operators(c->server, operators);
     rpc_server_set_limits(c->server, &limits);
-    return NULL;
 }
 
 /* What systemd has bound. The first Unix socket is the one that local workers use. */
@@ -348,7 +353,9 @@ static status_t open_all(struct coordinator *c)
     api_services(c, services);
     TRY(rpc_server_new(c->runtime, services, API_SERVICES, proto_descriptors,
                        proto_descriptors_size, &c->server));
-    TRY(apply_access(c, &c->options));
+    struct rpc_operators operators;
+    TRY(find_operators(&c->options, &operators));
+    apply_access(c, &c->options, &operators);
     if (rpc_tls_is_given(&c->options.tls)) TRY(rpc_server_set_tls(c->server, &c->options.tls));
     TRY(listen_everywhere(c));
     if (c->options.metrics_listen != NULL)
@@ -440,8 +447,10 @@ static status_t reload_tls(struct coordinator *c, const struct coordinator_optio
 
 status_t coordinator_reload(struct coordinator *c, const struct coordinator_options *options)
 {
+    struct rpc_operators operators;
+    TRY(find_operators(options, &operators)); /* all that may fail comes before the first change */
     TRY(reload_tls(c, options));
-    TRY(apply_access(c, options));
+    apply_access(c, options, &operators);
     const char *level = options->log_level, *old = c->options.log_level;
     c->options.limits = options->limits;
     forget_hurry(c);

@@ -152,11 +152,3 @@ void dependencies_job_over(struct coordinator *c, const job_message *over)
         i = -1; /* it is gone from the list, and so may be others */
     }
 }
-
-struct job *dependencies_who_waits(struct coordinator *c, const char *id)
-{
-    for (int i = 0; i < c->job_count; i++)
-        if (lists(c->jobs[i]->message->waits_for, c->jobs[i]->message->n_waits_for, id))
-            return c->jobs[i];
-    return NULL;
-}

@@ -22,7 +22,4 @@ status_t dependencies_recover(struct coordinator *c) FSDPD_MUST_USE;
 /* `over` has ended, and is no longer in c->jobs. Jobs that waited for it may end, too. */
 void dependencies_job_over(struct coordinator *c, const job_message *over);
 
-/* A job that is not over and waits for `id`, or NULL. */
-struct job *dependencies_who_waits(struct coordinator *c, const char *id);
-
 #endif

@@ -75,7 +75,6 @@ static void job_free(struct job *job)
 {
     attempt_clear(job);
     tensorboard_close(job);
-    free(job->stop_message);
     forget_backlog(job);
     free(job->backlog);
     message_free(job->message);
@@ -209,6 +208,11 @@ void job_sync_soon(struct job *job)
     if (job->sync_at == 0) job->sync_at = coordinator_now() + SYNC_MS;
 }
 
+static bool is_in_attempt(int state)
+{
+    return state == JOB_STARTING || state == JOB_RUNNING;
+}
+
 /* Writes the job, what the store refused before, and the event unless it is NULL. */
 static status_t save(struct job *job, const job_event *event, bool durable)
 {
@@ -216,16 +220,20 @@ static status_t save(struct job *job, const job_event *event, bool durable)
     const job_event **events = mem_alloc_array((size_t)count + 1, sizeof *events);
     for (int i = 0; i < count; i++) events[i] = job->backlog[i];
     if (event != NULL) events[count++] = event;
+    static const struct store_stop none;
     const struct store_change change = {.job = job->message,
                                         .events = events,
                                         .event_count = count,
                                         .durable = durable || job->replanned || job->unsaved,
                                         .replanned = job->replanned,
-                                        .report = (int64_t)job->report};
+                                        .report = (int64_t)job->report,
+                                        .retries = job->retried ? &job->retries : NULL,
+                                        .stop = is_in_attempt(job->message->state) ? &job->stop
+                                                                                   : &none};
     status_t status = store_apply(job->c->store, &change);
     free(events);
     if (status != NULL) return status;
-    job->replanned = job->unsaved = false;
+    job->replanned = job->retried = job->unsaved = false;
     forget_backlog(job);
     if (!change.durable) {
         job_sync_soon(job);
@@ -258,11 +266,6 @@ static void record(struct job *job, job_event *event, bool durable)
     status_free(status);
     watch_tell(job, event);
     tensorboard_record(job, event);
-}
-
-static bool is_in_attempt(int state)
-{
-    return state == JOB_STARTING || state == JOB_RUNNING;
 }
 
 /* QUEUED → STARTING → RUNNING, from these two back to QUEUED or to PAUSED, from there to QUEUED,
@@ -437,7 +440,8 @@ void job_add_metrics(struct job *job, const Fsdpd__V1__Metrics *metrics)
     /* Thinned in batches, so that it costs little per event. */
     uint64_t keep = (uint64_t)job->c->options.limits.metrics_kept;
     if (++job->metrics_events <= keep + keep / 8 + 1) return;
-    status_t status = store_thin_metrics(job->c->store, job->message->id, keep, &job->metrics_events);
+    status_t status =
+        store_thin_metrics(job->c->store, job->message->id, keep, &job->metrics_events);
     log_status(LOG_ERROR, "store_failed", status);
 }
 
@@ -489,6 +493,8 @@ void job_add_checkpoint(struct job *job, const Fsdpd__V1__CheckpointReport *repo
     body.checkpoint = report->checkpoint;
     body.code = report->code;
     body.message = report->message;
+    body.n_removed_steps = report->n_removed_steps;
+    body.removed_steps = report->removed_steps;
     job_event event = FSDPD__V1__JOB_EVENT__INIT;
     event.event_case = FSDPD__V1__JOB_EVENT__EVENT_CHECKPOINT;
     event.checkpoint = &body;
@@ -576,7 +582,7 @@ status_t jobs_recover(struct coordinator *c)
         TRY(store_count_events(c->store, job->message->id, &job->sequence, &job->metrics_events));
         deadlines_resolve(job->message);
         deadlines_begin(job);
-        retry_recover(job);
+        TRY(retry_recover(job));
         if (!is_in_attempt(job->message->state)) continue;
         char *path = coordinator_state_dict_path(c, job->message->id);
         char *half = mem_printf("%s.tmp", path); /* an upload that was cut off */
@@ -584,6 +590,7 @@ status_t jobs_recover(struct coordinator *c)
         free(half);
         free(path);
         TRY(store_get_report(c->store, job->message->id, &job->report));
+        TRY(store_get_stop(c->store, job->message->id, &job->stop));
         job->report_kept = job->report;
         if (reattach_job(job)) continue;
         retry_attempt_failed(job, true, "COORDINATOR_RESTARTED",

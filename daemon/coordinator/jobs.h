@@ -45,10 +45,7 @@ struct job {
     bool unsaved;                /* the store refused the last change; tried again at every tick */
     struct standing standing;    /* while it is queued */
     int64_t start_by, finish_by; /* monotonic ms, of deadlines that are durations; 0: none */
-    const char *stop_code;       /* why the attempt was ordered to end, if not by a user; static */
-    bool stop_is_machine;        /* what it runs on is to blame: it may be tried again */
-    char *stop_message;
-    job_event **backlog; /* the events that it refused, in order */
+    job_event **backlog;         /* the events that it refused, in order */
     int backlog_count, backlog_capacity;
 
     /* The attempt that runs; ranks is NULL while there is none. See attempt.h. */
@@ -64,13 +61,12 @@ struct job {
     int64_t settle_at;    /* when the verdict is due */
     bool cancel_ordered;
     int64_t escalate_at;          /* when the cancel order is repeated "at once"; 0: not due */
-    bool cancelled;               /* by a user */
-    bool shut_down;               /* by the daemon's end */
+    struct store_stop stop;       /* why it is to end */
     uint64_t checkpoint_order;    /* under way; 0: none */
-    bool vacating;                /* its workers are needed back; see checkpoints_vacate */
     uint64_t vacate_order;        /* the checkpoint after which it ends for that; 0: not ordered */
     char *started_text;           /* what RUNNING will say; NULL until rank 0 has started */
     struct store_retries retries; /* that were made */
+    bool retried;                 /* the store does not know of the last one yet */
     int64_t retry_at;             /* QUEUED: not before; 0: at once */
     struct job_totals totals;
     struct tensorboard *tensorboard; /* its event file; NULL until there is one */

@@ -67,6 +67,17 @@ static const struct migration migrations[] = {
                                                          "  failures INTEGER NOT NULL,"
                                                          "  machine_failures INTEGER NOT NULL"
                                                          ") WITHOUT ROWID;"},
+    /* Versions before this one knew it from the sentence that says it to people. */
+    {"why a running attempt is to end",
+     "ALTER TABLE jobs ADD COLUMN stop INTEGER NOT NULL DEFAULT 0;" /* see store_jobs.c */
+     "ALTER TABLE jobs ADD COLUMN stop_code TEXT NOT NULL DEFAULT '';"
+     "ALTER TABLE jobs ADD COLUMN stop_message TEXT NOT NULL DEFAULT '';"
+     "UPDATE jobs SET stop = 1, "
+     "stop_message = substr(reason_message, 1, instr(reason_message || ';', ';') - 1) "
+     "WHERE reason_code = 'CANCELLING' AND reason_message LIKE 'cancelled%';"
+     "UPDATE jobs SET stop = 4, stop_message = replace(reason_message, "
+     "': takes a checkpoint at its next step boundary, then goes on elsewhere', '') "
+     "WHERE reason_code = 'VACATING';"},
 };
 
 enum { LATEST = sizeof migrations / sizeof migrations[0] };

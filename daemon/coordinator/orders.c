@@ -106,6 +106,16 @@ bool orders_have_cancel(const struct job *job)
     return false;
 }
 
+bool orders_have_end(const struct job *job)
+{
+    for (int i = 0; i < job->orders.count; i++) {
+        const Fsdpd__V1__Order *order = job->orders.kept[i];
+        if (order->order_case == FSDPD__V1__ORDER__ORDER_CHECKPOINT && order->checkpoint->pause)
+            return true;
+    }
+    return orders_have_cancel(job);
+}
+
 void orders_clear(struct job *job)
 {
     struct order_log *log = &job->orders;

@@ -23,6 +23,8 @@ const Fsdpd__V1__WrapSpec *orders_find_wrap(const struct job *job, uint64_t chan
 
 /* Whether ranks were ordered to end at a step boundary. */
 bool orders_have_cancel(const struct job *job);
+/* The same, or to take a checkpoint and end. */
+bool orders_have_end(const struct job *job);
 
 void orders_clear(struct job *job);
 

@@ -1,5 +1,5 @@
 /*
- * Which queued jobs start now, and where the others stand. The rules, which docs/jobs.md explains to
+ * Which queued jobs start now, and where the others stand. The rules, which docs/queue.md explains to
  * users: the higher priority first, then the earlier submission; all of a job's workers or none; no
  * job starts before one that stands before it and could run on the workers that there are. So a
  * large job is never starved by small ones; what that costs is workers that are idle while they are
@@ -47,7 +47,7 @@ void queue_changed(struct coordinator *c);
 /* Puts position and reason of a queued job into its message, for a reply. Others stay as they are. */
 void queue_explain(struct job *job);
 
-/* "1st", "22nd"; static text, valid until the next call. */
+/* "1st", "22nd", written to `text`, which it returns. */
 const char *queue_ordinal(int number, char text[static 16]);
 
 #endif

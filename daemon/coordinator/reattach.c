@@ -32,22 +32,39 @@ bool reattach_job(struct job *job)
     char *store = attempt_store_name(message);
     rendezvous_begin(job->c, store);
     free(store);
-    /* Said to a user, so it is kept, and done when the ranks are back. */
-    const Fsdpd__V1__Reason *reason = message->reason;
-    if (strcmp(reason->code, "CANCELLING") == 0 && strncmp(reason->message, "cancelled", 9) == 0) {
-        job->cancelled = true;
-        job->stop_message = mem_strndup(reason->message, strcspn(reason->message, ";"));
-    } else if (strcmp(reason->code, "VACATING") == 0) {
-        job->vacating = true;
-        job->stop_message = mem_strndup(reason->message, strcspn(reason->message, ":"));
-    } else {
+    /* That it is to end was said to people, so it is kept, and done when the ranks are back. */
+    const struct store_stop *stop = &job->stop;
+    if (!stop->cancelled && !stop->vacating && stop->code == NULL)
         job_set_reason(job, reattaching,
                        "fsdpd was restarted, and waits for the %d worker%s of the job to attach "
                        "again",
                        job->world, job->world == 1 ? "" : "s");
-    }
     coordinator_hurry(job->c);
     return true;
+}
+
+static bool all_run(const struct job *job)
+{
+    for (int r = 0; r < job->world; r++)
+        if (job->ranks[r].worker == NULL) return false;
+    return true;
+}
+
+/* What the attempt was to end for, if the order was given before the restart, or is given now. */
+static void go_on_ending(struct job *job)
+{
+    struct store_stop *stop = &job->stop;
+    const char *why = stop->message != NULL ? stop->message : "it was to end";
+    /* A daemon that is there again orders nobody to stop; those who had the order end by it. */
+    if (stop->shut_down && all_run(job) && !orders_have_end(job)) stop->shut_down = false;
+    if (orders_have_cancel(job) && !job->cancel_ordered) {
+        job->cancel_ordered = true;
+        job->escalate_at = coordinator_now() + job->c->options.limits.cancel_ms;
+    } else if (stop->cancelled) {
+        attempt_cancel(job, why);
+    } else if (stop->code != NULL) {
+        attempt_stop(job, stop->code, stop->machine, why);
+    }
 }
 
 void reattach_release(struct worker *worker, const char *job, uint32_t attempt)
@@ -72,14 +89,7 @@ static void complete(struct job *job)
         job->message->state == FSDPD__V1__JOB_STATE__RUNNING)
         job_set_reason(job, "RUNNING", "training on %d worker%s", job->world,
                        job->world == 1 ? "" : "s");
-    if (orders_have_cancel(job) && !job->cancel_ordered) {
-        job->cancel_ordered = true;
-        job->escalate_at = coordinator_now() + job->c->options.limits.cancel_ms;
-    } else if (job->cancelled) {
-        char *why = mem_strdup(job->stop_message != NULL ? job->stop_message : "cancelled");
-        attempt_cancel(job, why);
-        free(why);
-    }
+    go_on_ending(job);
     orders_give_held(job);
     pulls_advance(job);
     checkpoints_go_on_vacating(job);

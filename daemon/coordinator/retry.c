@@ -31,8 +31,7 @@ static int pause_ms(const struct job *job)
 static void try_again(struct job *job, bool machine, uint32_t used, uint32_t budget,
                       const char *text)
 {
-    log_status(LOG_ERROR, "store_failed",
-               store_set_retries(job->c->store, job->message->id, &job->retries));
+    job->retried = true; /* goes to the store with the event */
     int pause = pause_ms(job);
     job->retry_at = coordinator_now() + pause;
     coordinator_hurry(job->c);
@@ -74,7 +73,7 @@ void retry_attempt_failed(struct job *job, bool machine, const char *code, const
     const struct store_retries budget = budget_of(job->message);
     uint32_t allowed = machine ? budget.machine_failures : budget.failures;
     uint32_t *used = machine ? &job->retries.machine_failures : &job->retries.failures;
-    if (*used < allowed && !job->c->draining) {
+    if (*used < allowed) {
         ++*used;
         try_again(job, machine, *used, allowed, text);
     } else if (job->message->attempt > 1) {
@@ -82,6 +81,18 @@ void retry_attempt_failed(struct job *job, bool machine, const char *code, const
     } else {
         job_set_state(job, JOB_FAILED, code, "%s", text);
     }
+}
+
+void retry_start_later(struct job *job, status_t why)
+{
+    job->retry_at = coordinator_now() + job->c->options.limits.retry_ms;
+    coordinator_hurry(job->c);
+    if (strcmp(job->message->reason->code, "STORE_FAILED") != 0) {
+        log_status(LOG_ERROR, "store_failed",
+                   status_wrap(status_copy(why), "job %s is not started", job->message->id));
+        job_set_waiting(job, "STORE_FAILED", status_message(why));
+    }
+    status_free(why);
 }
 
 bool retry_is_waiting(const struct job *job)
@@ -99,8 +110,7 @@ void retry_tick(struct coordinator *c)
     }
 }
 
-void retry_recover(struct job *job)
+status_t retry_recover(struct job *job)
 {
-    log_status(LOG_ERROR, "store_failed",
-               store_get_retries(job->c->store, job->message->id, &job->retries));
+    return store_get_retries(job->c->store, job->message->id, &job->retries);
 }

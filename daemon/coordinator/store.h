@@ -26,9 +26,25 @@ status_t store_next_id(struct store *store, const char *name, char **id) FSDPD_M
 status_t store_insert_job(struct store *store, const job_message *job,
                           const job_event *event) FSDPD_MUST_USE;
 
+/* How often a job was tried again, for which reasons. */
+struct store_retries {
+    uint32_t failures, machine_failures;
+};
+
+/* Why the running attempt of a job is to end, if anybody wants that. */
+struct store_stop {
+    bool cancelled; /* by a user */
+    bool shut_down; /* by the daemon's end: the job goes on when it is back */
+    bool vacating;  /* its workers are needed back: the job goes on elsewhere */
+    bool machine;   /* with `code`: what it runs on is to blame, it may be tried again */
+    char *code;     /* the job's reason if none of the first three is; NULL: there is none */
+    char *message;  /* for people; NULL: none */
+};
+
 /*
  * A change in a job's life, written in one transaction: the job itself (all but its id, name, spec,
- * plan and time of submission) and what is recorded with it.
+ * plan and time of submission) and what is recorded with it. An event of a checkpoint that is on
+ * the disk brings the list of the job's checkpoints up to date.
  */
 struct store_change {
     const job_message *job;
@@ -37,15 +53,21 @@ struct store_change {
     bool durable;
     bool replanned; /* the spec and the plan have changed, too */
     int64_t report; /* the last report of the running attempt that this records; -1: as it was */
+    const struct store_retries *retries; /* NULL: as they were */
+    const struct store_stop *stop;       /* NULL: as it was */
 };
 status_t store_apply(struct store *store, const struct store_change *change) FSDPD_MUST_USE;
 
-/* store_apply with one event, or none, and neither a new plan nor a report. */
+/* store_apply with one event, or none, and nothing else. */
 status_t store_update_job(struct store *store, const job_message *job, const job_event *event,
                           bool durable) FSDPD_MUST_USE;
 
 /* `report` of the last change that had one, 0 without. */
 status_t store_get_report(struct store *store, const char *id, uint64_t *report) FSDPD_MUST_USE;
+
+/* `stop` of the last change that had one; its texts are the caller's. */
+status_t store_get_stop(struct store *store, const char *id,
+                        struct store_stop *stop) FSDPD_MUST_USE;
 
 /* NOT_FOUND if there is no such job. The caller frees *job with message_free. */
 status_t store_get_job(struct store *store, const char *id, job_message **job) FSDPD_MUST_USE;
@@ -124,23 +146,15 @@ status_t store_count_events(struct store *store, const char *job, uint64_t *last
 status_t store_thin_metrics(struct store *store, const char *job, uint64_t keep,
                             uint64_t *left) FSDPD_MUST_USE;
 
-/* A checkpoint that is complete, and the steps of others that are gone; durable. */
-status_t store_put_checkpoint(struct store *store, const char *job,
-                              const Fsdpd__V1__Checkpoint *checkpoint, const uint64_t *removed,
-                              size_t removed_count) FSDPD_MUST_USE;
-
 /* Calls `visit` with each (valid during the call), by step; an error of `visit` ends it. */
 status_t store_each_checkpoint(struct store *store, const char *job,
                                status_t (*visit)(void *user,
                                                  const Fsdpd__V1__Checkpoint *checkpoint),
                                void *user) FSDPD_MUST_USE;
 
-/* How often a job was tried again, for which reasons. */
-struct store_retries {
-    uint32_t failures, machine_failures;
-};
-status_t store_set_retries(struct store *store, const char *job,
-                           const struct store_retries *retries) FSDPD_MUST_USE;
+/* Whether the job has any, damaged or not. */
+status_t store_has_checkpoint(struct store *store, const char *job, bool *has) FSDPD_MUST_USE;
+
 /* Zeros for a job that never was. */
 status_t store_get_retries(struct store *store, const char *job,
                            struct store_retries *retries) FSDPD_MUST_USE;

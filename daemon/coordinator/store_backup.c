@@ -118,6 +118,33 @@ status_t store_backup(const char *from, const char *to)
     return status;
 }
 
+/*
+ * Brings what the log of a store has into its file, so that the file alone is the store. A store
+ * that is damaged stays as it is.
+ */
+static status_t empty_log(const char *path)
+{
+    sqlite3 *database = NULL;
+    int code = sqlite3_open_v2(path, &database, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, NULL);
+    status_t status = code != SQLITE_OK ? store_sqlite_error(database, path, "open") : NULL;
+    if (status == NULL) {
+        sqlite3_db_config(database, SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1, NULL);
+        sqlite3_busy_timeout(database, 10000);
+        status = store_check(database, path);
+    }
+    if (status != NULL) {
+        sqlite3_close(database);
+        status_free(status);
+        return NULL;
+    }
+    if (sqlite3_exec(database, "PRAGMA synchronous = FULL", NULL, NULL, NULL) != SQLITE_OK ||
+        sqlite3_wal_checkpoint_v2(database, NULL, SQLITE_CHECKPOINT_TRUNCATE, NULL, NULL) !=
+            SQLITE_OK)
+        status = store_sqlite_error(database, path, "write");
+    sqlite3_close(database);
+    return status;
+}
+
 /* Gives `path` with `suffix` the same place below the new name. Without such a file, nothing. */
 static status_t move_part(const char *path, const char *kept, const char *suffix)
 {
@@ -132,11 +159,13 @@ static status_t move_part(const char *path, const char *kept, const char *suffix
 
 /*
  * The old store under a name of its own. Its file stays under the old name as well, so that there
- * is a store at every moment; its log must go, as it would be taken for that of the new store.
+ * is a store at every moment; its log must go, as it would be taken for that of the new store, and
+ * is empty by then: what ends in between loses no transaction.
  */
 static status_t keep_old(const char *path, char **kept)
 {
     if (access(path, F_OK) != 0) return NULL;
+    TRY(empty_log(path));
     char moment[32];
     struct tm parts;
     time_t now = time(NULL);

@@ -43,15 +43,26 @@ static status_t put(struct store *store, const char *job, const Fsdpd__V1__Check
     return status;
 }
 
-status_t store_put_checkpoint(struct store *store, const char *job,
-                              const Fsdpd__V1__Checkpoint *checkpoint, const uint64_t *removed,
-                              size_t removed_count)
+status_t store_write_checkpoint(struct store *store, const char *job,
+                                const Fsdpd__V1__CheckpointEvent *event)
 {
-    TRY(store_begin(store, true));
-    status_t status = put(store, job, checkpoint);
-    for (size_t i = 0; i < removed_count && status == NULL; i++)
-        status = forget_step(store, job, removed[i]);
-    return store_end(store, status);
+    if (event->code != 0 || event->checkpoint == NULL) return NULL;
+    TRY(put(store, job, event->checkpoint));
+    for (size_t i = 0; i < event->n_removed_steps; i++)
+        TRY(forget_step(store, job, event->removed_steps[i]));
+    return NULL;
+}
+
+status_t store_has_checkpoint(struct store *store, const char *job, bool *has)
+{
+    sqlite3_stmt *statement;
+    TRY(prepare(store, "SELECT 1 FROM checkpoints WHERE job = ?1 LIMIT 1", job, &statement));
+    int code = sqlite3_step(statement);
+    status_t status = NULL;
+    if (code == SQLITE_ROW || code == SQLITE_DONE) *has = code == SQLITE_ROW;
+    else status = store_error(store, "read");
+    sqlite3_finalize(statement);
+    return status;
 }
 
 status_t store_each_checkpoint(struct store *store, const char *job,
@@ -78,8 +89,8 @@ status_t store_each_checkpoint(struct store *store, const char *job,
     return status;
 }
 
-status_t store_set_retries(struct store *store, const char *job,
-                           const struct store_retries *retries)
+status_t store_write_retries(struct store *store, const char *job,
+                             const struct store_retries *retries)
 {
     sqlite3_stmt *statement;
     TRY(prepare(store,
@@ -88,12 +99,7 @@ status_t store_set_retries(struct store *store, const char *job,
                 job, &statement));
     sqlite3_bind_int64(statement, 2, retries->failures);
     sqlite3_bind_int64(statement, 3, retries->machine_failures);
-    status_t status = store_begin(store, true);
-    if (status != NULL) {
-        sqlite3_finalize(statement);
-        return status;
-    }
-    return store_end(store, run_once(store, statement));
+    return run_once(store, statement);
 }
 
 status_t store_get_retries(struct store *store, const char *job, struct store_retries *retries)

@@ -15,6 +15,8 @@ status_t store_write_event(struct store *store, const char *job, const job_event
     status_t status = store_run(store, statement, "write");
     sqlite3_clear_bindings(statement);
     free(bytes);
+    if (status == NULL && event->event_case == FSDPD__V1__JOB_EVENT__EVENT_CHECKPOINT)
+        status = store_write_checkpoint(store, job, event->checkpoint);
     return status;
 }
 

@@ -23,6 +23,7 @@ enum store_statement {
     COUNT_NAME,
     HAS_ID,
     GET_REPORT,
+    GET_STOP,
     SET_STATE_DICT,
     INSERT_EVENT,
     READ_EVENTS,
@@ -69,6 +70,14 @@ void *store_unpack(sqlite3_stmt *row, int column, const ProtobufCMessageDescript
 /* One event, within a transaction. */
 status_t store_write_event(struct store *store, const char *job,
                            const job_event *event) FSDPD_MUST_USE;
+
+/* What an event of a checkpoint says of the list of them; within a transaction. */
+status_t store_write_checkpoint(struct store *store, const char *job,
+                                const Fsdpd__V1__CheckpointEvent *event) FSDPD_MUST_USE;
+
+/* Within a transaction. */
+status_t store_write_retries(struct store *store, const char *job,
+                             const struct store_retries *retries) FSDPD_MUST_USE;
 
 /* quick_check: DATA_LOSS says what is wrong with the file and what to do. */
 status_t store_check(sqlite3 *database, const char *path) FSDPD_MUST_USE;

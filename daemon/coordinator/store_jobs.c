@@ -40,6 +40,9 @@ status_t store_next_id(struct store *store, const char *name, char **id)
     }
 }
 
+/* The column jobs.stop. */
+enum stop_bit { STOP_CANCELLED = 1, STOP_SHUT_DOWN = 2, STOP_VACATING = 4, STOP_MACHINE = 8 };
+
 /* Binds ?1 to ?20, as far as the statement has them. The bound texts belong to `job` and `workers`.
  */
 static void bind_job(sqlite3_stmt *statement, const job_message *job, const char *workers,
@@ -59,10 +62,20 @@ static void bind_job(sqlite3_stmt *statement, const job_message *job, const char
     sqlite3_bind_int64(statement, 16, job->state_ms);
 }
 
-/* `report` as in struct store_change. */
-static status_t write_job(struct store *store, enum store_statement which, const job_message *job,
-                          int64_t report)
+static void bind_stop(sqlite3_stmt *statement, const struct store_stop *stop)
 {
+    sqlite3_bind_int(statement, 21,
+                     stop->cancelled * STOP_CANCELLED | stop->shut_down * STOP_SHUT_DOWN |
+                         stop->vacating * STOP_VACATING | stop->machine * STOP_MACHINE);
+    sqlite3_bind_text(statement, 22, stop->code ? stop->code : "", -1, SQLITE_STATIC);
+    sqlite3_bind_text(statement, 23, stop->message ? stop->message : "", -1, SQLITE_STATIC);
+}
+
+/* `change`: of a job that is there already; NULL: it is inserted. */
+static status_t write_job(struct store *store, const job_message *job,
+                          const struct store_change *change)
+{
+    enum store_statement which = change != NULL ? UPDATE_JOB : INSERT_JOB;
     struct buf workers = {0};
     for (size_t i = 0; i < job->n_workers; i++)
         buf_printf(&workers, "%s%s", i > 0 ? "\n" : "", job->workers[i]);
@@ -71,7 +84,8 @@ static status_t write_job(struct store *store, enum store_statement which, const
     uint8_t *spec = NULL, *plan = NULL;
     sqlite3_stmt *statement = store_use(store, which);
     bind_job(statement, job, buf_text(&workers), metrics, metrics_size);
-    if (which == UPDATE_JOB && report >= 0) sqlite3_bind_int64(statement, 17, report);
+    if (change != NULL && change->report >= 0) sqlite3_bind_int64(statement, 17, change->report);
+    if (change != NULL && change->stop != NULL) bind_stop(statement, change->stop);
     sqlite3_bind_int(statement, 18, job->priority);
     sqlite3_bind_text(statement, 19, job->held_by, -1, SQLITE_STATIC);
     if (which == INSERT_JOB) {
@@ -100,7 +114,7 @@ status_t store_insert_job(struct store *store, const job_message *job, const job
     status_t status = has_id(store, job->id, &exists);
     if (status == NULL && exists)
         status = status_new(STATUS_ALREADY_EXISTS, "there is a job %s already", job->id);
-    if (status == NULL) status = write_job(store, INSERT_JOB, job, -1);
+    if (status == NULL) status = write_job(store, job, NULL);
     if (status == NULL) status = store_write_event(store, job->id, event);
     return store_end(store, status);
 }
@@ -125,10 +139,12 @@ status_t store_apply(struct store *store, const struct store_change *change)
 {
     const job_message *job = change->job;
     TRY(store_begin(store, change->durable));
-    status_t status = write_job(store, UPDATE_JOB, job, change->report);
+    status_t status = write_job(store, job, change);
     if (status == NULL && sqlite3_changes(store->database) != 1)
         status = status_new(STATUS_NOT_FOUND, "there is no job %s in the store", job->id);
     if (status == NULL && change->replanned) status = write_plan(store, job);
+    if (status == NULL && change->retries != NULL)
+        status = store_write_retries(store, job->id, change->retries);
     for (int i = 0; status == NULL && i < change->event_count; i++)
         status = store_write_event(store, job->id, change->events[i]);
     return store_end(store, status);
@@ -263,6 +279,35 @@ status_t store_get_report(struct store *store, const char *id, uint64_t *report)
     if (code == SQLITE_ROW) *report = (uint64_t)sqlite3_column_int64(statement, 0);
     else if (code == SQLITE_DONE) status = status_new(STATUS_NOT_FOUND, "there is no job %s", id);
     else status = store_error(store, "read");
+    sqlite3_reset(statement);
+    return status;
+}
+
+static char *text_or_null(sqlite3_stmt *row, int column)
+{
+    const char *text = text_column(row, column);
+    return text[0] != '\0' ? mem_strdup(text) : NULL;
+}
+
+status_t store_get_stop(struct store *store, const char *id, struct store_stop *stop)
+{
+    sqlite3_stmt *statement = store_use(store, GET_STOP);
+    sqlite3_bind_text(statement, 1, id, -1, SQLITE_STATIC);
+    int code = sqlite3_step(statement);
+    status_t status = NULL;
+    if (code == SQLITE_ROW) {
+        int bits = sqlite3_column_int(statement, 0);
+        *stop = (struct store_stop){.cancelled = (bits & STOP_CANCELLED) != 0,
+                                    .shut_down = (bits & STOP_SHUT_DOWN) != 0,
+                                    .vacating = (bits & STOP_VACATING) != 0,
+                                    .machine = (bits & STOP_MACHINE) != 0,
+                                    .code = text_or_null(statement, 1),
+                                    .message = text_or_null(statement, 2)};
+    } else if (code == SQLITE_DONE) {
+        status = status_new(STATUS_NOT_FOUND, "there is no job %s", id);
+    } else {
+        status = store_error(store, "read");
+    }
     sqlite3_reset(statement);
     return status;
 }

@@ -296,11 +296,17 @@ bool supervisor_has_child(const struct coordinator *c, const char *id, int64_t p
     return slot != NULL && pid != 0 && slot_pid(slot) == pid;
 }
 
-int supervisor_starting(const struct coordinator *c)
+/* Whether a worker is to come from it: none is attached, and one that is too many still lives. */
+static bool is_starting(struct coordinator *c, const struct slot *slot)
+{
+    return workers_find(c, slot->id) == NULL && (!slot->extra || slot->adopted != NULL);
+}
+
+int supervisor_starting(struct coordinator *c)
 {
     int count = 0;
     for (int i = 0; c->supervisor != NULL && i < c->supervisor->count; i++)
-        count += workers_find((struct coordinator *)c, c->supervisor->slots[i]->id) == NULL;
+        count += is_starting(c, c->supervisor->slots[i]);
     return count;
 }
 
@@ -320,8 +326,8 @@ void supervisor_each_starting(struct coordinator *c,
 {
     for (int i = 0; c->supervisor != NULL && i < c->supervisor->count; i++) {
         const struct slot *slot = c->supervisor->slots[i];
-        if (workers_find(c, slot->id) != NULL || (slot->extra && slot->adopted == NULL)) continue;
-        visit(user, slot->id, slot_pid(slot), slot->starts > 0 ? slot->starts - 1 : 0);
+        if (is_starting(c, slot))
+            visit(user, slot->id, slot_pid(slot), slot->starts > 0 ? slot->starts - 1 : 0);
     }
 }
 

@@ -20,8 +20,8 @@ bool supervisor_has_slot(const struct coordinator *c, const char *id);
 /* Whether a local worker has this id and pid. */
 bool supervisor_has_child(const struct coordinator *c, const char *id, int64_t pid);
 
-/* Slots whose worker is not attached. */
-int supervisor_starting(const struct coordinator *c);
+/* How many workers are to attach, as supervisor_each_starting visits them. */
+int supervisor_starting(struct coordinator *c);
 
 /* Every local worker, whether it runs or not. */
 void supervisor_each_slot(const struct coordinator *c,
@@ -32,7 +32,8 @@ void supervisor_kill(struct coordinator *c, int64_t pid);
 /* How often the worker with this id was started again; 0 for others. */
 uint32_t supervisor_restarts(const struct coordinator *c, const char *id);
 
-/* Calls `visit` for each slot whose worker is not attached; pid is 0 while it has no process. */
+/* Calls `visit` for each slot whose worker is not attached, unless none will be: those that are too
+ * many are not replaced. `pid` is 0 while it has no process. */
 void supervisor_each_starting(struct coordinator *c,
                               void (*visit)(void *user, const char *id, int64_t pid,
                                             uint32_t restarts),

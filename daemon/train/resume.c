@@ -41,7 +41,6 @@ struct capture *train_session_capture(struct train_session *session)
         .epochs = run->epochs,
         .updates = run->optimizer.taken,
         .skipped_steps = run->skipped_steps,
-        .seed = run->job->seed,
         .epoch_rate = run->epoch_rate,
         .gradient_norm = run->gradient_norm,
         .interval = save_tally(&run->interval),

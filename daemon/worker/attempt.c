@@ -346,10 +346,16 @@ static status_t set_wrap(struct attempt *attempt, const Fsdpd__V1__SetWrapOrder 
     return NULL;
 }
 
+static struct capture *capture(void *user)
+{
+    struct attempt *attempt = user;
+    return train_session_capture(attempt->session);
+}
+
 static status_t take_checkpoint(void *user)
 {
     struct attempt *attempt = user;
-    return checkpointer_add(attempt->checkpointer, 0, train_session_capture(attempt->session));
+    return checkpointer_add(attempt->checkpointer, 0, capture, attempt);
 }
 
 /* With `pause` all ranks wait until they know whether it is on the disk, and leave only if it is.
@@ -367,8 +373,7 @@ static status_t order_checkpoint(struct attempt *attempt, const struct queued_or
         status_free(nowhere);
         return NULL;
     }
-    TRY(checkpointer_add(attempt->checkpointer, order->checkpoint,
-                         train_session_capture(attempt->session)));
+    TRY(checkpointer_add(attempt->checkpointer, order->checkpoint, capture, attempt));
     if (!order->pause) return NULL;
     status_t outcome = NULL;
     TRY(checkpointer_wait(attempt->checkpointer, &outcome));

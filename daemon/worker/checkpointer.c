@@ -246,19 +246,21 @@ static status_t wait_idle(struct checkpointer *own)
     return own->aborted != NULL ? status_new(STATUS_ABORTED, "%s", own->aborted) : NULL;
 }
 
-status_t checkpointer_add(struct checkpointer *own, uint64_t number, struct capture *capture)
+status_t checkpointer_add(struct checkpointer *own, uint64_t number,
+                          struct capture *(*take)(void *user), void *user)
 {
     pthread_mutex_lock(&own->lock);
     status_t status = wait_idle(own);
-    if (status == NULL) {
-        own->capture = capture;
-        own->number = number;
-        own->busy = true;
-        pthread_cond_broadcast(&own->changed);
-    }
     pthread_mutex_unlock(&own->lock);
-    if (status != NULL) capture_free(capture);
-    return status;
+    TRY(status);
+    struct capture *capture = take(user);
+    pthread_mutex_lock(&own->lock);
+    own->capture = capture; /* if it was aborted meanwhile, the thread says so of this one */
+    own->number = number;
+    own->busy = true;
+    pthread_cond_broadcast(&own->changed);
+    pthread_mutex_unlock(&own->lock);
+    return NULL;
 }
 
 status_t checkpointer_wait(struct checkpointer *own, status_t *outcome)

@@ -18,10 +18,11 @@ struct checkpointer;
 status_t checkpointer_new(const struct pull_context *context, const char *root, const char *folder,
                           uint32_t keep, struct checkpointer **checkpointer) FSDPD_MUST_USE;
 
-/* Takes ownership of `capture`. `number`: of the order, 0 for none; rank 0 reports under it. Waits
- * until the one before is done. ABORTED if there will be no more. Training thread. */
+/* Waits until the one before is done, then has `take` make a capture and takes ownership of it: no
+ * two of them are in memory at a time. `number`: of the order, 0 for none; rank 0 reports under it.
+ * ABORTED if there will be no more. Training thread. */
 status_t checkpointer_add(struct checkpointer *checkpointer, uint64_t number,
-                          struct capture *capture) FSDPD_MUST_USE;
+                          struct capture *(*take)(void *user), void *user) FSDPD_MUST_USE;
 
 /* Waits until what was added is done. *outcome, the caller's, is that of the last one, the same on
  * every rank. ABORTED if nothing more will come of it. */

@@ -146,9 +146,8 @@ def manifest(name, world, units, **changes):
             "time_ms": 1700000000000, "plan_hash": "00000000000000ff", "optimizer": "adamw",
             "world": world,
             "progress": {"step": 12, "rows": 480, "epochs": 1, "updates": 12, "skipped_steps": 0,
-                         "seed": 1, "epoch_rate": 0.7, "gradient_norm": 0.1, "interval": tally,
-                         "epoch": tally, "evaluation_ns": 5, "validation_loss": 2.5,
-                         "validation_step": 10},
+                         "epoch_rate": 0.7, "gradient_norm": 0.1, "interval": tally, "epoch": tally,
+                         "evaluation_ns": 5, "validation_loss": 2.5, "validation_step": 10},
             "units": [{"name": unit[0], "shard": unit[1], "shard_world": unit[2],
                        "first_rank": unit[3], "slots": unit[4],
                        "parameters": [{"name": parameter, "elements": elements, "offset": offset}

@@ -114,6 +114,41 @@ class Restart(unittest.TestCase):
             codes = [event["state"]["reason"]["code"] for event in watched if "state" in event]
             self.assertIn("SHUTDOWN", codes)
 
+    def test_killed_while_it_stops(self):
+        """What was ordered for its end is no user's pause: the job goes on when fsdpd is back."""
+        with harness.Daemon() as daemon:
+            job = daemon.submit(*SETTINGS)
+            daemon.wait_step(job, 3)
+            workers = [int(worker["pid"]) for worker in daemon.worker_list()]
+            for worker in workers:
+                os.kill(worker, signal.SIGSTOP)
+            daemon.process.terminate()
+            daemon.wait_for(lambda: daemon.show(job)["reason"]["code"] == "STOPPING", 20,
+                            "the order to end")
+            daemon.kill()
+            for worker in workers:
+                os.kill(worker, signal.SIGCONT)
+            daemon.start()
+            shown = daemon.wait_state(job, "SUCCEEDED", "FAILED", "PAUSED")
+            self.assertEqual((shown["state"], shown["attempt"]), ("SUCCEEDED", 2), shown["reason"])
+
+    def test_fewer_workers_than_before(self):
+        """Those that are too many leave when they are idle, and nobody waits for them any more."""
+        with harness.Daemon() as daemon:
+            job = daemon.submit("train.epochs=100000")
+            daemon.wait_step(job, 3)
+            daemon.kill()
+            daemon.workers = daemon.expect_workers = 1
+            daemon.start()
+            daemon.wait_log("job_resumed job=" + job)
+            daemon.ctl("cancel", job)
+            daemon.wait_state(job, "CANCELLED")
+            daemon.wait_for(lambda: len(daemon.worker_list()) == 1, 30, "one to leave")
+            large = daemon.submit("workers=2")
+            small = daemon.submit("workers=1", "train.max_steps=3")
+            daemon.wait_state(small, "SUCCEEDED")
+            self.assertEqual(daemon.show(large)["reason"]["code"], "WAITING_FOR_WORKERS")
+
     def test_worker_that_dies_while_nobody_looks(self):
         with harness.Daemon() as daemon:
             job = daemon.submit("train.epochs=100000")

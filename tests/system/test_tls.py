@@ -57,9 +57,9 @@ class Tls(unittest.TestCase):
         self.ann = self.authority.issue("user", "ann")
         self.address = f"localhost:{free_port()}"
 
-    def start(self, workers=0):
+    def start(self, workers=0, config=None):
         daemon = Daemon(workers=workers or 1, arguments=[
-            *([] if workers else ["--workers", "none"]), "--listen", self.address,
+            *(["--config", config] if config else []), *([] if workers else ["--workers", "none"]), "--listen", self.address,
             *tls_flags(self.server)], expect_workers=workers)
         self.addCleanup(daemon.close)
         return daemon
@@ -166,6 +166,23 @@ class Tls(unittest.TestCase):
         self.assertEqual(client(self.address, bob, "status").returncode, 0)
         # ann's own ca.crt is the new one too now, but not who signed her certificate.
         self.assertEqual(client(self.address, self.ann, "status").returncode, harness.UNREACHABLE)
+
+    def test_a_reload_is_done_as_a_whole(self):
+        """What is wrong elsewhere in the configuration keeps the old certificate."""
+        config = os.path.join(self.root, "fsdpd.yaml")
+        with open(config, "w") as file:
+            file.write("log_level: info\n")
+        daemon = self.start(config=config)
+        other = Authority(os.path.join(self.root, "other"))
+        for source, target in zip(other.issue("server", "here", "--host", "localhost"), self.server):
+            shutil.copy(source, target)
+        bob = other.issue("user", "bob")
+        with open(config, "w") as file:
+            file.write("operator_group: nobody-has-this-group\n")
+        daemon.process.send_signal(signal.SIGHUP)
+        self.assertIn("no group nobody-has-this-group", daemon.wait_log("reload_refused"))
+        self.assertEqual(client(self.address, bob, "status").returncode, harness.UNREACHABLE)
+        os.unlink(config)
 
     def test_worker_takes_a_renewed_certificate(self):
         """A worker whose link breaks comes back with the certificate that lies there then."""

@@ -1,11 +1,13 @@
 /* Checkpoints, pauses and retries as the coordinator sees them: orders and reports, calls that
  * wait, what the store keeps, whose failure it was, and what the next attempt is told. */
+#include <sqlite3.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/mem.h"
 #include "test_coordinator_world.h"
 
@@ -87,6 +89,34 @@ static void expect_steps(const char *expected)
                  (unsigned long long)list->checkpoints[i]->step);
     ck_assert_str_eq(found, expected);
     message_free(answer);
+}
+
+/* From another connection to the store. */
+static void change_store(const char *sql)
+{
+    char *path = world_path(&world, "state/store.db");
+    sqlite3 *database = NULL;
+    ck_assert_int_eq(sqlite3_open(path, &database), SQLITE_OK);
+    sqlite3_busy_timeout(database, 10000);
+    ck_assert_int_eq(sqlite3_exec(database, sql, NULL, NULL, NULL), SQLITE_OK);
+    ck_assert_int_eq(sqlite3_close(database), SQLITE_OK);
+    free(path);
+}
+
+/* As a disk that fails would: nothing can be read from this table, or written to it. */
+static void hide_table(const char *name)
+{
+    char *sql = mem_printf("ALTER TABLE %s RENAME TO hidden", name);
+    change_store(sql);
+    free(sql);
+    log_set_level(LOG_ERROR + 1); /* what is expected is not worth a line */
+}
+
+static void show_table(const char *name)
+{
+    char *sql = mem_printf("ALTER TABLE hidden RENAME TO %s", name);
+    change_store(sql);
+    free(sql);
 }
 
 START_TEST(test_orders_and_reports)
@@ -234,14 +264,19 @@ START_TEST(test_retries)
 }
 END_TEST
 
-/* What was used of the budget is in the store. */
+/* What was used of the budget is in the store, also (1) if that refused it at first. */
 START_TEST(test_budget_survives)
 {
     start_running(0, 1);
+    if (_i == 1) hide_table("retries");
     fake_detach(&fakes[1]);
     WAIT(&world, fakes[0].cancels_at_once == 1);
     fake_finished(&fakes[0], STATUS_ABORTED, "");
     WAIT(&world, world_job_is(&world, id, JOB_QUEUED));
+    if (_i == 1) {
+        world_run(&world, 300);
+        show_table("retries");
+    }
     for (int r = 0; r < 2; r++) fake_deinit(&fakes[r]);
     world_stop(&world);
     world_start(&world);
@@ -254,6 +289,56 @@ START_TEST(test_budget_survives)
     fake_finished(&fakes[0], STATUS_ABORTED, "");
     WAIT(&world, world_job_is(&world, id, JOB_FAILED));
     world_check_reason(&world, id, JOB_FAILED, "WORKER_LOST", "(attempt 2)");
+}
+END_TEST
+
+/* A checkpoint that the store could not note at first is not lost. */
+START_TEST(test_checkpoint_that_the_store_refused)
+{
+    start_running(0, 0);
+    fake_checkpoint(&fakes[0], 0, 2, STATUS_OK, "", NULL);
+    hide_table("checkpoints");
+    fake_checkpoint(&fakes[0], 0, 4, STATUS_OK, "", (const uint64_t[]){2});
+    fake_metrics(&fakes[0], 4, 1);
+    settle();
+    show_table("checkpoints");
+    fake_metrics(&fakes[0], 5, 1);
+    WAIT(&world, fakes[0].acknowledged == fakes[0].report);
+    expect_steps("4 ");
+    world_stop(&world);
+    world_start(&world);
+    expect_steps("4 ");
+}
+END_TEST
+
+static bool has_code(const char *code)
+{
+    job_message *job = world_job(&world, id);
+    bool has = strcmp(job->reason->code, code) == 0;
+    message_free(job);
+    return has;
+}
+
+/* That it cannot be read whether there is a checkpoint does not mean that there is none. */
+START_TEST(test_checkpoints_that_cannot_be_read)
+{
+    start_running(0, 1);
+    fake_checkpoint(&fakes[0], 0, 2, STATUS_OK, "", NULL);
+    settle();
+    hide_table("checkpoints");
+    fake_detach(&fakes[1]);
+    WAIT(&world, fakes[0].cancels_at_once == 1);
+    fake_finished(&fakes[0], STATUS_ABORTED, "");
+    fake_deinit(&fakes[1]);
+    fakes[1] = (struct fake){0};
+    fake_attach(&world, &fakes[1], "host/cpu:1", 1001);
+    WAIT(&world, has_code("STORE_FAILED"));
+    world_check_reason(&world, id, JOB_QUEUED, "STORE_FAILED", "checkpoints");
+    ck_assert_int_eq(fakes[1].assignments, 0);
+    show_table("checkpoints");
+    WAIT(&world, fakes[0].assignments == 2 && fakes[1].assignments == 1);
+    ck_assert(fakes[0].assignment->resume && fakes[0].assignment->must_resume);
+    ck_assert_uint_eq(fakes[0].assignment->attempt, 2);
 }
 END_TEST
 
@@ -352,7 +437,9 @@ int main(void)
     tcase_add_loop_test(tests, test_pause_and_resume, 0, 2);
     tcase_add_test(tests, test_paused_is_cancelled);
     tcase_add_test(tests, test_retries);
-    tcase_add_test(tests, test_budget_survives);
+    tcase_add_loop_test(tests, test_budget_survives, 0, 2);
+    tcase_add_test(tests, test_checkpoint_that_the_store_refused);
+    tcase_add_test(tests, test_checkpoints_that_cannot_be_read);
     tcase_add_loop_test(tests, test_half_written_goes_with_the_job, 0, 2);
     tcase_add_test(tests, test_half_written_goes_at_the_start);
     suite_add_tcase(suite, tests);

@@ -243,6 +243,50 @@ START_TEST(test_stop)
 }
 END_TEST
 
+/* An attempt that fails while fsdpd stops is tried again when it is back. */
+START_TEST(test_failure_while_stopping)
+{
+    supervise(1, "#!/bin/sh\nexec sleep 60\n");
+    Fsdpd__V1__ListWorkersResponse *workers = list_workers();
+    char name[160];
+    snprintf(name, sizeof name, "%s", workers->workers[0]->id);
+    struct fake fake, other;
+    fake_attach(&world, &fake, name, workers->workers[0]->pid);
+    message_free(workers);
+    char *own = world_submit(&world, 1);
+    WAIT(&world, fake.assignments == 1);
+    fake_started(&fake, 42);
+    WAIT(&world, world_job_is(&world, own, JOB_RUNNING));
+    /* On a worker of its own, which fsdpd's end is not to disturb. */
+    fake_attach(&world, &other, "elsewhere/cpu:0", 1000);
+    char *id = submit_with_budget(1);
+    WAIT(&world, other.assignments == 1);
+    fake_started(&other, 42);
+    WAIT(&world, world_job_is(&world, id, JOB_RUNNING));
+    bool closed = false;
+    coordinator_drain(world.coordinator, on_flag, &closed);
+    WAIT(&world, fake.pauses == 1);
+    fake_finished(&other, STATUS_UNAVAILABLE, "its network is gone");
+    WAIT(&world, !world_job_is(&world, id, JOB_RUNNING));
+    world_check_reason(&world, id, JOB_QUEUED, "RETRYING", "failure 1 of 1 of machines");
+    fake_checkpoint(&fake, fake.checkpoint, 6, STATUS_OK, "", NULL);
+    fake_ended(&fake, STATUS_CANCELLED, "PAUSED", "paused at step 6");
+    WAIT(&world, closed);
+    world.coordinator = NULL;
+    WAIT(&world, fake.closed && other.closed);
+    fake_deinit(&fake);
+    fake_deinit(&other);
+    bool channel_closed = false;
+    rpc_channel_close(world.channel, on_flag, &channel_closed);
+    WAIT(&world, channel_closed);
+    world.options.program = NULL;
+    world.options.local_workers = 0;
+    world_start(&world);
+    ck_assert(world_job_is(&world, id, JOB_QUEUED));
+    free(id), free(own);
+}
+END_TEST
+
 /* What a coordinator that was killed leaves: records in the middle of things. */
 static void leave_job(struct store *store, const char *id, enum job_state state)
 {
@@ -437,6 +481,7 @@ int main(void)
     tcase_add_test(tests, test_child_that_cannot_stay_is_started_less_and_less_often);
     tcase_add_test(tests, test_program_that_is_missing);
     tcase_add_loop_test(tests, test_stop, 0, 3);
+    tcase_add_test(tests, test_failure_while_stopping);
     tcase_add_test(tests, test_recovery);
     tcase_add_test(tests, test_full_disk);
     tcase_add_test(tests, test_start_failures);

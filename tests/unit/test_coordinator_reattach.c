@@ -245,6 +245,62 @@ START_TEST(test_cancelled_before_the_restart)
 }
 END_TEST
 
+/* Why an attempt ends is known behind a restart: with a checkpoint (0), at once (1), and cancelled
+ * when the order did not arrive (2), the ranks being back without it. */
+START_TEST(test_drained_before_the_restart)
+{
+    Fsdpd__V1__DrainWorkersRequest request = FSDPD__V1__DRAIN_WORKERS_REQUEST__INIT;
+    request.worker = (char *)"host/cpu:1";
+    request.now = true;
+    expect_ok(world_call(&world, &test_drain, &request, NULL));
+    for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].pauses == 1);
+    if (_i > 0) {
+        expect_ok(world_call(&world, &test_drain, &request, NULL));
+        for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].cancels == 1);
+    }
+    Fsdpd__V1__CheckpointOrder pause = FSDPD__V1__CHECKPOINT_ORDER__INIT;
+    pause.number = fakes[0].checkpoint;
+    pause.pause = true;
+    Fsdpd__V1__CancelOrder cancel = FSDPD__V1__CANCEL_ORDER__INIT;
+    Fsdpd__V1__Order orders[2], *tail[2] = {&orders[0], &orders[1]};
+    for (int i = 0; i < 2; i++) {
+        fsdpd__v1__order__init(&orders[i]);
+        orders[i].job = id;
+        orders[i].attempt = 1;
+        orders[i].sequence = (uint64_t)i + 1;
+    }
+    orders[0].order_case = FSDPD__V1__ORDER__ORDER_CHECKPOINT;
+    orders[0].checkpoint = &pause;
+    orders[1].order_case = FSDPD__V1__ORDER__ORDER_CANCEL;
+    orders[1].cancel = &cancel;
+    size_t had = _i == 0 ? 1 : _i == 1 ? 2 : 0;
+    restart();
+    for (int r = 0; r < 2; r++) fake_attach_again(&fakes[r], 1000 + r, true, had, tail, had);
+    world_check_reason(&world, id, JOB_RUNNING, _i == 0 ? "VACATING" : "CANCELLING",
+                       "worker host/cpu:1 was drained by ");
+    if (_i == 2)
+        for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].cancels == 2);
+    for (int r = 0; r < 2; r++)
+        if (_i == 0) fake_ended(&fakes[r], STATUS_CANCELLED, "PAUSED", "");
+        else fake_finished(&fakes[r], STATUS_CANCELLED, "");
+    int end = _i == 0 ? JOB_QUEUED : JOB_FAILED; /* machines may not fail it */
+    WAIT(&world, world_job_is(&world, id, end));
+    Fsdpd__V1__GetHistoryRequest asked = FSDPD__V1__GET_HISTORY_REQUEST__INIT;
+    asked.id = id;
+    void *response = NULL;
+    expect_ok(world_call(&world, &test_history, &asked, &response));
+    const Fsdpd__V1__History *history = response;
+    bool told = false;
+    for (size_t i = 0; i < history->n_entries; i++) {
+        const Fsdpd__V1__Reason *reason = history->entries[i]->reason;
+        told = told || (strcmp(reason->code, "WORKER_DRAINED") == 0 &&
+                        strncmp(reason->message, "worker host/cpu:1 was drained by ", 33) == 0);
+    }
+    ck_assert(told);
+    message_free(response);
+}
+END_TEST
+
 /* A change of units that was ordered before, and done after, is in the job's record. */
 START_TEST(test_units_that_changed_meanwhile)
 {
@@ -340,6 +396,7 @@ int main(void)
     tcase_add_loop_test(tests, test_a_worker_that_does_not_come_back, 0, 2);
     tcase_add_loop_test(tests, test_orders_that_one_rank_lacks, 0, 2);
     tcase_add_loop_test(tests, test_cancelled_before_the_restart, 0, 2);
+    tcase_add_loop_test(tests, test_drained_before_the_restart, 0, 3);
     tcase_add_test(tests, test_units_that_changed_meanwhile);
     tcase_add_test(tests, test_thinned_metrics);
     tcase_add_test(tests, test_another_version);

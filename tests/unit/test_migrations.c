@@ -3,6 +3,7 @@
  * version, with everything that was in them; backups; and files that must not be touched.
  */
 #include <check.h>
+#include <errno.h>
 #include <signal.h>
 #include <sqlite3.h>
 #include <stdio.h>
@@ -10,6 +11,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -307,6 +309,44 @@ START_TEST(test_backup_of_a_store_in_use)
 }
 END_TEST
 
+/* The file of the store that is replaced is complete before its log is taken from it: what ends a
+ * restore in between leaves a store with all that was in it. */
+START_TEST(test_restore_takes_no_transaction)
+{
+    make_old(store_path, 1);
+    char *backup = file_path_join(store_directory, "backup.db"), *kept = NULL;
+    expect_ok(store_backup(store_path, backup));
+    char *first = ask(store_path, "SELECT id FROM jobs ORDER BY number LIMIT 1");
+    first[strcspn(first, "\n")] = '\0';
+    pid_t child = fork();
+    if (child == 0) { /* killed before its log is written back */
+        struct store *store = NULL;
+        job_message *job = NULL;
+        if (store_open(store_path, &store) != NULL || store_get_job(store, first, &job) != NULL)
+            _exit(1);
+        job->step = 4242;
+        _exit(store_update_job(store, job, NULL, true) == NULL ? 0 : 1);
+    }
+    int how = 0;
+    ck_assert_int_eq(waitpid(child, &how, 0), child);
+    ck_assert_int_eq(how, 0);
+    struct stat info;
+    char *log = mem_printf("%s-wal", store_path);
+    ck_assert(stat(log, &info) == 0 && info.st_size > 0);
+    free(log);
+    expect_ok(store_restore(backup, store_path, &kept));
+    log = mem_printf("%s-wal", kept);
+    ck_assert(unlink(log) == 0 || errno == ENOENT);
+    char *step = ask(kept, "SELECT max(step) FROM jobs");
+    ck_assert_str_eq(step, "4242\n");
+    free(step);
+    free(log);
+    free(kept);
+    free(first);
+    free(backup);
+}
+END_TEST
+
 START_TEST(test_what_is_no_backup_is_not_restored)
 {
     make_old(store_path, 1);
@@ -328,6 +368,46 @@ START_TEST(test_what_is_no_backup_is_not_restored)
     expect_same_bytes(store_path, &bytes);
     buf_deinit(&bytes);
     free(bad);
+}
+END_TEST
+
+/* Version 4 had only sentences that say why an attempt is to end. */
+START_TEST(test_stops_of_older_versions)
+{
+    make_old(store_path, 4);
+    struct store *store = NULL;
+    expect_ok(store_open(store_path, &store));
+    struct store_stop stop;
+    expect_ok(store_get_stop(store, "mnist-2", &stop));
+    ck_assert(stop.cancelled && !stop.vacating && !stop.shut_down && !stop.machine);
+    ck_assert_str_eq(stop.message, "cancelled by root");
+    ck_assert_ptr_null(stop.code);
+    free(stop.message);
+    expect_ok(store_get_stop(store, "mnist-3", &stop));
+    ck_assert(stop.vacating && !stop.cancelled);
+    ck_assert_str_eq(stop.message, "worker node1/cpu:1 was drained by root");
+    free(stop.message);
+    expect_ok(store_get_stop(store, "mnist-1", &stop));
+    ck_assert(!stop.vacating && !stop.cancelled);
+    ck_assert_ptr_null(stop.message);
+    expect_error(store_get_stop(store, "nobody", &stop), STATUS_NOT_FOUND, "nobody");
+
+    job_message *job = NULL;
+    expect_ok(store_get_job(store, "mnist-2", &job));
+    stop = (struct store_stop){.shut_down = true,
+                               .machine = true,
+                               .code = (char *)"WORKER_DRAINED",
+                               .message = (char *)"a: b; c"};
+    expect_ok(store_apply(store, &(struct store_change){.job = job, .report = -1, .stop = &stop}));
+    expect_ok(store_update_job(store, job, NULL, false)); /* leaves it alone */
+    struct store_stop read;
+    expect_ok(store_get_stop(store, "mnist-2", &read));
+    ck_assert(read.shut_down && read.machine && !read.vacating && !read.cancelled);
+    ck_assert_str_eq(read.code, "WORKER_DRAINED");
+    ck_assert_str_eq(read.message, "a: b; c");
+    free(read.code), free(read.message);
+    message_free(job);
+    store_close(store);
 }
 END_TEST
 
@@ -367,7 +447,9 @@ int main(void)
     tcase_add_test(tests, test_what_is_refused_is_not_touched);
     tcase_add_test(tests, test_damage_says_what_to_do_and_writes_nothing);
     tcase_add_test(tests, test_backup_of_a_store_in_use);
+    tcase_add_test(tests, test_restore_takes_no_transaction);
     tcase_add_test(tests, test_what_is_no_backup_is_not_restored);
+    tcase_add_test(tests, test_stops_of_older_versions);
     tcase_add_test(tests, test_reports);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
