@@ -32,6 +32,7 @@ SYSTEM_TESTS = \
   %D%/system/test_queue.py \
   %D%/system/test_report.py \
   %D%/system/test_service.py \
+  %D%/system/test_shared_device.py \
   %D%/system/test_shakespeare.py \
   %D%/system/test_tensorboard.py \
   %D%/system/test_tls.py \

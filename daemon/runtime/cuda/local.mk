@@ -32,10 +32,11 @@ check_PROGRAMS += tests/engine/test_cuda_device tests/engine/test_cuda_failures 
 TESTS += tests/engine/test_cuda_device tests/engine/test_cuda_failures tests/engine/test_cuda_staged
 stub_flags = $(AM_CPPFLAGS) -I$(srcdir)/tests/emulation $(CUDA_CPPFLAGS) $(NCCL_CPPFLAGS) $(CHECK_CFLAGS)
 check_LIBRARIES += tests/emulation/libcuda_stub.a
-tests_emulation_libcuda_stub_a_SOURCES = \
+cuda_stub_sources = \
   tests/emulation/cuda_stub.cc tests/emulation/cuda_stub.h tests/emulation/nccl_stub.cc \
   %D%/comm_nccl.c %D%/comm_staged.c %D%/conv_cudnn.c %D%/device_cuda.c %D%/head_cuda.c %D%/lane_cuda.c \
   %D%/linear_cuda.c %D%/matmul.c %D%/module.c %D%/ops_cuda.c %D%/step_cuda.c
+tests_emulation_libcuda_stub_a_SOURCES = $(cuda_stub_sources)
 tests_emulation_libcuda_stub_a_CPPFLAGS = $(stub_flags)
 tests_emulation_libcuda_stub_a_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_emulation_libcuda_stub_a_CXXFLAGS = $(AM_CXXFLAGS) -O2 -ffp-contract=off
@@ -55,6 +56,15 @@ tests_engine_test_cuda_staged_SOURCES = tests/engine/test_cuda_staged.c $(cuda_f
 tests_engine_test_cuda_staged_CPPFLAGS = $(stub_flags)
 tests_engine_test_cuda_staged_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_engine_test_cuda_staged_LDADD = $(stub_libs)
+
+# All of it as a module, which the real fsdpd opens in the place of the other: for tests of workers.
+check_PROGRAMS += tests/emulation/fsdpd-cuda.so
+tests_emulation_fsdpd_cuda_so_SOURCES = $(cuda_stub_sources) $(EMULATED) tests/emulation/module.c
+tests_emulation_fsdpd_cuda_so_CPPFLAGS = $(stub_flags)
+tests_emulation_fsdpd_cuda_so_CFLAGS = $(AM_CFLAGS) -fPIC -Wno-strict-prototypes
+tests_emulation_fsdpd_cuda_so_CXXFLAGS = $(AM_CXXFLAGS) -fPIC -O2 -ffp-contract=off
+tests_emulation_fsdpd_cuda_so_LDFLAGS = $(AM_LDFLAGS) -shared -Wl,-z,now
+tests_emulation_fsdpd_cuda_so_LDADD = -lstdc++ -lm
 
 # Whole runs: what ranks agree on, checkpoints, changes of the policy; and planning.
 check_PROGRAMS += tests/engine/test_cuda_session

@@ -1,0 +1,162 @@
+#!/usr/bin/env python3
+"""Workers that share a device: real workers, whose CUDA backend is the module's own sources over a stub of
+the runtime with emulated kernels (tests/emulation/fsdpd-cuda.so), trained through host memory and Gloo."""
+
+import os
+import signal
+import struct
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, os.path.dirname(__file__))
+import harness
+
+MODULE = os.path.join(os.path.abspath(harness.BUILD), "tests/emulation/fsdpd-cuda.so")
+
+MODEL = """\
+name: Small
+input: [1, 28, 28]
+classes: 10
+modules:
+  first: Linear(784, 12)
+  second: Linear(12, 10)
+forward:
+  - x = relu(first(flatten(x, 1)))
+  - output = log_softmax(second(x), 1)
+loss: nll_loss(output, target, reduction='sum')
+"""
+
+JOB = """\
+name: small
+model: {file: small.yaml}
+data: {format: idx, dir: data, normalize: {mean: 0.1307, std: 0.3081}}
+train: {epochs: 1, batch_size: 8, test_batch_size: 20, seed: 1, log_interval: 1}
+optimizer: {type: adadelta, lr: 1.0}
+schedule: {type: step, step_size: 1, gamma: 0.7}
+fsdp: {strategy: full_shard, wrap: {policy: size, min_num_params: 1000}}
+retry: {machine_failures: 0}
+save_model: true
+"""
+
+
+class SharedDevice(unittest.TestCase):
+    def setUp(self):
+        if not os.path.exists(MODULE):
+            self.skipTest("the CUDA backend was not built: nvcc or NCCL was not found, or was not wanted")
+        self.daemon = harness.Daemon(workers=0)
+        self.addCleanup(self.daemon.close)
+        self.job = self.write("job.yaml", JOB)
+        self.write("small.yaml", MODEL)
+
+    def write(self, name, text):
+        path = os.path.join(self.daemon.root, name)
+        with open(path, "w") as file:
+            file.write(text)
+        return path
+
+    def start(self, *arguments):
+        """A worker of the stub's device, under the name that it gives itself."""
+        with open(os.path.join(self.daemon.root, "workers.log"), "ab") as log:
+            worker = subprocess.Popen(
+                [harness.FSDPD, "worker", "--device", "cuda:0", "--coordinator", self.daemon.address,
+                 "--data-root", self.daemon.data, *arguments],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env=dict(os.environ, FSDPD_CONFIG="", FSDPD_BACKEND_DIR=os.path.dirname(MODULE)))
+        self.daemon.spawned.append(worker)
+        return worker
+
+    def wait_workers(self, count):
+        return self.daemon.wait_for(
+            lambda: len(self.daemon.worker_list()) == count and self.daemon.worker_list(), 30,
+            f"{count} workers\n{self.workers_said()}")
+
+    def workers_said(self):
+        with open(os.path.join(self.daemon.root, "workers.log"), errors="replace") as log:
+            return log.read()[-4000:]
+
+    def train(self, *settings):
+        """The job's losses and final weights."""
+        job = self.daemon.submit("train.max_steps=12", *settings, job=self.job)
+        shown = self.daemon.wait_state(job, "SUCCEEDED", "FAILED")
+        self.assertEqual(shown["state"], "SUCCEEDED", f"{shown['reason']}\n{self.workers_said()}")
+        weights = {name: struct.unpack(f"<{len(raw) // 4}f", raw)
+                   for name, (_, _, raw) in self.daemon.tensors(job).items()}
+        return self.daemon.losses(job), weights
+
+    def test_two_workers_train(self):
+        self.start("--share-device")
+        self.start("--share-device")
+        workers = self.wait_workers(2)
+        self.assertEqual(len({worker["id"] for worker in workers}), 2)
+        for worker in workers:
+            self.assertEqual((worker["device"], worker["shares_device"]), ("cuda:0", True))
+            self.assertTrue(worker["id"].endswith(f"/cuda:0@{worker['pid']}"), worker["id"])
+        self.assertRegex(self.daemon.ctl("workers").stdout, "cuda:0, shared")
+
+        planned = self.daemon.json("plan", self.job, "--set", f"data.dir={self.daemon.data}",
+                                   "--set", "workers=2")
+        planned = planned.get("plan", planned)
+        self.assertEqual(planned["communicator"], "gloo through host memory")
+        self.assertGreater(int(planned["staging_bytes"]), 4 << 20)
+        alone = self.daemon.json("plan", self.job, "--set", f"data.dir={self.daemon.data}",
+                                 "--set", "workers=1")
+        alone = alone.get("plan", alone)
+        self.assertEqual((alone["communicator"], int(alone["staging_bytes"])), ("", 0))
+        # each has half of what the device had free
+        self.assertEqual(int(planned["device_memory_bytes"]), int(workers[0]["memory_bytes"]) // 2)
+        self.assertEqual(int(alone["device_memory_bytes"]), int(workers[0]["memory_bytes"]))
+
+        losses, weights = self.train("workers=2", "device=cuda")
+        self.assertEqual([step for step, _ in losses], list(range(1, 13)))
+        self.assertLess(losses[-1][1], losses[0][1])
+        self.assertIn("through_host_memory=1", self.workers_said())
+
+        # CPU workers come to the same, but for rounding.
+        for name in ("here/cpu:0", "here/cpu:1"):
+            self.daemon.start_worker(name)
+        self.wait_workers(4)
+        expected, expected_weights = self.train("workers=2", "device=cpu")
+        for (step, loss), (_, wanted) in zip(losses, expected, strict=True):
+            self.assertAlmostEqual(loss, wanted, delta=1e-4 * (1 + abs(wanted)), msg=f"step {step}")
+        self.assertEqual(weights.keys(), expected_weights.keys())
+        for name, values in weights.items():
+            for value, wanted in zip(values, expected_weights[name], strict=True):
+                self.assertAlmostEqual(value, wanted, delta=1e-3, msg=name)
+
+    def test_a_device_that_is_not_shared(self):
+        self.start()
+        worker = self.wait_workers(1)[0]
+        self.assertTrue(worker["id"].endswith("/cuda:0"), worker["id"])
+        self.assertFalse(worker["shares_device"])
+        self.start("--share-device")
+        self.daemon.wait_for(lambda: "--share-device can have the same device" in self.workers_said(),
+                             20, "the second one to be refused")
+        self.assertEqual(len(self.daemon.worker_list()), 1)
+
+    def test_one_is_killed(self):
+        processes = [self.start("--share-device") for _ in range(2)]
+        self.wait_workers(2)
+        job = self.daemon.submit("workers=2", "train.epochs=1000", job=self.job)
+        self.daemon.wait_step(job, 3)
+        shown = self.daemon.show(job)
+        self.assertIn("on 2 workers that share devices, through host memory",
+                      shown["reason"]["message"])
+        victim = next(worker for worker in self.daemon.worker_list() if int(worker["rank"]) == 1)
+        for process in processes:
+            if process.pid == int(victim["pid"]):
+                process.send_signal(signal.SIGKILL)
+                process.wait()
+        shown = self.daemon.wait_state(job, "FAILED", seconds=20)
+        self.assertIn("rank 1", shown["reason"]["message"])
+        # The other is idle again, the device free: the next job runs, alone and with a new peer.
+        self.daemon.wait_for(lambda: [w["state"] for w in self.daemon.worker_list()] == ["idle"], 20,
+                             "the other one to be idle")
+        self.train("workers=1")
+        self.start("--share-device")
+        self.wait_workers(2)
+        self.train("workers=2")
+
+
+if __name__ == "__main__":
+    harness.main()
