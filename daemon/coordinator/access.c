@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "coordinator/attempt.h"
 #include "spec/queue.h"
 
 const char *access_user(const struct rpc_call *call)
@@ -44,6 +45,24 @@ status_t access_find(struct coordinator *c, const struct rpc_call *call, const c
     message_free(stored);
     if (status == NULL) *out = job;
     return status;
+}
+
+bool access_is_workers_id(const struct rpc_peer *peer, const char *id)
+{
+    size_t length = strlen(peer->name);
+    return strncmp(id, peer->name, length) == 0 && id[length] == '/';
+}
+
+status_t access_check_rank(struct coordinator *c, const struct rpc_call *call,
+                           const char *id)
+{
+    const struct rpc_peer *peer = rpc_call_peer(call);
+    const struct job *job = jobs_find(c, id);
+    if (peer->kind != RPC_PEER_TLS || job == NULL || job->ranks == NULL) return NULL;
+    for (int r = 0; r < job->world; r++)
+        if (access_is_workers_id(peer, job->ranks[r].worker_id)) return NULL;
+    return status_new(STATUS_PERMISSION_DENIED, "job %s does not run on fsdpd://worker/%s", id,
+                      peer->name);
 }
 
 status_t access_check_priority(const struct coordinator *c, const struct rpc_call *call,

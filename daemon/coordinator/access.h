@@ -23,6 +23,17 @@ status_t access_check(const struct rpc_peer *peer, const job_message *job,
 status_t access_find(struct coordinator *c, const struct rpc_call *call, const char *id,
                      const char *doing, struct job **job) FSDPD_MUST_USE;
 
+/*
+ * Whether the caller, a worker, may speak for the job's attempt: PERMISSION_DENIED if its certificate
+ * is of a host that no rank of the job is on. Workers on a Unix socket are all fsdpd's own user, and
+ * a job without an attempt is for others to refuse.
+ */
+status_t access_check_rank(struct coordinator *c, const struct rpc_call *call,
+                           const char *job) FSDPD_MUST_USE;
+
+/* Whether the worker's id is one of that certificate's: "<its name>/...". */
+bool access_is_workers_id(const struct rpc_peer *peer, const char *id);
+
 /* Whether the caller may give a job this priority. INVALID_ARGUMENT out of bounds. */
 status_t access_check_priority(const struct coordinator *c, const struct rpc_call *call,
                                int priority) FSDPD_MUST_USE;

@@ -11,6 +11,7 @@
 
 #include "base/mem.h"
 #include "config.h"
+#include "coordinator/access.h"
 #include "coordinator/api_jobs.h"
 #include "coordinator/api_list.h"
 #include "coordinator/api_queue.h"
@@ -238,11 +239,22 @@ static void link_closed(struct rpc_call *call, bool cancelled, void *service)
     attach_closed(service, call, cancelled);
 }
 
+/* Stores are named after the attempt: "<job>/<attempt>". */
+static status_t check_store(struct coordinator *c, const struct rpc_call *call, const char *store)
+{
+    char *job = mem_strndup(store, strcspn(store, "/"));
+    status_t status = access_check_rank(c, call, job);
+    free(job);
+    return status;
+}
+
 static void store_set(struct rpc_call *call, const ProtobufCMessage *message, void *service)
 {
     const Fsdpd__V1__StoreSetRequest *request = (const void *)message;
-    status_t status = rendezvous_set(service, request->store, request->key, request->value.data,
-                                     request->value.len);
+    status_t status = check_store(service, call, request->store);
+    if (status == NULL)
+        status = rendezvous_set(service, request->store, request->key, request->value.data,
+                                request->value.len);
     Fsdpd__V1__StoreSetResponse response = FSDPD__V1__STORE_SET_RESPONSE__INIT;
     if (status != NULL) rpc_call_finish(call, status);
     else rpc_call_reply(call, &response.base);
@@ -264,7 +276,10 @@ static void store_got(void *user, status_t status, const void *value, size_t siz
 static void store_get(struct rpc_call *call, const ProtobufCMessage *message, void *service)
 {
     const Fsdpd__V1__StoreGetRequest *request = (const void *)message;
-    rendezvous_get(service, request->store, request->key, request->timeout_ms, store_got, call);
+    status_t status = check_store(service, call, request->store);
+    if (status != NULL) rpc_call_finish(call, status);
+    else
+        rendezvous_get(service, request->store, request->key, request->timeout_ms, store_got, call);
 }
 
 static void store_get_closed(struct rpc_call *call, bool cancelled, void *service)

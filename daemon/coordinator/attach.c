@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "coordinator/access.h"
 #include "coordinator/attempt.h"
 #include "coordinator/planner.h"
 #include "coordinator/queue.h"
@@ -24,9 +25,7 @@ void attach_start(struct coordinator *c, struct rpc_call *call)
 /* A certificate is a host's: its workers bear its name, and cannot take another's place. */
 static status_t check_id(const struct rpc_peer *peer, const char *id)
 {
-    size_t length = strlen(peer->name);
-    if (peer->kind != RPC_PEER_TLS) return NULL;
-    if (strncmp(id, peer->name, length) == 0 && id[length] == '/') return NULL;
+    if (peer->kind != RPC_PEER_TLS || access_is_workers_id(peer, id)) return NULL;
     return status_new(STATUS_PERMISSION_DENIED,
                       "worker %.80s: its certificate is fsdpd://worker/%s, so that its id must "
                       "begin with %s/",

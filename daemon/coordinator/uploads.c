@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "coordinator/access.h"
 #include "coordinator/attempt.h"
 #include "coordinator/pulls.h"
 
@@ -314,6 +315,7 @@ void uploads_start(struct coordinator *c, struct rpc_call *call)
 static status_t begin(struct upload *upload, const Fsdpd__V1__UploadStateRequest *first)
 {
     upload->begun = true;
+    TRY(access_check_rank(upload->c, upload->call, first->job));
     if (first->pull == 0) return begin_final(upload, first);
     return pull_accept(upload->c, first, upload, &upload->pull);
 }

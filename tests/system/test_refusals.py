@@ -13,7 +13,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(__file__))
 import harness
 import wire
-from harness import FSDPCTL, JOB, Daemon
+from harness import FSDPCTL, FSDPD, JOB, Daemon
 
 try:
     import grpc
@@ -188,6 +188,37 @@ class Certificates(Case):
                                                     hello.SerializeToString())
         self.assertEqual(code, Code.PERMISSION_DENIED)
         self.assertIn("must begin with node1/", details)
+
+    def test_worker_of_another_host(self):
+        """A certificate speaks for the jobs that run on its host."""
+        with open(os.path.join(self.root, "worker.log"), "ab") as log:
+            process = subprocess.Popen(
+                [FSDPD, "worker", "--config=", "--coordinator", self.address, "--id", "node1/cpu:0",
+                 "--data-root", self.daemon.data, *tls_flags(self.worker)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        try:
+            job = self.daemon.submit("workers=1", "train.epochs=100000")
+            self.daemon.wait_step(job, 3)
+            set_value = self.link.StoreSetRequest(store=job + "/1", key="k", value=b"v")
+            get_value = self.link.StoreGetRequest(store=job + "/1", key="k", timeout_ms=100)
+            upload = self.link.UploadStateRequest(job=job, attempt=1, total_size=1000)
+            other = self.secure(self.authority.issue("worker", "node2"))
+            own = self.secure(self.worker)
+            for name, request in (("StoreSet", set_value), ("StoreGet", get_value),
+                                  ("UploadState", upload)):
+                code, details = self.by_name(name).call(other, request.SerializeToString())
+                self.assertEqual(code, Code.PERMISSION_DENIED, name)
+                self.assertIn(f"job {job} does not run on fsdpd://worker/node2", details)
+            for name, request in (("StoreSet", set_value), ("StoreGet", get_value)):
+                code, details = self.by_name(name).call(own, request.SerializeToString())
+                self.assertEqual(code, Code.OK, details)
+            self.assertEqual(self.daemon.ctl("cancel", job).returncode, 0)
+            self.daemon.wait_state(job, "CANCELLED")
+            self.assertEqual(self.daemon.ctl("forget", job).returncode, 0)
+        finally:
+            process.kill()
+            process.wait()
+        self.daemon.wait_for(lambda: not self.daemon.worker_list(), 20, "the worker to be lost")
 
     def test_user_as_operator(self):
         self.refused(self.secure(self.ann), Code.PERMISSION_DENIED, "DrainWorkers")
