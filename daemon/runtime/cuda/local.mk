@@ -1,9 +1,13 @@
 # The CUDA backend: a module of its own, opened when a worker asks for such a device.
 CUDA_MODULE = \
+  %D%/attention_cudnn.c \
+  %D%/attention_graph.c %D%/attention_graph.h \
   %D%/comm_nccl.c \
   %D%/comm_staged.c \
   %D%/conv_cudnn.c \
   %D%/device_cuda.c %D%/device_cuda.h \
+  %D%/dnn_graph.c %D%/dnn_graph.h \
+  %D%/dnn_handle.c \
   %D%/head_cuda.c \
   %D%/lane_cuda.c \
   %D%/linear_cuda.c \
@@ -27,7 +31,7 @@ fsdpd_cuda_so_DEPENDENCIES = $(CUDA_OBJECTS)
 
 if HAVE_CHECK
 if HAVE_NCCL
-# The same sources with a stub of the runtime in place of NVIDIA's libraries, and without cuDNN.
+# The same sources with a stub of the runtime in place of NVIDIA's libraries.
 check_PROGRAMS += tests/engine/test_cuda_device tests/engine/test_cuda_failures tests/engine/test_cuda_staged
 TESTS += tests/engine/test_cuda_device tests/engine/test_cuda_failures tests/engine/test_cuda_staged
 stub_flags = $(AM_CPPFLAGS) -I$(srcdir)/tests/emulation $(CUDA_CPPFLAGS) $(NCCL_CPPFLAGS) $(CHECK_CFLAGS)
@@ -40,7 +44,15 @@ tests_emulation_libcuda_stub_a_SOURCES = $(cuda_stub_sources)
 tests_emulation_libcuda_stub_a_CPPFLAGS = $(stub_flags)
 tests_emulation_libcuda_stub_a_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_emulation_libcuda_stub_a_CXXFLAGS = $(AM_CXXFLAGS) -O2 -ffp-contract=off
-stub_libs = tests/emulation/libcuda_stub.a tests/emulation/libcuda_emulated.a $(RUNTIME_LIBS) $(CHECK_LIBS)
+# And a stub of cuDNN's backend, for attention; convolutions are left to our own kernels here.
+check_LIBRARIES += tests/emulation/libcudnn_stub.a
+cudnn_sources = %D%/attention_cudnn.c %D%/attention_graph.c %D%/dnn_graph.c %D%/dnn_handle.c
+tests_emulation_libcudnn_stub_a_SOURCES = tests/emulation/cudnn_stub.cc $(cudnn_sources)
+tests_emulation_libcudnn_stub_a_CPPFLAGS = $(stub_flags) $(CUDNN_CPPFLAGS)
+tests_emulation_libcudnn_stub_a_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
+tests_emulation_libcudnn_stub_a_CXXFLAGS = $(AM_CXXFLAGS) -O2 -ffp-contract=off
+stub_libs = tests/emulation/libcuda_stub.a tests/emulation/libcudnn_stub.a tests/emulation/libcuda_stub.a \
+  tests/emulation/libcuda_emulated.a $(RUNTIME_LIBS) $(CHECK_LIBS)
 
 cuda_fixture = tests/emulation/linked.c tests/engine/cuda_fixture.c tests/engine/cuda_fixture.h \
   tests/unit/tiny_models.c tests/unit/tiny_models.h $(ENGINE_TEST_SOURCES)
@@ -59,12 +71,22 @@ tests_engine_test_cuda_staged_LDADD = $(stub_libs)
 
 # All of it as a module, which the real fsdpd opens in the place of the other: for tests of workers.
 check_PROGRAMS += tests/emulation/fsdpd-cuda.so
-tests_emulation_fsdpd_cuda_so_SOURCES = $(cuda_stub_sources) $(EMULATED) tests/emulation/module.c
+tests_emulation_fsdpd_cuda_so_SOURCES = $(cuda_stub_sources) $(cudnn_sources) $(EMULATED) \
+  tests/emulation/module.c
 tests_emulation_fsdpd_cuda_so_CPPFLAGS = $(stub_flags)
 tests_emulation_fsdpd_cuda_so_CFLAGS = $(AM_CFLAGS) -fPIC -Wno-strict-prototypes
 tests_emulation_fsdpd_cuda_so_CXXFLAGS = $(AM_CXXFLAGS) -fPIC -O2 -ffp-contract=off
 tests_emulation_fsdpd_cuda_so_LDFLAGS = $(AM_LDFLAGS) -shared -Wl,-z,now
 tests_emulation_fsdpd_cuda_so_LDADD = -lstdc++ -lm
+
+# Attention by cuDNN, over the stub of its backend.
+check_PROGRAMS += tests/engine/test_cuda_attention
+TESTS += tests/engine/test_cuda_attention
+tests_engine_test_cuda_attention_SOURCES = tests/engine/test_cuda_attention.c tests/emulation/linked.c \
+  tests/unit/attention_fixture.h tests/unit/kernel_fixture.h
+tests_engine_test_cuda_attention_CPPFLAGS = $(stub_flags) $(CUDNN_CPPFLAGS)
+tests_engine_test_cuda_attention_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
+tests_engine_test_cuda_attention_LDADD = $(stub_libs)
 
 # Whole runs: what ranks agree on, checkpoints, changes of the policy; and planning.
 check_PROGRAMS += tests/engine/test_cuda_session
