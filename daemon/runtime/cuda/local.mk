@@ -127,6 +127,21 @@ endif
 endif
 
 if HAVE_CHECK
+if HAVE_CUDNN
+# The graphs that cuDNN is given, before cuDNN itself; with a driver that has no device.
+check_PROGRAMS += tests/emulation/libcuda.so.1 tests/unit/test_cudnn_graphs
+TESTS += tests/unit/test_cudnn_graphs
+tests_emulation_libcuda_so_1_SOURCES = tests/emulation/driver_stub.c
+tests_emulation_libcuda_so_1_CFLAGS = $(AM_CFLAGS) -fPIC
+tests_emulation_libcuda_so_1_LDFLAGS = $(AM_LDFLAGS) -shared -Wl,-soname,libcuda.so.1
+tests_unit_test_cudnn_graphs_SOURCES = tests/unit/test_cudnn_graphs.c \
+  %D%/attention_graph.c %D%/dnn_graph.c %D%/dnn_handle.c
+tests_unit_test_cudnn_graphs_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) $(CUDNN_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_cudnn_graphs_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
+tests_unit_test_cudnn_graphs_LDFLAGS = $(AM_LDFLAGS) $(CUDA_RPATH)
+tests_unit_test_cudnn_graphs_LDADD = libbase.a $(CUDNN_LIBS) $(CHECK_LIBS)
+endif
+
 # The kernels' tests on the device itself, for scripts/gpu-check.sh: built always, run where a GPU is.
 GPU_TESTS = tests/gpu/gpu_kernels tests/gpu/gpu_kernels_attention tests/gpu/gpu_kernels_bfloat16 \
   tests/gpu/gpu_kernels_sequence
