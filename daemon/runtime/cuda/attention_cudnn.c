@@ -49,15 +49,27 @@ struct attention {
     const struct cuda_attention_plan *plan; /* the device's */
 };
 
-/* The most samples of which the batch is a multiple and whose scores are few enough. */
+static int64_t scores_bytes(void)
+{
+    const char *given = getenv("FSDPD_CUDA_ATTENTION_SCORES");
+    long long bytes = given != NULL ? atoll(given) : 0;
+    return bytes > 0 ? bytes : SCORES_BYTES;
+}
+
+/* The most samples of which the batch is a multiple and whose scores are few enough; the fewest, if
+ * none are. A slice begins where cuDNN's vectors of 16 bytes may: the log-sum-exp's count, all else
+ * is rows of heads. */
 static int64_t slice_of(const struct attention_shape *shape)
 {
-    if (!shape->backward) return shape->batch;
-    int64_t rows = (shape->time + TILE - 1) / TILE * TILE;
-    for (int64_t slice = shape->batch; slice > 1; slice--)
-        if (shape->batch % slice == 0 && 2 * slice * shape->heads * rows * rows <= SCORES_BYTES)
-            return slice;
-    return 1;
+    int64_t rows = (shape->time + TILE - 1) / TILE * TILE, least = shape->batch;
+    for (int64_t slice = shape->batch; slice > 0 && shape->backward; slice--) {
+        bool fits = 2 * slice * shape->heads * rows * rows <= scores_bytes();
+        if (shape->batch % slice != 0) continue;
+        if (slice < shape->batch && slice * shape->heads * shape->time % 4 != 0) continue;
+        least = slice;
+        if (fits) break;
+    }
+    return least;
 }
 
 static status_t make_plan(struct cuda_attention_plan *made, const struct cuda_device *device,
