@@ -69,11 +69,6 @@ const char *device_name(const struct device *device)
     return device->name;
 }
 
-const char *device_note(const struct device *device, int index)
-{
-    return device->table->note != NULL ? device->table->note(device, index) : NULL;
-}
-
 status_t device_model(const struct device *device, char *text, size_t size)
 {
     if (device->table->model != NULL) return device->table->model(device, text, size);
@@ -328,7 +323,13 @@ status_t lane_stamp(struct lane_queue *lane, int64_t *ns)
 
 status_t lane_wait(struct lane_queue *lane, int64_t timeout_ms)
 {
+    lane->unfinished = false;
     return lane->device->table->wait(lane, timeout_ms);
+}
+
+bool lane_is_running(const struct lane_queue *lane)
+{
+    return lane->unfinished;
 }
 
 int64_t lane_busy_ns(const struct lane_queue *lane)

@@ -50,10 +50,6 @@ const char *device_name(const struct device *device);
 /* What it is, as its maker calls it: "NVIDIA H100 80GB HBM3"; its name if there is no other. */
 status_t device_model(const struct device *device, char *text, size_t size) FSDPD_MUST_USE;
 
-/* What it says of the ops that were prepared on it, such as by which library one is computed; NULL
- * after the last. The text lives as long as the device. */
-const char *device_note(const struct device *device, int index);
-
 /* Memory that a worker on this device may plan with: for the cpu, what the host has available. */
 uint64_t device_memory_bytes(const struct device *device);
 
@@ -140,6 +136,8 @@ status_t lane_stamp(struct lane_queue *lane, int64_t *ns) FSDPD_MUST_USE;
 /* Waits until the lane is empty. DEADLINE_EXCEEDED after `timeout_ms`; otherwise the lane's first
  * error since the last wait, which is thereby cleared. */
 status_t lane_wait(struct lane_queue *lane, int64_t timeout_ms) FSDPD_MUST_USE;
+/* Whether the last lane_wait gave up because of its timeout: the work was still at it. */
+bool lane_is_running(const struct lane_queue *lane);
 
 /* Nanoseconds that the lane has spent running work since it was opened (for overlap figures). */
 int64_t lane_busy_ns(const struct lane_queue *lane);

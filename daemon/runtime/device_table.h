@@ -23,8 +23,6 @@ struct device_table {
 
     /* What it is, "NVIDIA H100 80GB HBM3"; NULL: its name says it. */
     status_t (*model)(const struct device *device, char *text, size_t size);
-    /* See device_note; NULL: it has none. */
-    const char *(*note)(const struct device *device, int index);
 
     void (*choose_layouts)(struct graph *graph);
     /* *prepared may stay NULL. */
@@ -75,6 +73,7 @@ struct lane_queue {
     struct device *device;
     enum lane kind;
     const char *label; /* of what is enqueued next; NULL: none */
+    bool unfinished;   /* so the last wait found it, and gave up */
 };
 
 struct event {

@@ -18,7 +18,10 @@
 #include "base/mem.h"
 #include "kernels/kernels.h"
 
-enum { MAX_SLOTS = 2 };
+enum {
+    MAX_SLOTS = 2,
+    LOOK_MS = 500 /* how often a wait for a lane looks whether the step was aborted */
+};
 
 /* An instruction with everything that does not change from step to step. */
 struct action {
@@ -58,7 +61,6 @@ struct executor {
     int group_count;
     const struct plan *plan;
     uint64_t seed;
-    int64_t timeout_ms;
     char *state, *work; /* the arenas */
     bool released;      /* the work arena was given back */
     struct lane_queue *lanes[LANE_COUNT];
@@ -333,7 +335,7 @@ static status_t prepare(struct executor *executor, struct device_graph *train,
 
 status_t executor_new(struct device *device, struct comm *comm, const struct plan *plan,
                       struct device_graph *train, struct device_graph *evaluate, uint64_t seed,
-                      int64_t timeout_ms, struct executor **result)
+                      struct executor **result)
 {
     TRY(check_arguments(plan, comm, train, evaluate));
     struct executor *executor = mem_alloc(sizeof *executor);
@@ -341,7 +343,6 @@ status_t executor_new(struct device *device, struct comm *comm, const struct pla
     executor->comm = comm;
     executor->plan = plan;
     executor->seed = seed;
-    executor->timeout_ms = timeout_ms;
     pthread_mutex_init(&executor->lock, NULL);
     status_t status = prepare(executor, train, evaluate);
     if (status != NULL) {
@@ -546,16 +547,29 @@ static status_t issue_all(struct executor *executor, struct program *program,
     return lane_copy(lane, executor->stats_out, program->stats, sizeof executor->stats_out);
 }
 
+/* As long as it takes: a kernel that runs is no lost peer, and for those the collectives have
+ * deadlines. Only an abort ends it early, and may leave the lane at work. */
+static status_t wait_lane(struct executor *executor, enum lane kind)
+{
+    struct lane_queue *lane = executor->lanes[kind];
+    for (;;) {
+        status_t status = lane_wait(lane, LOOK_MS);
+        if (!lane_is_running(lane)) return status;
+        status_free(status);
+        TRY(aborted(executor));
+    }
+}
+
 /*
- * Waits for every lane, also after an error: nothing may be running when a step returns.
- * Collectives have deadlines of their own and know more of the cause, so theirs comes first.
+ * Waits for every lane, also after an error: nothing may be running when a step returns that was
+ * not aborted. Collectives know more of the cause of a failure, so theirs comes first.
  */
 static status_t wait_all(struct executor *executor)
 {
     static const enum lane order[] = {LANE_COMM, LANE_COPY, LANE_COMPUTE};
     status_t status = STATUS_OKAY;
     for (int i = 0; i < LANE_COUNT; i++) {
-        status_t failed = lane_wait(executor->lanes[order[i]], 2 * executor->timeout_ms);
+        status_t failed = wait_lane(executor, order[i]);
         if (failed != NULL && executor->comm != NULL)
             comm_abort(executor->comm, status_message(failed));
         status = status_first(status, failed);
@@ -691,7 +705,7 @@ status_t executor_set_state_part(struct executor *executor, int parameter, int s
     lane_label(lane, NULL);
     TRY(lane_copy(lane, memory + (part.offset - mine.offset), values,
                   (size_t)part.count * sizeof(float)));
-    return lane_wait(lane, executor->timeout_ms);
+    return wait_lane(executor, LANE_COPY);
 }
 
 status_t executor_set_parameter_part(struct executor *executor, int parameter,
@@ -718,7 +732,7 @@ status_t executor_read_slot(struct executor *executor, int unit, int slot, float
     if (state == NULL || count == 0) return STATUS_OKAY;
     lane_label(lane, NULL);
     TRY(lane_copy(lane, values, state, count * sizeof(float)));
-    return lane_wait(lane, executor->timeout_ms);
+    return wait_lane(executor, LANE_COPY);
 }
 
 status_t executor_read_shard(struct executor *executor, int unit, float *values)

@@ -16,7 +16,7 @@ struct executor;
  * given must outlive the executor. Shards start as zeros. */
 status_t executor_new(struct device *device, struct comm *comm, const struct plan *plan,
                       struct device_graph *train, struct device_graph *evaluate, uint64_t seed,
-                      int64_t timeout_ms, struct executor **executor) FSDPD_MUST_USE;
+                      struct executor **executor) FSDPD_MUST_USE;
 void executor_free(struct executor *executor); /* accepts NULL; stops the lanes */
 
 /* For plan_options.collective_workspace_bytes: the most that any group of these units needs. */
@@ -47,7 +47,8 @@ struct step_input {
     int64_t samples;                 /* rows that count */
     float signal;                    /* this rank's part of PLAN_STAT_SIGNAL */
     uint64_t step;                   /* keys dropout, with `micro`; from 0 */
-    uint32_t micro, micro_steps;     /* which of the step's batches; 0 of 0 if it is the only one */
+    uint32_t micro, micro_steps;     /* which of a step's batches, and how many a whole one has; 0
+                                      * of 0 if it is the only one */
     struct optimizer_step optimizer; /* train only */
     double max_norm;                 /* clips gradients, if the plan has a norm; 0: no clipping */
     bool skip;                       /* updates nothing, if the plan has a norm */

@@ -420,6 +420,7 @@ status_t lane_cpu_wait(struct lane_queue *base, int64_t timeout_ms)
         expired = pthread_cond_timedwait(&lane->idle, &lane->lock, &deadline) == ETIMEDOUT;
     status_t status = STATUS_OKAY;
     if (lane->count > 0 || lane->running) {
+        base->unfinished = true;
         status =
             status_new(STATUS_DEADLINE_EXCEEDED, "the %s lane did not finish within %" PRId64 " ms",
                        lane_thread_names[base->kind] + strlen("lane-"), timeout_ms);

@@ -52,9 +52,7 @@ tests_engine_test_engine_LDADD = $(RUNTIME_LIBS) $(CHECK_LIBS)
 tests_engine_test_engine_failures_SOURCES = tests/engine/test_engine_failures.c \
   $(ENGINE_TEST_SOURCES)
 tests_engine_test_engine_failures_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
-if !SANITIZERS
 tests_engine_test_engine_failures_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=kernel_run
-endif
 tests_engine_test_engine_failures_LDADD = $(RUNTIME_LIBS) $(CHECK_LIBS)
 check_PROGRAMS += tests/parity/train_transformer
 tests_parity_train_transformer_SOURCES = tests/parity/train_transformer.c \

@@ -71,6 +71,7 @@ EXTRA_tests_engine_test_session_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 tests_engine_test_step_SOURCES = tests/engine/test_step.c tests/engine/session_group.c \
   tests/engine/session_group.h
 tests_engine_test_step_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_engine_test_step_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=lane_launch
 tests_engine_test_step_LDADD = $(TRAIN_TEST_LIBS)
 EXTRA_tests_engine_test_step_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 

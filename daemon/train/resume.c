@@ -5,7 +5,6 @@
 #include "train/resume.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -219,22 +218,22 @@ static struct tally load_tally(const struct saved_tally *saved)
                           .exposed_ns = saved->exposed_ns};
 }
 
-static double round_up(double steps)
+static uint64_t divide_up(uint64_t a, uint64_t b)
 {
-    return steps > 0 ? ceil(steps) : 0;
+    return a / b + (a % b != 0);
 }
 
 /*
  * Where the run is in the data, as this group's steps count it: `place` steps since the beginning,
- * of `all`. With another number of workers, or another batch size, the end moves.
+ * and `left` to go. With another number of workers, or another batch size, the end moves.
  */
-static void set_end(struct run *run, double place, double all)
+static void set_end(struct run *run, double place, uint64_t left)
 {
     struct train_session *session = run->session;
     uint64_t most = run->job->max_steps;
     run->shift = place - (double)run->step;
     if (run->shift == 0) return;
-    session->steps = run->step + (uint64_t)round_up(all - place);
+    session->steps = run->step + left;
     if (most > 0 && session->steps > most) session->steps = most > run->step ? most : run->step;
 }
 
@@ -245,10 +244,13 @@ static void find_place_in_images(struct run *run)
     uint64_t count = (uint64_t)run->train.count, first = run->rows / world;
     if (first > count) first = count;
     if (first * world != run->rows) run->rows = first * world; /* some of the rows come again */
-    uint64_t done = session->epoch_batches - (count - first + batch - 1) / batch;
-    uint64_t steps = (done + session->micro_steps - 1) / session->micro_steps;
-    set_end(run, run->epochs * session->epoch_steps + (double)steps,
-            run->job->epochs * session->epoch_steps);
+    /* An epoch's last batch may be short, and its last step: it counts what is left, not what was
+     * done. */
+    uint64_t left = divide_up(divide_up(count - first, batch), session->micro_steps);
+    double place = (run->epochs + 1.0) * session->epoch_steps - (double)left;
+    uint64_t epochs = run->epochs < run->job->epochs ? run->job->epochs - run->epochs - 1 : 0;
+    if (run->epochs >= run->job->epochs) left = 0;
+    set_end(run, place, left + epochs * (uint64_t)session->epoch_steps);
 }
 
 static void find_place_in_tokens(struct run *run)
@@ -258,10 +260,12 @@ static void find_place_in_tokens(struct run *run)
     uint64_t step = batch * session->micro_steps;
     if (run->rows == run->step * step) return;
     run->rows = run->rows / batch * batch; /* some of the windows come again */
-    double all = run->job->epochs > 0 ? session->epoch_steps * run->job->epochs : INFINITY;
-    double place = (double)run->rows / (double)step;
-    if (all == INFINITY) all = place + (double)(session->steps - run->step); /* max_steps */
-    set_end(run, place, all);
+    uint64_t left = session->steps - run->step, all; /* max_steps */
+    if (run->job->epochs > 0 &&
+        !__builtin_mul_overflow((uint64_t)session->tokens.train.windows.count, run->job->epochs,
+                                &all))
+        left = all > run->rows ? divide_up(all - run->rows, step) : 0;
+    set_end(run, (double)run->rows / (double)step, left);
 }
 
 static void load_progress(struct run *run, const struct saved_progress *saved)

@@ -103,7 +103,7 @@ static status_t take_over(struct rewrap *rewrap, const struct next *next, uint64
     struct train_session *session = rewrap->session;
     executor_release_work(rewrap->executor);
     TRY(executor_new(session->device, rewrap->comm, next->plan, session->train_lowered,
-                     session->evaluate_lowered, session->job->seed, rewrap->timeout_ms, executor));
+                     session->evaluate_lowered, session->job->seed, executor));
     struct lane_queue *own = NULL; /* one rank has no lane for collectives */
     status_t status = NULL;
     if (*rewrap->lane == NULL) status = lane_open(session->device, LANE_COPY, &own);

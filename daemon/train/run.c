@@ -169,7 +169,8 @@ static double evaluations_left(const struct run *run)
     const struct train_session *session = run->session;
     uint64_t interval = run->job->evaluate_interval;
     if (run->job->data_format == DATA_IDX)
-        return ceil((double)session->steps / session->epoch_steps) - floor(epochs_done(run));
+        return ceil(((double)session->steps + run->shift) / session->epoch_steps) -
+               floor(epochs_done(run));
     if (interval == 0) return 1;
     return (double)((session->steps + interval - 1) / interval - run->step / interval);
 }
@@ -233,10 +234,9 @@ static status_t not_finite(struct run *run, const char *what, float value)
 }
 
 /* One batch of a step, the last one or an earlier one. Whether it is bad every rank knows alike. */
-static status_t micro_step(struct run *run, const struct step_input *input,
+static status_t micro_step(struct run *run, const struct step_input *input, bool last,
                            struct step_result *result, struct tally *step)
 {
-    bool last = input->micro + 1 >= input->micro_steps;
     TRY(last ? executor_train_step(run->executor, input, result)
              : executor_accumulate_step(run->executor, input, result));
     step->compute_ns += result->compute_ns;
@@ -269,11 +269,11 @@ static status_t micro_steps(struct run *run, const struct batch *batch, uint32_t
             return status_new(STATUS_INTERNAL, "the epoch has fewer batches than were counted");
         struct step_input input = make_input(run, &next);
         input.micro = micro;
-        input.micro_steps = run->job->accumulation_steps;
-        if (micro + 1 == count) input.micro_steps = count; /* the epoch's last step may be short */
+        /* Not `count`: an epoch's last step may be short, and its numbers those of no other. */
+        input.micro_steps = run->session->micro_steps;
         input.max_norm = run->job->max_norm;
         input.skip = skip;
-        TRY(micro_step(run, &input, result, step));
+        TRY(micro_step(run, &input, micro + 1 == count, result, step));
         skip = skip || !isfinite(result->stats[PLAN_STAT_LOSS]);
     }
     return NULL;
@@ -294,11 +294,22 @@ static void count_rows(struct run *run, uint32_t batches)
     if (job->data_format == DATA_IDX && run->rows > all) run->rows = all;
 }
 
+/* A run that ends with its data goes by its place there, which another group counts in other steps;
+ * one that ends after a number of steps goes by these. */
+static double schedule_now(const struct run *run)
+{
+    const struct train_job *job = run->job;
+    double steps = (double)run->session->steps;
+    bool by_steps = job->max_steps > 0 && run->session->steps == job->max_steps;
+    double shift = by_steps ? 0 : run->shift;
+    return schedule_factor(job, run->step, (double)run->step + shift, steps + shift);
+}
+
 /* One training step of `count` batches, and its boundary. */
 static status_t train_step(struct run *run, const struct batch *batch, uint32_t count,
                            int64_t began)
 {
-    run->optimizer.lr = run->epoch_rate * schedule_factor(run->job, run->step, run->session->steps);
+    run->optimizer.lr = run->epoch_rate * schedule_now(run);
     struct step_result result;
     struct tally step = {.steps = 1};
     if (run->job->data_format == DATA_TOKENS)
@@ -407,8 +418,9 @@ static status_t follow_step(struct run *run)
 {
     const struct train_session *session = run->session;
     uint64_t interval = run->job->evaluate_interval;
+    uint64_t windows = (uint64_t)session->tokens.train.windows.count;
     bool ended = false, last = run->step == session->steps;
-    while ((double)run->step + run->shift >= session->epoch_steps * (run->epochs + 1)) {
+    while (run->rows >= windows * (run->epochs + (uint64_t)1)) {
         end_epoch(run);
         ended = ended || epoch_wants_checkpoint(run);
     }
@@ -487,7 +499,7 @@ static status_t open_executor(struct run *run)
     struct train_session *session = run->session;
     run->baseline = device_allocated_bytes(session->device);
     TRY(executor_new(session->device, run->comm, session->plan, session->train_lowered,
-                     session->evaluate_lowered, run->job->seed, run->timeout_ms, &run->executor));
+                     session->evaluate_lowered, run->job->seed, &run->executor));
     atomic_store(&session->memory_peak, executor_memory_peak(run->executor));
     TRY(publish(run));
     if (run->job->checkpoints.resume) TRY(run_resume(run));

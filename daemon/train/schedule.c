@@ -20,14 +20,19 @@ static uint64_t total_steps(const struct train_job *job, uint64_t steps)
     return job->schedule_total_steps > 0 ? job->schedule_total_steps : steps;
 }
 
-double schedule_factor(const struct train_job *job, uint64_t step, uint64_t steps)
+double schedule_factor(const struct train_job *job, uint64_t step, double place, double places)
 {
-    uint64_t warmup = job->schedule_warmup_steps, total = total_steps(job, steps);
+    uint64_t warmup = job->schedule_warmup_steps, total = job->schedule_total_steps;
     double start = job->schedule_warmup_start_factor, end = job->schedule_end_factor;
     if (step < warmup) return start + (1 - start) * ((double)step / (double)warmup);
     if (!is_annealed(job)) return 1;
-    if (step >= total) return end;
-    double done = (double)(step - warmup) / (double)(total - warmup);
+    if (total > 0) {
+        place = (double)step;
+        places = (double)total;
+    }
+    if (place >= places) return end;
+    double begin = (double)warmup;
+    double done = place > begin ? (place - begin) / (places - begin) : 0;
     if (job->schedule == SCHEDULE_LINEAR) return 1 + (end - 1) * done;
     return end + (1 - end) * (1 + cos(M_PI * done)) / 2;
 }

@@ -13,9 +13,12 @@ double schedule_next_rate(const struct train_job *job, uint32_t epoch, double ra
 
 /*
  * What the rate of step `step` (from 0) is multiplied with: warm-up, and the linear and the cosine
- * schedule, in closed form. `steps` are those of the whole job. 1 where nothing applies.
+ * schedule, in closed form. Warm-up and the job's own end of the schedule count the steps that were
+ * taken. Without such an end the schedule goes by how far the job is: `place` of `places`, which
+ * are the step and the steps of the whole job unless another group took the first ones. 1 where
+ * nothing applies.
  */
-double schedule_factor(const struct train_job *job, uint64_t step, uint64_t steps);
+double schedule_factor(const struct train_job *job, uint64_t step, double place, double places);
 
 /* INVALID_ARGUMENT if the schedule's end is not after its warm-up. */
 status_t schedule_check(const struct train_job *job, uint64_t steps) FSDPD_MUST_USE;

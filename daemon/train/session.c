@@ -7,7 +7,6 @@
 
 #include <inttypes.h>
 #include <limits.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -91,20 +90,32 @@ static status_t choose_context(struct train_session *session)
                       most, *context);
 }
 
+/* UINT64_MAX if there is none. */
+static uint64_t product(uint64_t a, uint64_t b)
+{
+    uint64_t result;
+    return __builtin_mul_overflow(a, b, &result) ? UINT64_MAX : result;
+}
+
+/* In whole rows: quotients that are rounded would make a step too many of some numbers. */
 static status_t count_token_steps(struct train_session *session)
 {
     const struct train_job *job = session->job;
-    double rows = (double)job->batch_size * job->world * session->micro_steps; /* of a step */
     bool data = train_job_has_data(job);
-    session->epoch_steps = data ? (double)session->tokens.train.windows.count / rows : 0;
-    double steps = job->max_steps > 0 ? (double)job->max_steps : INFINITY;
-    double epochs = data && job->epochs > 0 ? ceil(session->epoch_steps * job->epochs) : INFINITY;
-    if (epochs < steps) steps = epochs;
-    if (!data && job->epochs > 0 && steps == INFINITY) return NULL; /* not known */
-    if (!(steps * rows < 0x1p62))
+    uint64_t windows = data ? (uint64_t)session->tokens.train.windows.count : 0, rows, all;
+    rows = product(product(job->batch_size, (uint64_t)job->world), session->micro_steps);
+    session->epoch_steps = (double)windows / (double)rows;
+    uint64_t steps = job->max_steps > 0 ? job->max_steps : UINT64_MAX;
+    if (data && job->epochs > 0) {
+        all = product(windows, job->epochs);
+        uint64_t epochs = all / rows + (all % rows != 0);
+        if (epochs < steps) steps = epochs;
+    }
+    if (!data && job->epochs > 0 && steps == UINT64_MAX) return NULL; /* not known */
+    if (product(steps, rows) >= UINT64_C(1) << 62)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "train.max_steps: expected a number of steps, or of train.epochs");
-    session->steps = (uint64_t)steps;
+    session->steps = steps;
     return NULL;
 }
 

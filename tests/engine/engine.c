@@ -119,7 +119,7 @@ static status_t set_up(struct rank *rank)
     TRY(plan_validate(rank->plan));
     if (job->tamper != NULL) job->tamper(rank->plan);
     TRY(executor_new(rank->device, rank->world > 1 ? rank->comm : NULL, rank->plan,
-                     rank->train_lowered, rank->evaluate_lowered, 42, 20000, &rank->executor));
+                     rank->train_lowered, rank->evaluate_lowered, 42, &rank->executor));
     executor_set_poison(rank->executor, job->poison);
     return STATUS_OKAY;
 }

@@ -6,6 +6,7 @@
 #include <check.h>
 #include <dirent.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -246,6 +247,69 @@ START_TEST(test_another_world)
     ck_assert(again.members[0].metrics[again.members[0].metric_count - 1].epoch == 2);
     group_reset(&again);
     buf_deinit(&expected);
+    group_reset(&group);
+}
+END_TEST
+
+/* Another world whose batches are cut elsewhere: a step that began in the middle of one of its own
+ * is not taken from the epoch's end. */
+START_TEST(test_another_world_accumulates)
+{
+    struct group group, again;
+    init(&group, group_mean_model, 1);
+    group.job.epochs = 1;
+    group.job.accumulation_steps = 2;
+    group.job.max_steps = 1; /* 40 of 601 samples */
+    group.job.checkpoints.every_steps = 1;
+    group_run(&group);
+    group_expect_success(&group);
+    group_save_well(&group, 0, folder, 0);
+    init(&again, group_mean_model, 2);
+    again.job.epochs = 1;
+    again.job.accumulation_steps = 2;
+    resume(&again);
+    group_run(&again);
+    group_expect_success(&again);
+    const struct member *member = &again.members[0];
+    /* 281 samples per rank are left: 15 batches of 20, two to a step */
+    ck_assert_uint_eq(member->last_step, 1 + 8);
+    ck_assert(member->metrics[member->metric_count - 1].epoch == 1);
+    ck_assert_int_eq(member->epoch_count, 1);
+    group_reset(&again);
+    group_reset(&group);
+}
+END_TEST
+
+/* The schedule goes on from the part of the way that is done, to its end. */
+START_TEST(test_another_world_on_schedule)
+{
+    struct group group, again;
+    init(&group, group_mean_model, 4);
+    group.job.batch_size = 6; /* 151 samples per rank: 26 steps */
+    group.job.schedule = SCHEDULE_LINEAR;
+    group.job.max_steps = 26;
+    group.job.checkpoints.every_steps = 26;
+    group_run(&group);
+    group_expect_success(&group);
+    group_save_well(&group, 0, folder, 0);
+    init(&again, group_mean_model, 2);
+    again.job.batch_size = 24; /* 301 samples per rank: 13 steps */
+    again.job.schedule = SCHEDULE_LINEAR;
+    again.job.log_interval = 1;
+    resume(&again);
+    group_run(&again);
+    group_expect_success(&again);
+    const struct member *member = &again.members[0];
+    ck_assert_uint_eq(member->last_step, 26 + 13);
+    ck_assert_int_eq(member->metric_count, 13);
+    for (int i = 0; i < 13; i++) {
+        double rate = member->metrics[i].learning_rate, expected = 1 - (13 + i) / 26.0;
+        ck_assert_msg(fabs(rate - expected) < 1e-12, "step %d: %g", 27 + i, rate);
+        ck_assert(i == 12 || member->metrics[i].seconds_left > 0);
+    }
+    /* One evaluation for each of two epochs, and none after it. */
+    ck_assert(member->metrics[12].epoch == 2 && member->metrics[12].seconds_left == 0);
+    group_reset(&again);
     group_reset(&group);
 }
 END_TEST
@@ -645,6 +709,8 @@ static Suite *checkpoint_suite(void)
                         sizeof undisturbed / sizeof undisturbed[0]);
     tcase_add_loop_test(cases, test_another_layout, 0, sizeof layouts / sizeof layouts[0]);
     tcase_add_loop_test(cases, test_another_world, 0, 4);
+    tcase_add_test(cases, test_another_world_accumulates);
+    tcase_add_test(cases, test_another_world_on_schedule);
     tcase_add_loop_test(cases, test_damage, 0, sizeof damages / sizeof damages[0]);
     tcase_add_test(cases, test_foreign);
     tcase_add_test(cases, test_same_step_again);

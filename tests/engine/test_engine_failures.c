@@ -173,6 +173,64 @@ START_TEST(test_poison)
 }
 END_TEST
 
+static atomic_bool counting;
+static atomic_long kernels_run;
+static atomic_int kernels_take_ms;
+static _Thread_local bool in_kernel;
+
+/* The linker (--wrap) puts this in the place of kernel_run. */
+status_t __real_kernel_run(struct kernel *kernel, const struct kernel_call *call);
+status_t __wrap_kernel_run(struct kernel *kernel, const struct kernel_call *call);
+status_t __wrap_kernel_run(struct kernel *kernel, const struct kernel_call *call)
+{
+    if (atomic_load(&kernels_take_ms) > 0) clock_sleep_ms(atomic_load(&kernels_take_ms));
+    in_kernel = true;
+    status_t status = __real_kernel_run(kernel, call);
+    in_kernel = false;
+    if (atomic_load(&counting)) atomic_fetch_add(&kernels_run, 1);
+    return status;
+}
+
+static void become_slow(struct executor *executor, struct comm *comm, int step)
+{
+    (void)executor;
+    (void)comm;
+    atomic_store(&kernels_take_ms, step == 2 ? 60 : 0);
+}
+
+/* A step that takes longer than a look for an abort. */
+START_TEST(test_slow_step)
+{
+    struct engine_job job = small_job();
+    struct group_result results[GROUP_MAX];
+    job.before_step = become_slow;
+    run(&job, GROUP_LOCAL, 1, 20000, results);
+    ck_assert_msg(results[0].code == STATUS_OK, "%s", results[0].message);
+    ck_assert_double_gt(results[0].seconds, 0.5);
+}
+END_TEST
+
+static void abort_slow_step(struct executor *executor, struct comm *comm, int step)
+{
+    (void)comm;
+    atomic_store(&kernels_take_ms, step == 2 ? 600 : 0);
+    if (step == 2) pthread_create(&aborter, NULL, abort_soon, executor);
+}
+
+/* An abort does not wait for the rest of such a step: more than ten kernels. */
+START_TEST(test_abort_of_slow_step)
+{
+    struct engine_job job = small_job();
+    struct group_result results[GROUP_MAX];
+    job.before_step = abort_slow_step;
+    job.finished = join_aborter;
+    run(&job, GROUP_LOCAL, 1, 20000, results);
+    ck_assert_msg(results[0].code == STATUS_ABORTED, "%s", results[0].message);
+    ck_assert_msg(strstr(results[0].message, "the job was cancelled"), "%s", results[0].message);
+    ck_assert_double_lt(results[0].seconds, 4.0);
+}
+END_TEST
+
 #if !defined(FSDPD_SANITIZERS) && !defined(__SANITIZE_THREAD__)
 /*
  * Every allocation of this process passes through here and is counted while `counting`, except
@@ -181,9 +239,7 @@ END_TEST
 extern void *__libc_malloc(size_t size);
 extern void *__libc_calloc(size_t count, size_t size);
 extern void *__libc_realloc(void *memory, size_t size);
-static atomic_bool counting;
-static atomic_long allocations, kernels_run;
-static _Thread_local bool in_kernel;
+static atomic_long allocations;
 
 static void count(void)
 {
@@ -206,18 +262,6 @@ void *realloc(void *memory, size_t size)
 {
     count();
     return __libc_realloc(memory, size);
-}
-
-/* The linker (--wrap) puts this in the place of kernel_run. */
-status_t __real_kernel_run(struct kernel *kernel, const struct kernel_call *call);
-status_t __wrap_kernel_run(struct kernel *kernel, const struct kernel_call *call);
-status_t __wrap_kernel_run(struct kernel *kernel, const struct kernel_call *call)
-{
-    in_kernel = true;
-    status_t status = __real_kernel_run(kernel, call);
-    in_kernel = false;
-    if (atomic_load(&counting)) atomic_fetch_add(&kernels_run, 1);
-    return status;
 }
 
 static bool tracing;
@@ -273,6 +317,8 @@ int main(void)
     tcase_add_test(failures, test_abort_alone);
     tcase_add_loop_test(failures, test_deadline, 0, 2);
     tcase_add_test(failures, test_killed_peer);
+    tcase_add_test(failures, test_slow_step);
+    tcase_add_test(failures, test_abort_of_slow_step);
     tcase_add_loop_test(failures, test_poison, 0, 2);
 #if !defined(FSDPD_SANITIZERS) && !defined(__SANITIZE_THREAD__)
     tcase_add_loop_test(failures, test_steps_allocate_nothing, 0, 3);

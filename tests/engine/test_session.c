@@ -61,6 +61,21 @@ START_TEST(test_learns)
 }
 END_TEST
 
+/* Steps that take many times what a rank waits for another: no peer is lost. */
+START_TEST(test_slow_steps)
+{
+    struct group group;
+    group_init(&group, group_mean_model, group_data, 1);
+    group.timeout_ms = 1;
+    group.job.batch_size = GROUP_TRAIN;
+    group.job.epochs = 3;
+    group_run(&group);
+    group_expect_success(&group);
+    ck_assert_double_gt(group.members[0].epochs[2].seconds, 0.004);
+    group_reset(&group);
+}
+END_TEST
+
 START_TEST(test_metrics)
 {
     struct group group;
@@ -529,6 +544,7 @@ int main(void)
     tcase_set_timeout(tests, 90);
     tcase_add_loop_test(tests, test_learns, 0, GROUP_WORLDS);
     tcase_add_test(tests, test_metrics);
+    tcase_add_test(tests, test_slow_steps);
     tcase_add_test(tests, test_losses_are_means_over_samples);
     tcase_add_test(tests, test_max_steps);
     tcase_add_loop_test(tests, test_orders, 0, GROUP_WORLDS);

@@ -9,6 +9,7 @@
 
 #include "base/mem.h"
 #include "hf/safetensors.h"
+#include "kernels/kernels.h"
 #include "session_group.h"
 
 /* The final parameters of a run, and what its last metrics said. */
@@ -302,6 +303,45 @@ START_TEST(test_groups_that_match_nothing)
 }
 END_TEST
 
+/* The counters that random masks are drawn by, as the first op of each batch has them. */
+enum { COUNTERS_MAX = 256 };
+static uint64_t counters[COUNTERS_MAX];
+static int counter_count, first_op;
+
+/* The linker (--wrap) puts this in the place of lane_launch. */
+status_t __real_lane_launch(struct lane_queue *lane, struct device_graph *graph, int op,
+                            const struct kernel_call *call);
+status_t __wrap_lane_launch(struct lane_queue *lane, struct device_graph *graph, int op,
+                            const struct kernel_call *call);
+status_t __wrap_lane_launch(struct lane_queue *lane, struct device_graph *graph, int op,
+                            const struct kernel_call *call)
+{
+    if (counter_count == 0) first_op = op;
+    if (op == first_op && counter_count < COUNTERS_MAX) counters[counter_count++] = call->step;
+    return __real_lane_launch(lane, graph, op, call);
+}
+
+/* 31 batches of 20 for 601 samples, by threes: the last one is a step of its own. */
+START_TEST(test_masks_do_not_repeat)
+{
+    struct group group;
+    group_init(&group, group_mean_model, group_data, 1);
+    group.job.evaluate = false;
+    group.job.epochs = 3;
+    group.job.accumulation_steps = 3;
+    counter_count = 0;
+    group_run(&group);
+    group_expect_success(&group);
+    ck_assert_uint_eq(group.members[0].last_step, 3 * 11);
+    ck_assert_int_eq(counter_count, 3 * 31);
+    for (int i = 0; i < counter_count; i++) {
+        ck_assert_uint_eq(counters[i], (uint64_t)(i / 31 * 33 + i % 31));
+        for (int j = 0; j < i; j++) ck_assert_uint_ne(counters[i], counters[j]);
+    }
+    group_reset(&group);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("step");
@@ -310,6 +350,7 @@ int main(void)
     tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, test_accumulation, 0, GROUP_WORLDS);
     tcase_add_test(tests, test_short_last_step);
+    tcase_add_test(tests, test_masks_do_not_repeat);
     tcase_add_loop_test(tests, test_clipping, 0, GROUP_WORLDS);
     tcase_add_test(tests, test_clipping_over_strategies);
     tcase_add_loop_test(tests, test_skipping, 0, GROUP_WORLDS);

@@ -251,6 +251,31 @@ START_TEST(test_bad_token_in_the_middle)
 }
 END_TEST
 
+/* 11 windows, 10 to a step: 50 epochs are 55 steps, whatever 1.1 is in binary. */
+START_TEST(test_whole_steps)
+{
+    ck_assert_int_eq(truncate(path, (11 * CONTEXT + 1) * (off_t)sizeof(uint16_t)), 0);
+    static struct group group;
+    init_group(&group, 1, 10);
+    group.job.max_steps = 0;
+    group.job.epochs = 50;
+    group.job.shuffle = false;
+    group.job.validation_fraction = 0;
+    group.job.evaluate = false;
+    train_well(&group);
+    ck_assert_uint_eq(group.members[0].steps, 55);
+    ck_assert_uint_eq(group.members[0].last_step, 55);
+    group_reset(&group);
+    group.job.epochs = 51;
+    group.job.checkpoints.every_epochs = 50;
+    train_well(&group);
+    ck_assert_uint_eq(group.members[0].last_step, 57);
+    ck_assert_int_eq(group.members[0].captured_count, 1);
+    ck_assert_uint_eq(capture_step(group.members[0].captured[0]), 55);
+    group_reset(&group);
+}
+END_TEST
+
 static void expect_refusal(const struct train_job *job, const char *message)
 {
     struct device *device;
@@ -326,6 +351,7 @@ int main(void)
     tcase_add_loop_test(tests, test_worlds, 0, 5);
     tcase_add_test(tests, test_other_units);
     tcase_add_test(tests, test_bad_token_in_the_middle);
+    tcase_add_test(tests, test_whole_steps);
     tcase_add_test(tests, test_refusals);
     tcase_add_test(tests, test_plan);
     suite_add_tcase(suite, tests);

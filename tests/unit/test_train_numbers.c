@@ -115,11 +115,12 @@ static void check_factor(const struct line *line)
     if (strcmp(kind, "linear") == 0) job.schedule = SCHEDULE_LINEAR;
     if (strcmp(kind, "cosine") == 0) job.schedule = SCHEDULE_COSINE;
     double expected = number(line, 7);
-    double found = 0.5 * schedule_factor(&job, count(line, 6), count(line, 4));
+    uint64_t step = count(line, 6);
+    double found = 0.5 * schedule_factor(&job, step, (double)step, (double)count(line, 4));
     ck_assert_msg(fabs(found - expected) <= 1e-14, "line %d: %a", line->number, found);
     /* The same with the end given, in a longer job. */
     job.schedule_total_steps = count(line, 4);
-    ck_assert(found == 0.5 * schedule_factor(&job, count(line, 6), 1000));
+    ck_assert(found == 0.5 * schedule_factor(&job, step, 7, 1000));
 }
 
 static struct optimizer_step step_of_line(const struct line *line)
@@ -390,11 +391,28 @@ START_TEST(test_init_stops_at_an_error)
 }
 END_TEST
 
+/* A place of the data that another group's steps came to: the fraction of the way counts, and the
+ * warm-up that was is not begun again. */
+START_TEST(test_schedule_of_places)
+{
+    struct train_job job = {.schedule = SCHEDULE_LINEAR, .schedule_end_factor = 0.2};
+    ck_assert(schedule_factor(&job, 100, 50, 500) == schedule_factor(&job, 100, 100, 1000));
+    ck_assert(fabs(schedule_factor(&job, 100, 250, 500) - 0.6) < 1e-12);
+    ck_assert(schedule_factor(&job, 100, 500, 500) == 0.2);
+    job.schedule_warmup_steps = 80;
+    ck_assert(schedule_factor(&job, 79, 40, 500) < 1);
+    ck_assert(schedule_factor(&job, 80, 40, 500) == 1 && schedule_factor(&job, 120, 80, 500) == 1);
+    ck_assert(fabs(schedule_factor(&job, 400, 290, 500) - 0.6) < 1e-12);
+    job.schedule_total_steps = 480; /* counts steps, wherever they are */
+    ck_assert(fabs(schedule_factor(&job, 280, 3, 500) - 0.6) < 1e-12);
+}
+END_TEST
+
 START_TEST(test_constant_rate)
 {
     const struct train_job job = {.schedule = SCHEDULE_CONSTANT};
     ck_assert(schedule_next_rate(&job, 1, 0.3) == 0.3);
-    ck_assert(schedule_factor(&job, 5, 10) == 1);
+    ck_assert(schedule_factor(&job, 5, 5, 10) == 1);
 }
 END_TEST
 
@@ -404,11 +422,12 @@ START_TEST(test_schedule_ends)
     struct train_job job = {.schedule = SCHEDULE_COSINE,
                             .schedule_total_steps = 10,
                             .schedule_end_factor = 0.1};
-    for (uint64_t step = 10; step < 40; step++) ck_assert(schedule_factor(&job, step, 50) == 0.1);
+    for (uint64_t step = 10; step < 40; step++)
+        ck_assert(schedule_factor(&job, step, 1, 50) == 0.1);
     job.schedule = SCHEDULE_STEP;
     job.schedule_warmup_steps = 4;
-    ck_assert(schedule_factor(&job, 0, 50) == 0 && schedule_factor(&job, 1, 50) == 0.25);
-    ck_assert(schedule_factor(&job, 4, 50) == 1 && schedule_factor(&job, 45, 50) == 1);
+    ck_assert(schedule_factor(&job, 0, 0, 50) == 0 && schedule_factor(&job, 1, 1, 50) == 0.25);
+    ck_assert(schedule_factor(&job, 4, 4, 50) == 1 && schedule_factor(&job, 45, 45, 50) == 1);
     ck_assert_ptr_null(schedule_check(&job, 4));
     job.schedule = SCHEDULE_LINEAR;
     ck_assert_ptr_null(schedule_check(&job, 4)); /* its own end counts */
@@ -433,6 +452,7 @@ int main(void)
     tcase_add_test(tests, test_sampler_refuses);
     tcase_add_test(tests, test_init_stops_at_an_error);
     tcase_add_test(tests, test_constant_rate);
+    tcase_add_test(tests, test_schedule_of_places);
     tcase_add_test(tests, test_schedule_ends);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

@@ -311,10 +311,12 @@ static status_t wait_until(struct cuda_lane *lane, int64_t deadline_ns, int64_t 
                                lane->base.label != NULL ? lane->base.label : "its work");
         }
         if (lane->poll != NULL) TRY(lane->poll(lane->poll_user));
-        if (clock_monotonic_ns() > deadline_ns)
+        if (clock_monotonic_ns() > deadline_ns) {
+            lane->base.unfinished = true;
             return status_new(STATUS_DEADLINE_EXCEEDED,
                               "the %s lane did not finish within %" PRId64 " ms",
                               lane_names[lane->base.kind], timeout_ms);
+        }
         if (spins < SPINS) sched_yield();
         else nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
     }
