@@ -42,6 +42,18 @@ static bool is_staged(const struct job *job)
     return false;
 }
 
+/* As many ranks of the job have the memory of this one. */
+static uint32_t sharers_of(const struct job *job, int rank)
+{
+    const struct worker *worker = job->ranks[rank].worker;
+    uint32_t count = 0;
+    for (int r = 0; r < job->world; r++) {
+        const struct worker *other = job->ranks[r].worker;
+        count += other != NULL && worker_shares_memory(worker, other);
+    }
+    return count;
+}
+
 static void send_assignment(struct job *job, int rank, const char *store,
                             const struct checkpoint_place *place)
 {
@@ -60,6 +72,7 @@ static void send_assignment(struct job *job, int rank, const char *store,
     assignment.resume = place->resume;
     assignment.must_resume = place->must_resume;
     assignment.staged = is_staged(job);
+    assignment.sharers = sharers_of(job, rank);
     Fsdpd__V1__CoordinatorMessage message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
     message.message_case = FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ASSIGNMENT;
     message.assignment = &assignment;

@@ -32,10 +32,12 @@ bool worker_is_kind(const char *device, const char *kind)
     return strlen(kind) == length && strncmp(device, kind, length) == 0;
 }
 
-static bool have_same_device(const char *device, const char *host, const struct worker *worker)
+bool worker_shares_memory(const struct worker *worker, const struct worker *other)
 {
-    return !worker_is_kind(device, "cpu") && strcmp(worker->device, device) == 0 &&
-           strcmp(worker->host, host) == 0;
+    bool same_kind = worker_is_kind(worker->device, "cpu")
+                         ? worker_is_kind(other->device, "cpu")
+                         : strcmp(worker->device, other->device) == 0;
+    return same_kind && strcmp(worker->host, other->host) == 0;
 }
 
 int worker_sharers(const struct worker *worker)
@@ -43,8 +45,9 @@ int worker_sharers(const struct worker *worker)
     const struct coordinator *c = worker->c;
     int count = 0;
     for (int i = 0; i < c->worker_count; i++)
-        count += have_same_device(worker->device, worker->host, c->workers[i]);
-    return count > 0 ? count : 1;
+        count += worker_shares_memory(worker, c->workers[i]) &&
+                 (!c->workers[i]->drained || c->workers[i] == worker);
+    return count;
 }
 
 bool workers_must_share(const struct coordinator *c, const char *kind, int count)
@@ -64,7 +67,7 @@ static status_t check_device(const struct coordinator *c, const struct worker *w
 {
     for (int i = 0; i < c->worker_count; i++) {
         const struct worker *other = c->workers[i];
-        if (!have_same_device(worker->device, worker->host, other)) continue;
+        if (worker_is_kind(worker->device, "cpu") || !worker_shares_memory(worker, other)) continue;
         if (worker->shares_device && other->shares_device) continue;
         return status_new(STATUS_ALREADY_EXISTS,
                           "worker %s wants %s of host %s, which worker %s has: only workers that "

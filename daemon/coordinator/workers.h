@@ -37,7 +37,10 @@ status_t workers_add(struct coordinator *c, struct rpc_call *link, const Fsdpd__
 
 struct worker *workers_find(struct coordinator *c, const char *id);
 
-/* As many attached workers, at least one, have the device of this one. */
+/* Whether they have the same memory: that of a host, or of a device that they share. */
+bool worker_shares_memory(const struct worker *worker, const struct worker *other);
+
+/* As many attached workers that may get work, this one with them, have the memory of this one. */
 int worker_sharers(const struct worker *worker);
 
 /* Whether a job on so many workers of a kind could only have them if some of them share a device. */

@@ -128,7 +128,7 @@ static status_t find_profile(const struct planning_options *options, const struc
         status = profile_find("a100", profile);
     }
     TRY(status);
-    if (!profile->here) profile->memory_bytes = options->memory_bytes;
+    profile->memory_bytes = options->memory_bytes;
     return NULL;
 }
 

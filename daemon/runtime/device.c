@@ -79,10 +79,16 @@ status_t device_model(const struct device *device, char *text, size_t size)
 uint64_t device_memory_bytes(const struct device *device)
 {
     uint64_t bytes = device->table->memory_bytes(device);
+    if (device->sharers > 1) bytes /= (uint64_t)device->sharers;
     uint64_t limit = device->limit, allocated = device_allocated_bytes(device);
     if (limit == 0) return bytes;
     uint64_t left = limit > allocated ? limit - allocated : 0;
     return left < bytes ? left : bytes;
+}
+
+void device_share_memory(struct device *device, int sharers)
+{
+    device->sharers = sharers;
 }
 
 void device_limit_memory(struct device *device, uint64_t bytes)

@@ -50,8 +50,13 @@ const char *device_name(const struct device *device);
 /* What it is, as its maker calls it: "NVIDIA H100 80GB HBM3"; its name if there is no other. */
 status_t device_model(const struct device *device, char *text, size_t size) FSDPD_MUST_USE;
 
-/* Memory that a worker on this device may plan with: for the cpu, what the host has available. */
+/* Memory that a worker on this device may plan with: for the cpu, what the host has available; its
+ * part of it, if others share it. */
 uint64_t device_memory_bytes(const struct device *device);
+
+/* As many processes, with this one, are about to allocate of the same memory: ranks of a job on a
+ * host, or on a GPU. Set before use. */
+void device_share_memory(struct device *device, int sharers);
 
 /* For tests: it has no more than this, of which what is allocated is taken. Set before use. */
 void device_limit_memory(struct device *device, uint64_t bytes);

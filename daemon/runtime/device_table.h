@@ -63,6 +63,7 @@ struct device {
     char *name;
     uint64_t limit; /* of memory, for tests; 0: none */
     int threads;
+    int sharers; /* have its memory together; 0: 1 */
     pthread_mutex_t lock; /* guards what follows */
     struct device_allocation *allocations;
     int allocation_count, allocation_capacity;
@@ -135,5 +136,7 @@ int64_t lane_cpu_busy_ns(const struct lane_queue *lane);
 
 /* What this host can still hand out: MemAvailable, or less where a control group says so. */
 uint64_t host_memory_available(void);
+/* The same where /proc and /sys are below `root`: for tests. */
+uint64_t host_memory_available_in(const char *root);
 
 #endif

@@ -1,7 +1,9 @@
 /*
  * How much memory this host can still give to a worker: the kernel's estimate for new workloads,
- * cut to what is left under the limits of the control groups that this process is in. Reads /proc
- * and /sys only.
+ * cut to what is left under the limits of the control groups that this process is in. What a group
+ * has of the page cache and of caches in the kernel counts as its use, but is given up when memory
+ * is needed: it is left, as it is in the kernel's own estimate for the host. Reads /proc and /sys
+ * only.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -35,22 +37,48 @@ static uint64_t least(uint64_t a, uint64_t b)
     return a < b ? a : b;
 }
 
+/* What of a group's use goes when others need it, of its memory.stat; 0 if that cannot be read. */
+static uint64_t reclaimable(const char *directory)
+{
+    static const char *const names[] = {"inactive_file", "active_file", "slab_reclaimable"};
+    uint64_t sum = 0, value;
+    char *path = file_path_join(directory, "memory.stat"), line[128], format[64];
+    FILE *file = fopen(path, "re");
+    free(path);
+    while (file != NULL && fgets(line, sizeof line, file) != NULL)
+        for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+            snprintf(format, sizeof format, "%s %%" SCNu64, names[i]);
+            if (sscanf(line, format, &value) == 1) sum += value;
+        }
+    if (file != NULL) fclose(file);
+    return sum;
+}
+
+static uint64_t group_available(const char *directory)
+{
+    uint64_t limit, used;
+    if (!read_number(directory, "memory.max", &limit) ||
+        !read_number(directory, "memory.current", &used))
+        return UINT64_MAX;
+    used -= least(used, reclaimable(directory));
+    return limit > used ? limit - used : 0;
+}
+
 /* What is left in the (version 2) control group of this process and in all groups around it. */
-static uint64_t control_group_available(void)
+static uint64_t control_group_available(const char *root)
 {
     uint64_t available = UINT64_MAX;
     struct buf text = {0};
-    status_t status = file_read("/proc/self/cgroup", 64 * 1024, &text);
+    char *file = mem_printf("%s/proc/self/cgroup", root);
+    status_t status = file_read(file, 64 * 1024, &text);
+    free(file);
     const char *line = status == NULL ? strstr(buf_text(&text), "0::/") : NULL;
     status_free(status);
     if (line != NULL) {
         char *path = mem_strndup(line + 3, strcspn(line + 3, "\n"));
         for (;;) {
-            char *directory = mem_printf("/sys/fs/cgroup%s", path);
-            uint64_t limit, used;
-            if (read_number(directory, "memory.max", &limit) &&
-                read_number(directory, "memory.current", &used))
-                available = least(available, limit > used ? limit - used : 0);
+            char *directory = mem_printf("%s/sys/fs/cgroup%s", root, path);
+            available = least(available, group_available(directory));
             free(directory);
             char *slash = strrchr(path, '/');
             if (slash == NULL || path[1] == '\0') break;
@@ -62,10 +90,12 @@ static uint64_t control_group_available(void)
     return available;
 }
 
-uint64_t host_memory_available(void)
+uint64_t host_memory_available_in(const char *root)
 {
     uint64_t available = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
-    FILE *file = fopen("/proc/meminfo", "re");
+    char *path = mem_printf("%s/proc/meminfo", root);
+    FILE *file = fopen(path, "re");
+    free(path);
     if (file != NULL) {
         char line[256];
         uint64_t kibibytes;
@@ -74,5 +104,10 @@ uint64_t host_memory_available(void)
                 available = kibibytes * 1024;
         fclose(file);
     }
-    return least(available, control_group_available());
+    return least(available, control_group_available(root));
+}
+
+uint64_t host_memory_available(void)
+{
+    return host_memory_available_in("");
 }

@@ -665,7 +665,10 @@ static status_t set_up_and_train(struct attempt *attempt)
     struct device *device = NULL;
     struct train_session *session = NULL;
     status_t status = device_open(attempt->options->device, attempt->options->threads, &device);
-    if (status == NULL) attempt->peak_flops = peak_flops(attempt, device);
+    if (status == NULL) {
+        attempt->peak_flops = peak_flops(attempt, device);
+        device_share_memory(device, (int)assignment->sharers);
+    }
     if (status == NULL)
         status = train_session_new(&settings.job, device, (int)assignment->rank, false, &session);
     if (status == NULL) status = publish(attempt, session, NULL, NULL, NULL);

@@ -83,6 +83,15 @@ static void on_signal(uv_signal_t *handle, int signal_number)
 
 /* Planning. */
 
+static status_t device_memory(const struct worker_options *options, uint64_t *bytes)
+{
+    struct device *device;
+    TRY(device_open(options->device, options->threads, &device));
+    *bytes = device_memory_bytes(device);
+    device_close(device);
+    return NULL;
+}
+
 struct plan_request {
     uv_work_t work;
     struct worker *worker;
@@ -93,15 +102,20 @@ struct plan_request {
 static status_t make_plan(struct plan_request *request)
 {
     const struct worker_options *options = request->worker->options;
+    /* What the job that it trains now has of its memory will be free again: so it is what there was
+     * when this worker started, unless there is more now. When the attempt begins, what is free
+     * then must do. */
+    const uint32_t sharers = request->order->sharers > 0 ? request->order->sharers : 1;
+    uint64_t memory_bytes = request->worker->memory_bytes;
+    if (strcmp(options->device, "cpu") == 0) {
+        uint64_t free_now;
+        TRY(device_memory(options, &free_now));
+        if (free_now > memory_bytes) memory_bytes = free_now;
+    }
     struct job_settings settings;
     TRY(job_settings_init(&settings, request->order->spec, "plan", options));
-    /* A CPU's memory is the host's, of which others may take; a device is the worker's own, and
-     * what the job that it trains now has of it will be free again. */
-    bool own = strcmp(options->device, "cpu") != 0;
-    const uint32_t sharers = request->order->sharers > 0 ? request->order->sharers : 1;
     const struct planning_options planning = {.device = options->device,
-                                              .memory_bytes =
-                                                  own ? request->worker->memory_bytes / sharers : 0,
+                                              .memory_bytes = memory_bytes / sharers,
                                               .staged = request->order->staged,
                                               .threads = options->threads,
                                               .details = request->order->details,
@@ -278,15 +292,6 @@ static char *make_id(const struct worker_options *options)
     gethostname(host, sizeof host - 1);
     if (options->share_device) return mem_printf("%s/%s@%d", host, options->device, (int)getpid());
     return mem_printf("%s/%s", host, options->device);
-}
-
-static status_t device_memory(const struct worker_options *options, uint64_t *bytes)
-{
-    struct device *device;
-    TRY(device_open(options->device, options->threads, &device));
-    *bytes = device_memory_bytes(device);
-    device_close(device);
-    return NULL;
 }
 
 static void add_signal(struct worker *worker, uv_signal_t *handle, int signal_number)

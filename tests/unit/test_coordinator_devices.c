@@ -1,6 +1,7 @@
 /* Workers that share a device: who may have it, and how their jobs' groups talk. */
 #include <stdlib.h>
 
+#include "base/mem.h"
 #include "test_coordinator_world.h"
 
 static struct world world;
@@ -25,8 +26,9 @@ START_TEST(test_who_may_have_a_device)
     fake_attach_device(&world, &second, "host/b", 1001, "cuda:0", _i == 0);
     ck_assert(second.closed);
     ck_assert_int_eq(status_code(second.status), STATUS_ALREADY_EXISTS);
-    ck_assert_ptr_nonnull(strstr(status_message(second.status),
-                                 "worker host/b wants cuda:0 of host host, which worker host/a has"));
+    ck_assert_ptr_nonnull(
+        strstr(status_message(second.status),
+               "worker host/b wants cuda:0 of host host, which worker host/a has"));
     ck_assert_ptr_nonnull(strstr(status_message(second.status), "--share-device"));
     fake_deinit(&second);
     static const struct {
@@ -55,6 +57,44 @@ static const Fsdpd__V1__Worker *find_row(const Fsdpd__V1__ListWorkersResponse *l
     return NULL;
 }
 
+/* Ranks on CPUs divide the memory of their host: of what is attached there, what the job can get.
+ */
+START_TEST(test_ranks_share_a_host)
+{
+    static const char *const ids[] = {"host/cpu:0", "host/cpu:1", "far/cpu:0", "host/cuda:0"};
+    struct fake fakes[4];
+    for (int i = 0; i < 4; i++)
+        fake_attach_device(&world, &fakes[i], ids[i], 1000 + i, i == 3 ? "cuda:0" : "cpu", false);
+    for (uint32_t workers = 1; workers <= 3; workers++) {
+        for (int i = 0; i < 4; i++) fakes[i].plan_sharers = 0;
+        Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
+        request.spec = world_spec(workers);
+        message_set_text(&request.spec->device, "cpu");
+        void *response = NULL;
+        expect_ok(world_call(&world, &test_submit, &request, &response));
+        char *id = mem_strdup(((job_message *)response)->id);
+        message_free(response);
+        uint32_t planned = fakes[0].plan_sharers + fakes[1].plan_sharers + fakes[2].plan_sharers;
+        ck_assert_uint_eq(planned, fakes[2].plan_sharers != 0 || workers == 1 ? 1 : 2);
+        uint32_t ranks = 0;
+        while (ranks < workers) {
+            ranks = 0;
+            for (int i = 0; i < 3; i++)
+                ranks += fakes[i].assignment != NULL && strcmp(fakes[i].assignment->job, id) == 0;
+            world_run(&world, 10);
+        }
+        for (int i = 0; i < 3; i++) {
+            if (fakes[i].assignment == NULL || strcmp(fakes[i].assignment->job, id) != 0) continue;
+            ck_assert_uint_eq(fakes[i].assignment->sharers, i < 2 && workers > 1 ? 2 : 1);
+            fake_finished(&fakes[i], STATUS_OK, "");
+        }
+        WAIT(&world, world_job_is(&world, id, JOB_SUCCEEDED));
+        free(id);
+    }
+    for (int i = 0; i < 4; i++) fake_deinit(&fakes[i]);
+}
+END_TEST
+
 /* All ranks of a job with a sharer in it go through host memory; a sharer alone does not. */
 START_TEST(test_groups_that_share)
 {
@@ -73,6 +113,7 @@ START_TEST(test_groups_that_share)
     for (int r = 0; r < 3; r++) {
         WAIT(&world, fakes[r].assignments == 1);
         ck_assert(fakes[r].assignment->staged);
+        ck_assert_uint_eq(fakes[r].assignment->sharers, r < 2 ? 2 : 1);
     }
     int plans = 0;
     for (int r = 0; r < 3; r++) {
@@ -114,6 +155,7 @@ int main(void)
     tcase_add_checked_fixture(served, set_up, tear_down);
     tcase_add_loop_test(served, test_who_may_have_a_device, 0, 3);
     tcase_add_test(served, test_groups_that_share);
+    tcase_add_test(served, test_ranks_share_a_host);
     suite_add_tcase(suite, served);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -190,6 +190,20 @@ START_TEST(refuses_assignments_without_sense)
 }
 END_TEST
 
+/* There would be enough, were there not the others. */
+START_TEST(shares_the_hosts_memory)
+{
+    struct world world;
+    world_init(&world, false);
+    world.sharers = 1u << 30;
+    Fsdpd__V1__JobSpec *spec = make_spec("3", "false");
+    world_assign(&world, spec, 0, 1);
+    expect_finished(&world, STATUS_RESOURCE_EXHAUSTED, "are available");
+    spec_free(spec);
+    world_end(&world, 0);
+}
+END_TEST
+
 /* What is no UTF-8 does not cost the link, which would not take it. */
 START_TEST(odd_lines)
 {
@@ -266,6 +280,7 @@ int main(void)
     tcase_add_test(tests, upload_refused);
     tcase_add_test(tests, cancelled_while_it_waits_for_the_others);
     tcase_add_test(tests, refuses_assignments_without_sense);
+    tcase_add_test(tests, shares_the_hosts_memory);
     tcase_add_test(tests, odd_lines);
     tcase_add_test(tests, assigned_while_busy);
     tcase_add_test(tests, drained_while_training);

@@ -341,6 +341,7 @@ void world_assign(struct world *world, Fsdpd__V1__JobSpec *spec, uint32_t rank, 
     assignment.store = (char *)"digits-1/1";
     assignment.timeout_ms = 60000;
     assignment.address = (char *)"127.0.0.1";
+    assignment.sharers = world->sharers;
     message.message_case = COORDINATOR(ASSIGNMENT);
     message.assignment = &assignment;
     world_send(world, &message);

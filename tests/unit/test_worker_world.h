@@ -57,6 +57,7 @@ struct world {
     bool log_end;             /* the attempt's last line came */
     struct upload upload;     /* the latest */
     struct rpc_call *waiting; /* the latest StoreGet; never answered */
+    uint32_t sharers; /* of assignments */
     bool pause_uploads;
     uint64_t first_report, last_report; /* of this stream; 0: none yet */
     int gaps;                           /* reports that came in no order */
