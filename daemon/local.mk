@@ -6,6 +6,7 @@ fsdpd_SOURCES = %D%/fsdpd.c %D%/devices_role.c %D%/devices_role.h $(OPTION_SOURC
 fsdpd_CPPFLAGS = $(AM_CPPFLAGS) $(UV_CFLAGS) $(JANSSON_CFLAGS)
 # What the backend's module takes from the program that opens it.
 fsdpd_LDFLAGS = $(AM_LDFLAGS) -Wl,--dynamic-list=$(srcdir)/%D%/runtime/backend.syms
+EXTRA_fsdpd_DEPENDENCIES = $(srcdir)/%D%/runtime/backend.syms
 fsdpd_LDADD = libworker.a libplanning.a libprint.a libtrain.a libcheckpoint.a libhf.a $(RUNTIME_LIBS) $(COORDINATOR_LIBS) \
   $(JANSSON_LIBS) $(ZLIB_LIBS)
 

@@ -74,6 +74,70 @@ START_TEST(test_bf16)
 }
 END_TEST
 
+/* Heads of 8, without dropout: attention is cuDNN's, or the stub's of its backend. */
+static const char attentive[] =
+    "name: Attentive\n"
+    "input: tokens\n"
+    "vocabulary: 13\n"
+    "context: 10\n"
+    "blocks:\n"
+    "  Block:\n"
+    "    modules:\n"
+    "      ln: LayerNorm(16)\n"
+    "      q: Linear(16, 32)\n"
+    "      k: Linear(16, 16)\n"
+    "      v: Linear(16, 16)\n"
+    "      c_proj: Linear(32, 16)\n"
+    "    forward:\n"
+    "      - y = ln(x)\n"
+    "      - x += c_proj(attention(q(y), k(y), v(y), num_heads=4, num_kv_heads=2, "
+    "is_causal=True))\n"
+    "      - output = x\n"
+    "modules:\n"
+    "  wte: Embedding(13, 16)\n"
+    "  h: 2 * Block()\n"
+    "  head: Linear(16, 13)\n"
+    "forward:\n"
+    "  - y = wte(x)\n"
+    "  - for block in h: y = block(y)\n"
+    "  - output = head(y)\n"
+    "loss: cross_entropy(output, target)\n";
+
+/* By the second step: the calls of both blocks' forward and backward ops. */
+static int attended;
+
+static void count_attention(struct executor *executor, struct comm *comm, int step)
+{
+    (void)executor, (void)comm;
+    cuda_stub_record(step == 1);
+    if (step != 2) return;
+    char *text = cuda_stub_text();
+    int count = 0;
+    for (const char *at = text; (at = strstr(at, "cudnnBackendExecute compute")) != NULL; at++)
+        count++;
+    if (count > attended) attended = count;
+    free(text);
+}
+
+START_TEST(test_bf16_attention)
+{
+    struct engine_job job = cuda_fixture_job(TINY_GPT2);
+    job.model = attentive;
+    job.policy = (struct wrap_policy){.kind = WRAP_AUTO};
+    job.param_dtype = DTYPE_BF16;
+    job.dropout = false;
+    job.optimizer = (struct optimizer_step){.kind = OPTIMIZER_SGD, .lr = 0.05};
+    job.before_step = count_attention;
+    job.steps = 3; /* the third's beginning is the second's end */
+    compare(&job, 1 + _i, 5e-3);
+#ifdef FSDPD_HAVE_CUDNN
+    ck_assert_int_ge(attended, 4);
+#else
+    ck_assert_int_eq(attended, 0);
+#endif
+}
+END_TEST
+
 START_TEST(test_hybrid)
 {
     struct engine_job job = cuda_fixture_job(TINY_LLAMA);
@@ -448,6 +512,7 @@ int main(void)
     tcase_add_loop_test(tests, test_transformers, 0, TINY_COUNT);
     tcase_add_loop_test(tests, test_transformers_sharded, 0, 2 * TINY_COUNT);
     tcase_add_loop_test(tests, test_bf16, 0, 2);
+    tcase_add_loop_test(tests, test_bf16_attention, 0, 2);
     tcase_add_test(tests, test_hybrid);
     tcase_add_test(tests, test_mnist);
     tcase_add_test(tests, test_order);

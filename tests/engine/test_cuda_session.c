@@ -33,6 +33,19 @@ static const char model[] = "name: Small\n"
                             "  - output = log_softmax(second(x), 1)\n"
                             "loss: nll_loss(output, target, reduction='sum')\n";
 
+static const char attentive[] = "name: Attentive\n"
+                                "input: tokens\n"
+                                "vocabulary: 37\n"
+                                "context: 16\n"
+                                "modules:\n"
+                                "  wte: Embedding(37, 24)\n"
+                                "  qkv: Linear(24, 72)\n"
+                                "  head: Linear(24, 37)\n"
+                                "forward:\n"
+                                "  - y = attention(qkv(wte(x)), num_heads=3, is_causal=True)\n"
+                                "  - output = head(y)\n"
+                                "loss: cross_entropy(output, target)\n";
+
 static char folder[96];
 
 /* The ranks' rendezvous: the id of NCCL's group, or the addresses of Gloo's. */
@@ -83,7 +96,8 @@ static status_t store_get(void *user, const char *key, int64_t timeout_ms, void 
 static status_t join(struct device *device, int rank, int world, struct comm **comm)
 {
     const struct rendezvous rendezvous = {store_set, store_get, NULL};
-    return backend_join(device, rank, world, "127.0.0.1", "train", &rendezvous, 20000, staged, comm);
+    return backend_join(device, rank, world, "127.0.0.1", "train", &rendezvous, 20000, staged,
+                        comm);
 }
 
 static void new_store(void)
@@ -346,6 +360,41 @@ START_TEST(test_planning)
 }
 END_TEST
 
+#ifdef FSDPD_HAVE_CUDNN
+#define BY_CUDNN " of 3 heads of 8 is computed by cuDNN (engine 6)"
+#else
+#define BY_CUDNN " is computed by fsdpd's own kernel: this backend was built without cuDNN"
+#endif
+
+static bool is_noted(const Fsdpd__V1__Plan *plan, const char *text)
+{
+    bool noted = false;
+    for (size_t i = 0; i < plan->n_notes; i++)
+        noted = noted || strncmp(plan->notes[i], text, strlen(text)) == 0;
+    return noted;
+}
+
+/* Who computes attention, and why; each way once, however many ops there are. */
+START_TEST(test_plan_says_who_computes)
+{
+    struct group group;
+    Fsdpd__V1__Plan *plan = NULL;
+    init(&group, 2);
+    struct train_job *job = &group.job;
+    job->model_text = attentive, job->model_length = sizeof attentive - 1;
+    job->data_format = DATA_TOKENS, job->data_dir = NULL;
+    job->param_dtype = _i ? DTYPE_F32 : DTYPE_BF16;
+    status_t status = plan_on("cuda:0", job, 0, &plan);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    const char *forward = _i ? "attention is computed by fsdpd's own kernel" : "attention" BY_CUDNN;
+    const char *backward =
+        _i ? "attention_backward is computed by fsdpd's own kernel" : "attention_backward" BY_CUDNN;
+    ck_assert(is_noted(plan, forward));
+    ck_assert(is_noted(plan, backward));
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+}
+END_TEST
+
 /* What MFU is a part of: the peak of what the device is, not of what it is called. */
 START_TEST(test_profile)
 {
@@ -416,6 +465,7 @@ int main(void)
     tcase_add_loop_test(tests, test_evaluation, 0, 2);
     tcase_add_loop_test(tests, test_ranks_that_differ, 0, 2);
     tcase_add_test(tests, test_planning);
+    tcase_add_loop_test(tests, test_plan_says_who_computes, 0, 2);
     tcase_add_test(tests, test_profile);
     tcase_add_loop_test(tests, test_offload_is_refused, 0, 2);
     suite_add_tcase(suite, tests);

@@ -45,7 +45,7 @@ stub_libs = tests/emulation/libcuda_stub.a tests/emulation/libcuda_emulated.a $(
 cuda_fixture = tests/emulation/linked.c tests/engine/cuda_fixture.c tests/engine/cuda_fixture.h \
   tests/unit/tiny_models.c tests/unit/tiny_models.h $(ENGINE_TEST_SOURCES)
 tests_engine_test_cuda_device_SOURCES = tests/engine/test_cuda_device.c $(cuda_fixture)
-tests_engine_test_cuda_device_CPPFLAGS = $(stub_flags)
+tests_engine_test_cuda_device_CPPFLAGS = $(stub_flags) $(CUDNN_CPPFLAGS)
 tests_engine_test_cuda_device_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_engine_test_cuda_device_LDADD = $(stub_libs)
 tests_engine_test_cuda_failures_SOURCES = tests/engine/test_cuda_failures.c $(cuda_fixture)
@@ -71,7 +71,7 @@ check_PROGRAMS += tests/engine/test_cuda_session
 TESTS += tests/engine/test_cuda_session
 tests_engine_test_cuda_session_SOURCES = tests/engine/test_cuda_session.c tests/emulation/linked.c \
   tests/engine/session_group.c tests/engine/session_group.h
-tests_engine_test_cuda_session_CPPFLAGS = $(stub_flags) $(PROTOBUF_C_CFLAGS)
+tests_engine_test_cuda_session_CPPFLAGS = $(stub_flags) $(CUDNN_CPPFLAGS) $(PROTOBUF_C_CFLAGS)
 tests_engine_test_cuda_session_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_engine_test_cuda_session_LDADD = libplanning.a libtrain.a libcheckpoint.a libhf.a libprint.a libspec.a \
   libproto.a $(stub_libs) $(PROTOBUF_C_LIBS) $(JANSSON_LIBS) $(ZLIB_LIBS)
