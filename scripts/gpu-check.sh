@@ -70,7 +70,7 @@ if ! grep -q "^cuda:$device " "$work/devices"; then
   exit 77
 fi
 
-for name in kernels kernels_sequence kernels_attention kernels_bfloat16; do
+for name in kernels kernels_sequence kernels_attention kernels_bfloat16 attention; do
   check "ops against the reference: $name" 120 run "$tests/gpu_$name"
 done
 # ---- jobs through the daemon ----
@@ -168,7 +168,7 @@ else
 fi
 if command -v compute-sanitizer >/dev/null; then
   # many times slower: what limits a test is multiplied, and the last of them may find no time left
-  for name in kernels_sequence kernels_attention kernels_bfloat16 kernels; do
+  for name in kernels_sequence kernels_attention kernels_bfloat16 kernels attention; do
     CK_TIMEOUT_MULTIPLIER=20 check "compute-sanitizer: $name" 90 run compute-sanitizer \
       --error-exitcode 9 --target-processes all "$tests/gpu_$name"
   done

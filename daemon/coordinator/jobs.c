@@ -1,8 +1,4 @@
-/*
- * Jobs: creation, recovery, states and events; see jobs.h. All on the loop's thread. The memory
- * copy leads: if the store refuses a change (a full disk), the change stands, is logged, and is
- * written, with the events that were refused, at every tick until that succeeds.
- */
+/* Jobs: creation, recovery, states and events; see jobs.h. All on the loop's thread. */
 #include "coordinator/jobs.h"
 
 #include <search.h>
@@ -20,6 +16,7 @@
 #include "coordinator/deadlines.h"
 #include "coordinator/dependencies.h"
 #include "coordinator/forget.h"
+#include "coordinator/job_record.h"
 #include "coordinator/logs.h"
 #include "coordinator/pulls.h"
 #include "coordinator/queue.h"
@@ -31,7 +28,7 @@
 #include "coordinator/traces.h"
 #include "coordinator/watch.h"
 
-enum { REASON_MAX = 4096, BACKLOG_MAX = 8192, SYNC_MS = 1000 };
+enum { REASON_MAX = 4096 };
 
 /* Cuts a long sentence between characters: what is no UTF-8 would make the job unreadable. */
 static void format_reason(char text[static REASON_MAX], const char *format, va_list args)
@@ -65,17 +62,11 @@ struct job *jobs_find(struct coordinator *c, const char *id)
     return found != NULL ? *found : NULL;
 }
 
-static void forget_backlog(struct job *job)
-{
-    for (int i = 0; i < job->backlog_count; i++) message_free(job->backlog[i]);
-    job->backlog_count = 0;
-}
-
 static void job_free(struct job *job)
 {
     attempt_clear(job);
     tensorboard_close(job);
-    forget_backlog(job);
+    job_forget_backlog(job);
     free(job->backlog);
     message_free(job->message);
     free(job->started_text);
@@ -188,86 +179,6 @@ status_t jobs_create(struct coordinator *c, const struct job_submission *submiss
     return NULL;
 }
 
-/* The store refused it: kept in memory. Of very many, every second one of the metrics goes. */
-static void add_to_backlog(struct job *job, const job_event *event)
-{
-    MEM_GROW(job->backlog, job->backlog_count, job->backlog_capacity);
-    job->backlog[job->backlog_count++] = message_copy(event);
-    if (job->backlog_count <= BACKLOG_MAX) return;
-    int kept = 0, seen = 0;
-    for (int i = 0; i < job->backlog_count; i++) {
-        bool metrics = job->backlog[i]->event_case == FSDPD__V1__JOB_EVENT__EVENT_METRICS;
-        if (metrics && seen++ % 2 == 0) message_free(job->backlog[i]);
-        else job->backlog[kept++] = job->backlog[i];
-    }
-    job->backlog_count = kept;
-}
-
-void job_sync_soon(struct job *job)
-{
-    if (job->sync_at == 0) job->sync_at = coordinator_now() + SYNC_MS;
-}
-
-static bool is_in_attempt(int state)
-{
-    return state == JOB_STARTING || state == JOB_RUNNING;
-}
-
-/* Writes the job, what the store refused before, and the event unless it is NULL. */
-static status_t save(struct job *job, const job_event *event, bool durable)
-{
-    int count = job->backlog_count;
-    const job_event **events = mem_alloc_array((size_t)count + 1, sizeof *events);
-    for (int i = 0; i < count; i++) events[i] = job->backlog[i];
-    if (event != NULL) events[count++] = event;
-    static const struct store_stop none;
-    const struct store_change change = {.job = job->message,
-                                        .events = events,
-                                        .event_count = count,
-                                        .durable = durable || job->replanned || job->unsaved,
-                                        .replanned = job->replanned,
-                                        .report = (int64_t)job->report,
-                                        .retries = job->retried ? &job->retries : NULL,
-                                        .stop = is_in_attempt(job->message->state) ? &job->stop
-                                                                                   : &none};
-    status_t status = store_apply(job->c->store, &change);
-    free(events);
-    if (status != NULL) return status;
-    job->replanned = job->retried = job->unsaved = false;
-    forget_backlog(job);
-    if (!change.durable) {
-        job_sync_soon(job);
-        return NULL;
-    }
-    job->sync_at = 0;
-    if (job->report_kept != job->report) {
-        job->report_kept = job->report;
-        attempt_acknowledge(job);
-    }
-    return NULL;
-}
-
-/* Takes the next sequence number, writes the job and the event, and hands the event to watchers. */
-static void record(struct job *job, job_event *event, bool durable)
-{
-    event->sequence = ++job->sequence;
-    event->time_ms = clock_wall_ms();
-    event->steps = job->message->steps;
-    event->attempt = job->message->attempt;
-    /* While the store refuses, what is not urgent waits for the tick that tries again. */
-    status_t status = job->unsaved && !durable ? NULL : save(job, event, durable);
-    if (status != NULL && !job->unsaved)
-        log_status(LOG_ERROR, "store_failed",
-                   status_wrap(status_copy(status), "job %s", job->message->id));
-    if (status != NULL || job->unsaved) {
-        job->unsaved = true;
-        add_to_backlog(job, event);
-    }
-    status_free(status);
-    watch_tell(job, event);
-    tensorboard_record(job, event);
-}
-
 /* QUEUED → STARTING → RUNNING, from these two back to QUEUED or to PAUSED, from there to QUEUED,
  * and from each of them to an end. */
 static bool change_is_allowed(int from, int to)
@@ -276,7 +187,7 @@ static bool change_is_allowed(int from, int to)
     if (job_state_is_over(to)) return true;
     return (from == JOB_QUEUED && to == JOB_STARTING) ||
            (from == JOB_STARTING && to == JOB_RUNNING) ||
-           (is_in_attempt(from) && (to == JOB_QUEUED || to == JOB_PAUSED)) ||
+           (job_is_in_attempt(from) && (to == JOB_QUEUED || to == JOB_PAUSED)) ||
            (from == JOB_PAUSED && to == JOB_QUEUED);
 }
 
@@ -290,7 +201,7 @@ static void leave_attempt(struct job *job)
     checkpoints_attempt_over(job);
 }
 
-static void over(struct job *job)
+void job_over(struct job *job)
 {
     struct coordinator *c = job->c;
     c->jobs_finished[job->message->state - JOB_SUCCEEDED]++;
@@ -345,7 +256,7 @@ static void enter(struct job *job, int state, const char *code, const char *text
     job_event event;
     Fsdpd__V1__StateChange change;
     state_event(message, actor(job), &event, &change);
-    record(job, &event, durable);
+    job_record(job, &event, durable);
     if (durable) log_change(job, code, text);
 }
 
@@ -361,10 +272,10 @@ void job_set_state(struct job *job, enum job_state state, const char *code, cons
                   job_state_name(job->message->state), job_state_name(state));
         return;
     }
-    bool left = is_in_attempt(job->message->state) && !is_in_attempt(state);
+    bool left = job_is_in_attempt(job->message->state) && !job_is_in_attempt(state);
     enter(job, state, code, text, true);
     if (left && !job_state_is_over(state)) leave_attempt(job);
-    if (job_state_is_over(state) && !job->unsaved) over(job);
+    if (job_state_is_over(state) && !job->unsaved) job_over(job);
     else if (job_state_is_over(state)) attempt_end(job); /* the rest when the store takes it */
 }
 
@@ -399,7 +310,7 @@ void job_tell(struct job *job, const char *code, const char *format, ...)
     Fsdpd__V1__StateChange change;
     state_event(job->message, actor(job), &event, &change);
     change.reason = &reason;
-    record(job, &event, true);
+    job_record(job, &event, true);
     log_change(job, code, text);
 }
 
@@ -435,7 +346,7 @@ void job_add_metrics(struct job *job, const Fsdpd__V1__Metrics *metrics)
     job_event event = FSDPD__V1__JOB_EVENT__INIT;
     event.event_case = FSDPD__V1__JOB_EVENT__EVENT_METRICS;
     event.metrics = (Fsdpd__V1__Metrics *)metrics;
-    record(job, &event, false);
+    job_record(job, &event, false);
 
     /* Thinned in batches, so that it costs little per event. */
     uint64_t keep = (uint64_t)job->c->options.limits.metrics_kept;
@@ -466,7 +377,7 @@ void job_add_epoch(struct job *job, const Fsdpd__V1__EpochEnd *epoch)
     job_event event = FSDPD__V1__JOB_EVENT__INIT;
     event.event_case = FSDPD__V1__JOB_EVENT__EVENT_EPOCH;
     event.epoch = (Fsdpd__V1__EpochEnd *)epoch;
-    record(job, &event, true);
+    job_record(job, &event, true);
 }
 
 void job_add_validation(struct job *job, const Fsdpd__V1__Validation *validation)
@@ -480,7 +391,7 @@ void job_add_validation(struct job *job, const Fsdpd__V1__Validation *validation
     job_event event = FSDPD__V1__JOB_EVENT__INIT;
     event.event_case = FSDPD__V1__JOB_EVENT__EVENT_VALIDATION;
     event.validation = (Fsdpd__V1__Validation *)validation;
-    record(job, &event, true);
+    job_record(job, &event, true);
 }
 
 void job_add_checkpoint(struct job *job, const Fsdpd__V1__CheckpointReport *report)
@@ -498,7 +409,7 @@ void job_add_checkpoint(struct job *job, const Fsdpd__V1__CheckpointReport *repo
     job_event event = FSDPD__V1__JOB_EVENT__INIT;
     event.event_case = FSDPD__V1__JOB_EVENT__EVENT_CHECKPOINT;
     event.checkpoint = &body;
-    record(job, &event, true);
+    job_record(job, &event, true);
 }
 
 void job_set_wrap(struct job *job, const Fsdpd__V1__WrapSpec *wrap, const Fsdpd__V1__Plan *plan,
@@ -520,50 +431,7 @@ void job_set_wrap(struct job *job, const Fsdpd__V1__WrapSpec *wrap, const Fsdpd_
     job_event event = FSDPD__V1__JOB_EVENT__INIT;
     event.event_case = FSDPD__V1__JOB_EVENT__EVENT_WRAP;
     event.wrap = &change;
-    record(job, &event, true);
-}
-
-static void save_again(struct job *job)
-{
-    uint64_t last = job->sequence;
-    status_t status = save(job, NULL, true);
-    if (status != NULL) {
-        status_free(status); /* was logged when it began */
-        return;
-    }
-    log_event(LOG_INFO, "store_recovered", "job=%s sequence=%llu", job->message->id,
-              (unsigned long long)last);
-    watch_wake(job);
-    if (job->ranks == NULL) attempt_release(job); /* what it has reported is kept now */
-    if (job_state_is_over(job->message->state)) over(job);
-}
-
-/* Reports are on the disk within a second: before that, their rank keeps them. */
-static void sync_reports(struct job *job)
-{
-    status_t status = save(job, NULL, true);
-    if (status == NULL) return;
-    job->unsaved = true;
-    log_status(LOG_ERROR, "store_failed", status_wrap(status, "job %s", job->message->id));
-}
-
-void jobs_save_again(struct coordinator *c)
-{
-    int64_t now = coordinator_now();
-    for (int i = c->job_count - 1; i >= 0; i--) {
-        struct job *job = c->jobs[i];
-        if (job->unsaved) save_again(job);
-        else if (job->sync_at != 0 && now >= job->sync_at) sync_reports(job);
-    }
-}
-
-void jobs_sync(struct coordinator *c)
-{
-    for (int i = c->job_count - 1; i >= 0; i--) {
-        struct job *job = c->jobs[i];
-        if (job->unsaved) save_again(job);
-        else if (job->sync_at != 0) sync_reports(job);
-    }
+    job_record(job, &event, true);
 }
 
 static status_t recover_one(void *user, const job_message *message)
@@ -583,7 +451,7 @@ status_t jobs_recover(struct coordinator *c)
         deadlines_resolve(job->message);
         deadlines_begin(job);
         TRY(retry_recover(job));
-        if (!is_in_attempt(job->message->state)) continue;
+        if (!job_is_in_attempt(job->message->state)) continue;
         char *path = coordinator_state_dict_path(c, job->message->id);
         char *half = mem_printf("%s.tmp", path); /* an upload that was cut off */
         unlink(half);

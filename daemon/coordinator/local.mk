@@ -21,7 +21,7 @@ libcoordinator_a_SOURCES = \
   %D%/http.c %D%/http.h \
   %D%/history.c %D%/history.h \
   %D%/internal.h \
-  %D%/jobs.c %D%/jobs.h \
+  %D%/job_record.c %D%/job_record.h %D%/jobs.c %D%/jobs.h \
   %D%/log_files.c %D%/log_files.h \
   %D%/logs.c %D%/logs.h \
   %D%/message.c %D%/message.h \

@@ -58,6 +58,10 @@ struct store_change {
 };
 status_t store_apply(struct store *store, const struct store_change *change) FSDPD_MUST_USE;
 
+/* Changes of several jobs, all of them or, if one is refused, none; durable if one is. */
+status_t store_apply_all(struct store *store, const struct store_change *changes,
+                         int count) FSDPD_MUST_USE;
+
 /* store_apply with one event, or none, and nothing else. */
 status_t store_update_job(struct store *store, const job_message *job, const job_event *event,
                           bool durable) FSDPD_MUST_USE;

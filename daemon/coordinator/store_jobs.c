@@ -135,10 +135,9 @@ static status_t write_plan(struct store *store, const job_message *job)
     return status;
 }
 
-status_t store_apply(struct store *store, const struct store_change *change)
+static status_t apply(struct store *store, const struct store_change *change)
 {
     const job_message *job = change->job;
-    TRY(store_begin(store, change->durable));
     status_t status = write_job(store, job, change);
     if (status == NULL && sqlite3_changes(store->database) != 1)
         status = status_new(STATUS_NOT_FOUND, "there is no job %s in the store", job->id);
@@ -147,7 +146,22 @@ status_t store_apply(struct store *store, const struct store_change *change)
         status = store_write_retries(store, job->id, change->retries);
     for (int i = 0; status == NULL && i < change->event_count; i++)
         status = store_write_event(store, job->id, change->events[i]);
+    return status;
+}
+
+status_t store_apply_all(struct store *store, const struct store_change *changes, int count)
+{
+    bool durable = false;
+    for (int i = 0; i < count; i++) durable = durable || changes[i].durable;
+    TRY(store_begin(store, durable));
+    status_t status = NULL;
+    for (int i = 0; status == NULL && i < count; i++) status = apply(store, &changes[i]);
     return store_end(store, status);
+}
+
+status_t store_apply(struct store *store, const struct store_change *change)
+{
+    return store_apply_all(store, change, 1);
 }
 
 status_t store_update_job(struct store *store, const job_message *job, const job_event *event,

@@ -103,6 +103,8 @@ static status_t make(struct advisor *advisor, const struct planning_options *opt
     add_notes(*plan, advisor->job, train_session_weights(session), advisor->profile,
               options->device != NULL);
     add_communicator(*plan, strcmp(device_name(advisor->device), "cpu") == 0, options->staged);
+    for (int i = 0; device_note(advisor->device, i) != NULL; i++)
+        plan_message_add_note(*plan, "%s", device_note(advisor->device, i));
     if (options->details) {
         advisor->tries = advice_tries(train_session_plan(session)->train.instruction_count);
         advice_add(advisor, session, *plan);

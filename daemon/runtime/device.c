@@ -69,6 +69,11 @@ const char *device_name(const struct device *device)
     return device->name;
 }
 
+const char *device_note(const struct device *device, int index)
+{
+    return device->table->note != NULL ? device->table->note(device, index) : NULL;
+}
+
 status_t device_model(const struct device *device, char *text, size_t size)
 {
     if (device->table->model != NULL) return device->table->model(device, text, size);

@@ -50,6 +50,10 @@ const char *device_name(const struct device *device);
 /* What it is, as its maker calls it: "NVIDIA H100 80GB HBM3"; its name if there is no other. */
 status_t device_model(const struct device *device, char *text, size_t size) FSDPD_MUST_USE;
 
+/* What it says of the ops that were prepared on it, such as by which library one is computed; NULL
+ * after the last. The text lives as long as the device. */
+const char *device_note(const struct device *device, int index);
+
 /* Memory that a worker on this device may plan with: for the cpu, what the host has available; its
  * part of it, if others share it. */
 uint64_t device_memory_bytes(const struct device *device);

@@ -23,6 +23,8 @@ struct device_table {
 
     /* What it is, "NVIDIA H100 80GB HBM3"; NULL: its name says it. */
     status_t (*model)(const struct device *device, char *text, size_t size);
+    /* See device_note; NULL: it has none. */
+    const char *(*note)(const struct device *device, int index);
 
     void (*choose_layouts)(struct graph *graph);
     /* *prepared may stay NULL. */

@@ -146,6 +146,36 @@ START_TEST(test_a_refused_event_leaves_the_job_as_it_was)
 }
 END_TEST
 
+START_TEST(test_changes_of_several_jobs)
+{
+    struct store *store = open_store();
+    job_message *jobs[3] = {make_job("mnist-1"), make_job("mnist-2"), make_job("mnist-3")};
+    struct store_change changes[3];
+    insert(store, "mnist-1");
+    insert(store, "mnist-2");
+    for (int i = 0; i < 3; i++) {
+        jobs[i]->step = 100;
+        changes[i] = (struct store_change){.job = jobs[i], .durable = i == 1, .report = 10 + i};
+    }
+    uint64_t report = 0;
+    for (int count = 3; count >= 2; count--) { /* the third is not there: then none is changed */
+        status_t status = store_apply_all(store, changes, count);
+        if (count == 3) expect_error(status, STATUS_NOT_FOUND, "mnist-3");
+        else expect_ok(status);
+        for (int i = 0; i < 2; i++) {
+            job_message *read = NULL;
+            expect_ok(store_get_job(store, jobs[i]->id, &read));
+            ck_assert_uint_eq(read->step, count == 3 ? 7 : 100);
+            message_free(read);
+            expect_ok(store_get_report(store, jobs[i]->id, &report));
+            ck_assert_uint_eq(report, count == 3 ? 0 : 10 + (uint64_t)i);
+        }
+    }
+    for (int i = 0; i < 3; i++) message_free(jobs[i]);
+    store_close(store);
+}
+END_TEST
+
 START_TEST(test_ids_count_per_name_and_step_over_chosen_ones)
 {
     struct store *store = open_store();
@@ -441,6 +471,7 @@ int main(void)
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, test_round_trip);
     tcase_add_test(tests, test_a_refused_event_leaves_the_job_as_it_was);
+    tcase_add_test(tests, test_changes_of_several_jobs);
     tcase_add_test(tests, test_ids_count_per_name_and_step_over_chosen_ones);
     tcase_add_test(tests, test_lists);
     tcase_add_test(tests, test_state_dict);

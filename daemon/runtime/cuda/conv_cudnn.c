@@ -11,10 +11,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
-
-#if CUDNN_MAJOR < 9
-#error "cuDNN 9 or later is needed: statuses and their ranges are numbered as it does"
-#endif
+#include "runtime/cuda/dnn_graph.h"
 
 /* What an algorithm may take. */
 #define MOST_WORKSPACE ((size_t)256 << 20)
@@ -30,18 +27,6 @@ struct conv {
     int algorithm;
     size_t scratch;
 };
-
-static status_t dnn_status(cudnnStatus_t status, const char *call)
-{
-    if (status == CUDNN_STATUS_SUCCESS) return STATUS_OKAY;
-    enum status_code code =
-        status >= CUDNN_STATUS_NOT_SUPPORTED && status < CUDNN_STATUS_INTERNAL_ERROR
-            ? STATUS_UNIMPLEMENTED
-            : STATUS_INTERNAL;
-    return status_new(code, "%s: %s", call, cudnnGetErrorString(status));
-}
-
-#define TRY_DNN(function, ...) TRY(dnn_status(function(__VA_ARGS__), #function))
 
 static cudnnDataType_t data_type(enum dtype dtype)
 {
@@ -181,7 +166,7 @@ static status_t prepare(struct conv *conv, struct cuda_device *device)
     bool activates = desc->attrs.conv.activation != ACTIVATION_NONE;
     if (desc->kind == OP_CONV2D && desc->accumulate[0] && (activates || desc->input_present[2]))
         return status_new(STATUS_UNIMPLEMENTED, "adds what it activates");
-    if (device->dnn == NULL) TRY_DNN(cudnnCreate, (cudnnHandle_t *)&device->dnn);
+    TRY(cuda_dnn_open(device));
     conv->dnn = device->dnn;
     if (desc->kind == OP_CONV2D)
         TRY(describe(conv, device->tf32, &desc->inputs[0], &desc->inputs[1], &desc->outputs[0]));
@@ -212,11 +197,6 @@ status_t cuda_conv_prepare(struct cuda_device *device, const struct op_desc *des
     return STATUS_OKAY;
 }
 
-void cuda_dnn_close(void *dnn)
-{
-    if (dnn != NULL) cudnnDestroy(dnn);
-}
-
 #else
 
 status_t cuda_conv_prepare(struct cuda_device *device, const struct op_desc *desc,
@@ -224,11 +204,6 @@ status_t cuda_conv_prepare(struct cuda_device *device, const struct op_desc *des
 {
     (void)device, (void)desc, (void)prepared;
     return status_new(STATUS_UNIMPLEMENTED, "this backend was built without cuDNN");
-}
-
-void cuda_dnn_close(void *dnn)
-{
-    (void)dnn;
 }
 
 #endif

@@ -2,10 +2,12 @@
  * Opening a CUDA device, and its memory: one allocation of the driver per arena, zeroed. Values of
  * the environment: FSDPD_CUDA_TF32=1 lets products of f32 round their operands to tf32 (without it
  * they are f32 throughout); FSDPD_CUDA_SYNC=1 waits after every call, so that an error is reported
- * where it was made.
+ * where it was made; FSDPD_CUDA_ATTENTION=own has attention computed by our own kernels, also where
+ * cuDNN could.
  */
 #include "runtime/cuda/device_cuda.h"
 
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,11 +34,31 @@ status_t cuda_use(const struct cuda_device *device)
     return STATUS_OKAY;
 }
 
+void cuda_note(struct cuda_device *device, const char *format, ...)
+{
+    char text[CUDA_NOTE_BYTES];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    for (int i = 0; i < device->note_count; i++)
+        if (strcmp(device->notes[i], text) == 0) return;
+    if (device->note_count < CUDA_NOTES_MAX)
+        snprintf(device->notes[device->note_count++], CUDA_NOTE_BYTES, "%s", text);
+}
+
+static const char *note(const struct device *base, int index)
+{
+    const struct cuda_device *device = cuda_device(base);
+    return index < device->note_count ? device->notes[index] : NULL;
+}
+
 static void close_device(struct device *base)
 {
     struct cuda_device *device = cuda_device(base);
     status_free(cuda_use(device));
     cuda_matmul_forget(device);
+    cuda_attention_forget(device);
     cuda_dnn_close(device->dnn);
     if (device->blas != NULL) cublasLtDestroy(device->blas);
     device_deinit(base);
@@ -131,6 +153,7 @@ status_t device_cuda_open(int number, struct device **result)
         .unmap = unmap,
         .touched = touched,
         .model = model,
+        .note = note,
         .prepare = cuda_prepare,
         .unprepare = cuda_unprepare,
         .lane_open = cuda_lane_open,

@@ -16,6 +16,10 @@
 #include "runtime/device_table.h"
 
 struct cuda_matmul_choice;
+struct cuda_attention_plan;
+
+/* Of what a device says of the ops that it prepared. */
+enum { CUDA_NOTES_MAX = 16, CUDA_NOTE_BYTES = 256 };
 
 struct cuda_device {
     struct device base;
@@ -24,7 +28,10 @@ struct cuda_device {
     bool wait_after_each; /* FSDPD_CUDA_SYNC: errors are found where they are made */
     cublasLtHandle_t blas;
     struct cuda_matmul_choice *choices; /* algorithms chosen so far */
-    void *dnn;                          /* cudnnHandle_t; NULL without cuDNN */
+    void *dnn;                          /* cudnnHandle_t; NULL before it is wanted */
+    struct cuda_attention_plan *attention_plans;
+    char notes[CUDA_NOTES_MAX][CUDA_NOTE_BYTES];
+    int note_count;
 };
 
 static inline struct cuda_device *cuda_device(const struct device *device)
@@ -91,6 +98,9 @@ struct cuda_prepared {
 status_t cuda_status(cudaError_t error, const char *call) FSDPD_MUST_USE;
 #define TRY_CUDA(call) TRY(cuda_status(call, #call))
 
+/* Says something of the device's ops to whoever plans or trains with it; once for the same text. */
+void cuda_note(struct cuda_device *device, const char *format, ...) FSDPD_PRINTF(2, 3);
+
 /* This thread's calls are for this device. */
 status_t cuda_use(const struct cuda_device *device) FSDPD_MUST_USE;
 struct cuda_launch cuda_launch_of(const struct cuda_lane *lane);
@@ -154,7 +164,13 @@ status_t cuda_head_prepare(struct cuda_device *device, const struct op_desc *des
 /* UNIMPLEMENTED for what cuDNN does not take. */
 status_t cuda_conv_prepare(struct cuda_device *device, const struct op_desc *desc,
                            struct cuda_prepared **prepared) FSDPD_MUST_USE;
-void cuda_dnn_close(void *dnn); /* accepts NULL */
+status_t cuda_dnn_open(struct cuda_device *device) FSDPD_MUST_USE; /* its `dnn`, once */
+void cuda_dnn_close(void *dnn);                                    /* accepts NULL */
+
+/* attention_cudnn.c. UNIMPLEMENTED, with the reason, for what cuDNN does not take. */
+status_t cuda_attention_prepare(struct cuda_device *device, const struct op_desc *desc,
+                                struct cuda_prepared **prepared) FSDPD_MUST_USE;
+void cuda_attention_forget(struct cuda_device *device);
 
 /* comm_nccl.c */
 struct comm;

@@ -1,9 +1,13 @@
 # The CUDA backend: a module of its own, opened when a worker asks for such a device.
 CUDA_MODULE = \
+  %D%/attention_cudnn.c \
+  %D%/attention_graph.c %D%/attention_graph.h \
   %D%/comm_nccl.c \
   %D%/comm_staged.c \
   %D%/conv_cudnn.c \
   %D%/device_cuda.c %D%/device_cuda.h \
+  %D%/dnn_graph.c %D%/dnn_graph.h \
+  %D%/dnn_handle.c \
   %D%/head_cuda.c \
   %D%/lane_cuda.c \
   %D%/linear_cuda.c \
@@ -27,7 +31,7 @@ fsdpd_cuda_so_DEPENDENCIES = $(CUDA_OBJECTS)
 
 if HAVE_CHECK
 if HAVE_NCCL
-# The same sources with a stub of the runtime in place of NVIDIA's libraries, and without cuDNN.
+# The same sources with a stub of the runtime in place of NVIDIA's libraries.
 check_PROGRAMS += tests/engine/test_cuda_device tests/engine/test_cuda_failures tests/engine/test_cuda_staged
 TESTS += tests/engine/test_cuda_device tests/engine/test_cuda_failures tests/engine/test_cuda_staged
 stub_flags = $(AM_CPPFLAGS) -I$(srcdir)/tests/emulation $(CUDA_CPPFLAGS) $(NCCL_CPPFLAGS) $(CHECK_CFLAGS)
@@ -40,7 +44,15 @@ tests_emulation_libcuda_stub_a_SOURCES = $(cuda_stub_sources)
 tests_emulation_libcuda_stub_a_CPPFLAGS = $(stub_flags)
 tests_emulation_libcuda_stub_a_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_emulation_libcuda_stub_a_CXXFLAGS = $(AM_CXXFLAGS) -O2 -ffp-contract=off
-stub_libs = tests/emulation/libcuda_stub.a tests/emulation/libcuda_emulated.a $(RUNTIME_LIBS) $(CHECK_LIBS)
+# And a stub of cuDNN's backend, for attention; convolutions are left to our own kernels here.
+check_LIBRARIES += tests/emulation/libcudnn_stub.a
+cudnn_sources = %D%/attention_cudnn.c %D%/attention_graph.c %D%/dnn_graph.c %D%/dnn_handle.c
+tests_emulation_libcudnn_stub_a_SOURCES = tests/emulation/cudnn_stub.cc $(cudnn_sources)
+tests_emulation_libcudnn_stub_a_CPPFLAGS = $(stub_flags) $(CUDNN_CPPFLAGS)
+tests_emulation_libcudnn_stub_a_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
+tests_emulation_libcudnn_stub_a_CXXFLAGS = $(AM_CXXFLAGS) -O2 -ffp-contract=off
+stub_libs = tests/emulation/libcuda_stub.a tests/emulation/libcudnn_stub.a tests/emulation/libcuda_stub.a \
+  tests/emulation/libcuda_emulated.a $(RUNTIME_LIBS) $(CHECK_LIBS)
 
 cuda_fixture = tests/emulation/linked.c tests/engine/cuda_fixture.c tests/engine/cuda_fixture.h \
   tests/unit/tiny_models.c tests/unit/tiny_models.h $(ENGINE_TEST_SOURCES)
@@ -59,12 +71,22 @@ tests_engine_test_cuda_staged_LDADD = $(stub_libs)
 
 # All of it as a module, which the real fsdpd opens in the place of the other: for tests of workers.
 check_PROGRAMS += tests/emulation/fsdpd-cuda.so
-tests_emulation_fsdpd_cuda_so_SOURCES = $(cuda_stub_sources) $(EMULATED) tests/emulation/module.c
+tests_emulation_fsdpd_cuda_so_SOURCES = $(cuda_stub_sources) $(cudnn_sources) $(EMULATED) \
+  tests/emulation/module.c
 tests_emulation_fsdpd_cuda_so_CPPFLAGS = $(stub_flags)
 tests_emulation_fsdpd_cuda_so_CFLAGS = $(AM_CFLAGS) -fPIC -Wno-strict-prototypes
 tests_emulation_fsdpd_cuda_so_CXXFLAGS = $(AM_CXXFLAGS) -fPIC -O2 -ffp-contract=off
 tests_emulation_fsdpd_cuda_so_LDFLAGS = $(AM_LDFLAGS) -shared -Wl,-z,now
 tests_emulation_fsdpd_cuda_so_LDADD = -lstdc++ -lm
+
+# Attention by cuDNN, over the stub of its backend.
+check_PROGRAMS += tests/engine/test_cuda_attention
+TESTS += tests/engine/test_cuda_attention
+tests_engine_test_cuda_attention_SOURCES = tests/engine/test_cuda_attention.c tests/emulation/linked.c \
+  tests/unit/attention_fixture.h tests/unit/kernel_fixture.h
+tests_engine_test_cuda_attention_CPPFLAGS = $(stub_flags) $(CUDNN_CPPFLAGS)
+tests_engine_test_cuda_attention_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
+tests_engine_test_cuda_attention_LDADD = $(stub_libs)
 
 # Whole runs: what ranks agree on, checkpoints, changes of the policy; and planning.
 check_PROGRAMS += tests/engine/test_cuda_session
@@ -105,15 +127,35 @@ endif
 endif
 
 if HAVE_CHECK
+if HAVE_CUDNN
+# The graphs that cuDNN is given, before cuDNN itself; with a driver that has no device.
+check_PROGRAMS += tests/emulation/libcuda.so.1 tests/unit/test_cudnn_graphs
+TESTS += tests/unit/test_cudnn_graphs
+tests_emulation_libcuda_so_1_SOURCES = tests/emulation/driver_stub.c
+tests_emulation_libcuda_so_1_CFLAGS = $(AM_CFLAGS) -fPIC
+tests_emulation_libcuda_so_1_LDFLAGS = $(AM_LDFLAGS) -shared -Wl,-soname,libcuda.so.1
+tests_unit_test_cudnn_graphs_SOURCES = tests/unit/test_cudnn_graphs.c \
+  %D%/attention_graph.c %D%/dnn_graph.c %D%/dnn_handle.c
+tests_unit_test_cudnn_graphs_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) $(CUDNN_CPPFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_cudnn_graphs_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
+tests_unit_test_cudnn_graphs_LDFLAGS = $(AM_LDFLAGS) $(CUDA_RPATH)
+tests_unit_test_cudnn_graphs_LDADD = libbase.a $(CUDNN_LIBS) $(CHECK_LIBS)
+endif
+
 # The kernels' tests on the device itself, for scripts/gpu-check.sh: built always, run where a GPU is.
 GPU_TESTS = tests/gpu/gpu_kernels tests/gpu/gpu_kernels_attention tests/gpu/gpu_kernels_bfloat16 \
-  tests/gpu/gpu_kernels_sequence
+  tests/gpu/gpu_kernels_sequence tests/gpu/gpu_attention
 check_PROGRAMS += $(GPU_TESTS)
 gpu-tests: $(GPU_TESTS)
 .PHONY: gpu-tests
 gpu_flags = $(AM_LDFLAGS) -Wl,--dynamic-list=$(srcdir)/daemon/runtime/backend.syms -Wl,-u,comm_init
 gpu_libs = $(RUNTIME_LIBS) $(CHECK_LIBS)
 gpu_defines = $(AM_CPPFLAGS) $(CHECK_CFLAGS) -DTEST_DEVICE
+tests_gpu_gpu_attention_SOURCES = tests/engine/test_cuda_attention.c tests/unit/attention_fixture.h \
+  tests/unit/kernel_fixture.h
+tests_gpu_gpu_attention_CPPFLAGS = $(gpu_defines) -DTEST_GPU
+tests_gpu_gpu_attention_LDFLAGS = $(gpu_flags)
+tests_gpu_gpu_attention_LDADD = $(gpu_libs)
 tests_gpu_gpu_kernels_SOURCES = tests/unit/test_kernels.c tests/unit/kernel_fixture.h
 tests_gpu_gpu_kernels_CPPFLAGS = $(gpu_defines)
 tests_gpu_gpu_kernels_LDFLAGS = $(gpu_flags)

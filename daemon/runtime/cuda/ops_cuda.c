@@ -1,6 +1,6 @@
 /*
- * Preparing and launching ops: products of matrices go to cuBLASLt, convolutions to cuDNN where it
- * is and takes them, everything else to our own kernels.
+ * Preparing and launching ops: products of matrices go to cuBLASLt, convolutions and attention to
+ * cuDNN where it is and takes them, everything else to our own kernels.
  */
 #include <stdlib.h>
 
@@ -38,6 +38,19 @@ static status_t prepare_conv(struct cuda_device *device, const struct op_desc *d
     return prepare_own(desc, prepared);
 }
 
+static status_t prepare_attention(struct cuda_device *device, const struct op_desc *desc,
+                                  struct cuda_prepared **prepared)
+{
+    status_t refused = cuda_attention_prepare(device, desc, prepared);
+    if (status_code(refused) != STATUS_UNIMPLEMENTED) return refused;
+    status_t status = prepare_own(desc, prepared);
+    if (status == STATUS_OKAY)
+        cuda_note(device, "%s is computed by fsdpd's own kernel: %s", op_info_get(desc->kind)->name,
+                  status_message(refused));
+    status_free(refused);
+    return status;
+}
+
 static status_t prepare(struct cuda_device *device, const struct op_desc *desc,
                         struct cuda_prepared **prepared)
 {
@@ -50,6 +63,8 @@ static status_t prepare(struct cuda_device *device, const struct op_desc *desc,
     case OP_CONV2D:
     case OP_CONV2D_BACKWARD_DATA:
     case OP_CONV2D_BACKWARD_WEIGHTS: return prepare_conv(device, desc, prepared);
+    case OP_ATTENTION:
+    case OP_ATTENTION_BACKWARD: return prepare_attention(device, desc, prepared);
     default: return prepare_own(desc, prepared);
     }
 }

@@ -1,0 +1,93 @@
+/*
+ * Graphs of cuDNN's operations, made through its backend's C API (cudnn_graph.h): tensors, the
+ * operations between them, and the execution plan of the first engine of cuDNN's own ranking that
+ * takes the graph, has the same bits in every run, and asks for no more scratch memory than may be.
+ *
+ * The first error is kept and everything after it does nothing, so that a graph is written down as
+ * a formula is. A graph is finished for a device by its properties, not by a handle: so one can be
+ * for a device that is not there (tests/unit/test_cudnn_graphs.c).
+ */
+#ifndef FSDPD_RUNTIME_CUDA_DNN_GRAPH_H
+#define FSDPD_RUNTIME_CUDA_DNN_GRAPH_H
+
+#include <cudnn.h>
+#include <stdbool.h>
+
+#include "base/status.h"
+
+/* Device properties, by which graphs are finished, came with 9.8. */
+#if CUDNN_VERSION >= 90800
+#define FSDPD_HAVE_DNN_GRAPHS 1
+#endif
+
+/* A status of cuDNN's as one of ours: UNIMPLEMENTED for what it does not support. */
+status_t dnn_status(cudnnStatus_t status, const char *call) FSDPD_MUST_USE;
+#define TRY_DNN(function, ...) TRY(dnn_status(function(__VA_ARGS__), #function))
+
+#ifdef FSDPD_HAVE_DNN_GRAPHS
+
+enum { DNN_DIMS = 4, DNN_OPERATIONS_MAX = 40 };
+
+enum dnn_place {
+    DNN_OPERAND, /* the caller's memory, of the device */
+    DNN_INSIDE,  /* nowhere: one operation's result, another's operand */
+    DNN_VALUE,   /* a number in host memory, the same for all elements */
+};
+
+struct dnn_shape {
+    int64_t dims[DNN_DIMS], strides[DNN_DIMS]; /* in elements */
+};
+
+typedef cudnnBackendDescriptor_t dnn_tensor; /* NULL after an error */
+
+struct dnn_graph {
+    cudnnBackendDescriptor_t *owned;
+    int owned_count, owned_capacity;
+    cudnnBackendDescriptor_t operations[DNN_OPERATIONS_MAX];
+    int operation_count;
+    int64_t next_id; /* of tensors inside */
+    status_t error;  /* NULL, or the first */
+};
+
+struct dnn_plan {
+    cudnnBackendDescriptor_t descriptor;
+    int64_t engine, workspace_bytes;
+};
+
+/* Starts as zeros. Its plan lives no longer than the graph. */
+void dnn_graph_free(struct dnn_graph *graph);
+
+/* Operands and values have an id of the caller's, below 1000. */
+dnn_tensor dnn_operand(struct dnn_graph *graph, int64_t id, cudnnDataType_t type,
+                       const struct dnn_shape *shape);
+dnn_tensor dnn_value(struct dnn_graph *graph, int64_t id);
+dnn_tensor dnn_inside(struct dnn_graph *graph, cudnnDataType_t type, const struct dnn_shape *shape);
+
+/* Each is the last argument's maker, and gives that back. `b` and `select` may be NULL; an
+ * operation computes in f32 unless `type` says otherwise. */
+dnn_tensor dnn_pointwise(struct dnn_graph *graph, cudnnPointwiseMode_t mode, cudnnDataType_t type,
+                         dnn_tensor a, dnn_tensor b, dnn_tensor select, dnn_tensor result);
+/* The number of an element along a dimension; `like` has the size. */
+dnn_tensor dnn_index(struct dnn_graph *graph, int64_t axis, dnn_tensor like, dnn_tensor result);
+dnn_tensor dnn_matmul(struct dnn_graph *graph, dnn_tensor a, dnn_tensor b, dnn_tensor result);
+/* Along the dimensions that are 1 in `result`. */
+dnn_tensor dnn_reduction(struct dnn_graph *graph, cudnnReduceTensorOp_t operation, dnn_tensor a,
+                         dnn_tensor result);
+/* The same elements as another shape. */
+dnn_tensor dnn_reshape(struct dnn_graph *graph, dnn_tensor a, dnn_tensor result);
+
+/* A device's, by its number; `json` instead if it is not NULL, which is cuDNN's own description of
+ * one. The caller destroys it after the graphs that it is used with. */
+status_t dnn_properties_new(int number, const char *json,
+                            cudnnBackendDescriptor_t *properties) FSDPD_MUST_USE;
+
+/* UNIMPLEMENTED, with cuDNN's reason, if no engine will do. */
+status_t dnn_graph_finish(struct dnn_graph *graph, cudnnBackendDescriptor_t properties,
+                          int64_t most_workspace, struct dnn_plan *plan) FSDPD_MUST_USE;
+
+/* Enqueues on the handle's stream. Operands are addresses of the device, values of host memory. */
+status_t dnn_plan_run(const struct dnn_plan *plan, cudnnHandle_t handle, int count,
+                      const int64_t *ids, void *const *addresses, void *workspace) FSDPD_MUST_USE;
+
+#endif
+#endif

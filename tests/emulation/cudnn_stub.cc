@@ -1,0 +1,501 @@
+/*
+ * cuDNN's backend for tests: descriptors keep their attributes, and an execution plan works out its
+ * graph of operations element by element, in float, rounding what is bf16. So a graph is tested by
+ * the numbers that come of it. Two engines are offered, the first of which has other bits in every
+ * run; the second's scratch memory is poisoned. Graphs and calls are written down and can be made
+ * to fail, as those of the runtime (cuda_stub.h).
+ *
+ * It takes whatever graph it is given; which graphs cuDNN takes is
+ * tests/unit/test_cudnn_graphs.c's.
+ */
+#ifdef FSDPD_HAVE_CUDNN
+
+#include "cuda_stub.h"
+
+#include <map>
+#include <math.h>
+#include <memory>
+#include <string.h>
+#include <string>
+#include <vector>
+
+#include <cudnn.h>
+
+namespace
+{
+
+struct node {
+    cudnnBackendDescriptorType_t type;
+    std::map<int, std::vector<char>> attributes;
+    bool finalized = false;
+
+    template <typename T> T get(int name, T otherwise = T()) const
+    {
+        auto found = attributes.find(name);
+        if (found == attributes.end()) return otherwise;
+        memcpy(&otherwise, found->second.data(), sizeof otherwise);
+        return otherwise;
+    }
+    const node *linked(int name) const
+    {
+        return get<const node *>(name, nullptr);
+    }
+    const int64_t *numbers(int name) const
+    {
+        return (const int64_t *)attributes.at(name).data();
+    }
+};
+
+struct handle {
+    void *stream = nullptr;
+};
+
+enum { ENGINE_UNSTEADY = 7, ENGINE_STEADY = 6, DIMS = 4, WORKSPACE_FIXED = 320 };
+
+std::string last_error;
+
+cudnnStatus_t fail(cudnnStatus_t status, const char *why)
+{
+    last_error = why;
+    return status;
+}
+
+/* ---- tensors ---- */
+
+struct values {
+    const node *tensor = nullptr;
+    std::vector<float> memory; /* by offset, as the strides say */
+
+    int64_t dim(int d) const
+    {
+        return tensor->numbers(CUDNN_ATTR_TENSOR_DIMENSIONS)[d];
+    }
+    /* A dimension that is smaller is one for several. */
+    int64_t offset(const int64_t *at, const int64_t *sizes) const
+    {
+        int64_t offset = 0;
+        for (int d = 0; d < DIMS; d++)
+            offset += at[d] / (sizes[d] / dim(d)) * tensor->numbers(CUDNN_ATTR_TENSOR_STRIDES)[d];
+        return offset;
+    }
+    float &of(const int64_t *at, const int64_t *sizes)
+    {
+        return memory[(size_t)offset(at, sizes)];
+    }
+};
+
+template <typename F> void each(const int64_t *dims, F visit)
+{
+    int64_t at[DIMS];
+    for (at[0] = 0; at[0] < dims[0]; at[0]++)
+        for (at[1] = 0; at[1] < dims[1]; at[1]++)
+            for (at[2] = 0; at[2] < dims[2]; at[2]++)
+                for (at[3] = 0; at[3] < dims[3]; at[3]++) visit(at);
+}
+
+float widened(uint16_t half)
+{
+    uint32_t bits = (uint32_t)half << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+uint16_t rounded(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    if (value != value) return 0x7fff;
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+bool is_bf16(const node *tensor)
+{
+    return tensor->get<cudnnDataType_t>(CUDNN_ATTR_TENSOR_DATA_TYPE) == CUDNN_DATA_BFLOAT16;
+}
+
+struct binding {
+    void *address = nullptr; /* of an operand */
+    float value = 0;         /* of a number in host memory */
+};
+
+/* ---- working out a graph ---- */
+
+class machine
+{
+  public:
+    machine(const std::map<int64_t, binding> &bindings) : bindings_(bindings)
+    {
+    }
+
+    void run(const node *operation)
+    {
+        switch (operation->type) {
+        case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR: matmul(operation); break;
+        case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR: reduce(operation); break;
+        case CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR: reshape(operation); break;
+        default: pointwise(operation); break;
+        }
+    }
+
+  private:
+    std::map<int64_t, binding> bindings_;
+    std::map<const node *, values> known_;
+
+    values &made(const node *tensor)
+    {
+        values &v = known_[tensor];
+        v.tensor = tensor;
+        int64_t last = 0;
+        for (int d = 0; d < DIMS; d++)
+            last += (v.dim(d) - 1) * tensor->numbers(CUDNN_ATTR_TENSOR_STRIDES)[d];
+        v.memory.assign((size_t)last + 1, NAN);
+        return v;
+    }
+
+    values &read(const node *tensor)
+    {
+        auto found = known_.find(tensor);
+        if (found != known_.end()) return found->second;
+        values &v = made(tensor);
+        const binding &from = bindings_.at(tensor->get<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID));
+        if (tensor->get<bool>(CUDNN_ATTR_TENSOR_IS_BY_VALUE)) {
+            v.memory[0] = from.value;
+            return v;
+        }
+        const int64_t *dims = tensor->numbers(CUDNN_ATTR_TENSOR_DIMENSIONS);
+        each(dims, [&](const int64_t *at) {
+            int64_t i = v.offset(at, dims);
+            v.memory[(size_t)i] = is_bf16(tensor) ? widened(((const uint16_t *)from.address)[i])
+                                                  : ((const float *)from.address)[i];
+        });
+        return v;
+    }
+
+    void write(values &v)
+    {
+        const node *tensor = v.tensor;
+        const int64_t *dims = tensor->numbers(CUDNN_ATTR_TENSOR_DIMENSIONS);
+        bool inside = tensor->get<bool>(CUDNN_ATTR_TENSOR_IS_VIRTUAL);
+        void *to = inside ? nullptr
+                          : bindings_.at(tensor->get<int64_t>(CUDNN_ATTR_TENSOR_UNIQUE_ID)).address;
+        each(dims, [&](const int64_t *at) {
+            int64_t i = v.offset(at, dims);
+            float &value = v.memory[(size_t)i];
+            if (is_bf16(tensor)) value = widened(rounded(value));
+            if (to == nullptr) return;
+            if (is_bf16(tensor)) ((uint16_t *)to)[i] = rounded(value);
+            else ((float *)to)[i] = value;
+        });
+    }
+
+    void matmul(const node *operation)
+    {
+        values &a = read(operation->linked(CUDNN_ATTR_OPERATION_MATMUL_ADESC));
+        values &b = read(operation->linked(CUDNN_ATTR_OPERATION_MATMUL_BDESC));
+        values &c = made(operation->linked(CUDNN_ATTR_OPERATION_MATMUL_CDESC));
+        const int64_t *dims = c.tensor->numbers(CUDNN_ATTR_TENSOR_DIMENSIONS);
+        int64_t depth = a.dim(3);
+        each(dims, [&](const int64_t *at) {
+            const int64_t a_sizes[] = {dims[0], dims[1], dims[2], depth};
+            const int64_t b_sizes[] = {dims[0], dims[1], depth, dims[3]};
+            double sum = 0;
+            for (int64_t k = 0; k < depth; k++) {
+                const int64_t of_a[] = {at[0], at[1], at[2], k}, of_b[] = {at[0], at[1], k, at[3]};
+                sum += (double)a.of(of_a, a_sizes) * b.of(of_b, b_sizes);
+            }
+            c.of(at, dims) = (float)sum;
+        });
+        write(c);
+    }
+
+    void reduce(const node *operation)
+    {
+        const node *kind = operation->linked(CUDNN_ATTR_OPERATION_REDUCTION_DESC);
+        bool largest = kind->get<cudnnReduceTensorOp_t>(CUDNN_ATTR_REDUCTION_OPERATOR) ==
+                       CUDNN_REDUCE_TENSOR_MAX;
+        values &x = read(operation->linked(CUDNN_ATTR_OPERATION_REDUCTION_XDESC));
+        values &y = made(operation->linked(CUDNN_ATTR_OPERATION_REDUCTION_YDESC));
+        const int64_t *dims = x.tensor->numbers(CUDNN_ATTR_TENSOR_DIMENSIONS);
+        each(dims, [&](const int64_t *at) {
+            float &to = y.of(at, dims), value = x.of(at, dims);
+            to = isnan(to) ? value : largest ? fmaxf(to, value) : to + value;
+        });
+        write(y);
+    }
+
+    void reshape(const node *operation)
+    {
+        values &x = read(operation->linked(CUDNN_ATTR_OPERATION_RESHAPE_XDESC));
+        values &y = made(operation->linked(CUDNN_ATTR_OPERATION_RESHAPE_YDESC));
+        y.memory = x.memory;
+        write(y);
+    }
+
+    void pointwise(const node *operation)
+    {
+        const node *kind = operation->linked(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
+        const node *b_tensor = operation->linked(CUDNN_ATTR_OPERATION_POINTWISE_BDESC);
+        const node *t_tensor = operation->linked(CUDNN_ATTR_OPERATION_POINTWISE_TDESC);
+        cudnnPointwiseMode_t mode = kind->get<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE);
+        int64_t axis = kind->get<int64_t>(CUDNN_ATTR_POINTWISE_AXIS, -1);
+        values &x = read(operation->linked(CUDNN_ATTR_OPERATION_POINTWISE_XDESC));
+        values *b = b_tensor != nullptr ? &read(b_tensor) : nullptr;
+        values *t = t_tensor != nullptr ? &read(t_tensor) : nullptr;
+        values &y = made(operation->linked(CUDNN_ATTR_OPERATION_POINTWISE_YDESC));
+        const int64_t *dims = y.tensor->numbers(CUDNN_ATTR_TENSOR_DIMENSIONS);
+        each(dims, [&](const int64_t *at) {
+            float first = x.of(at, dims), other = b != nullptr ? b->of(at, dims) : NAN;
+            float &to = y.of(at, dims);
+            switch (mode) {
+            case CUDNN_POINTWISE_ADD: to = first + other; break;
+            case CUDNN_POINTWISE_SUB: to = first - other; break;
+            case CUDNN_POINTWISE_MUL: to = first * other; break;
+            case CUDNN_POINTWISE_DIV: to = first / other; break;
+            case CUDNN_POINTWISE_EXP: to = expf(first); break;
+            case CUDNN_POINTWISE_LOG: to = logf(first); break;
+            case CUDNN_POINTWISE_CMP_GE: to = first >= other; break;
+            case CUDNN_POINTWISE_GEN_INDEX: to = (float)at[axis]; break;
+            case CUDNN_POINTWISE_BINARY_SELECT: to = t->of(at, dims) != 0 ? first : other; break;
+            default: to = NAN; break;
+            }
+        });
+        write(y);
+    }
+};
+
+/* ---- what is written down ---- */
+
+std::string name_of(const node *operation)
+{
+    switch (operation->type) {
+    case CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR: return "matmul";
+    case CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR: return "reshape";
+    case CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR:
+        return operation->linked(CUDNN_ATTR_OPERATION_REDUCTION_DESC)
+                           ->get<cudnnReduceTensorOp_t>(CUDNN_ATTR_REDUCTION_OPERATOR) ==
+                       CUDNN_REDUCE_TENSOR_MAX
+                   ? "max"
+                   : "sum";
+    default: break;
+    }
+    switch (operation->linked(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR)
+                ->get<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE)) {
+    case CUDNN_POINTWISE_ADD: return "+";
+    case CUDNN_POINTWISE_SUB: return "-";
+    case CUDNN_POINTWISE_MUL: return "*";
+    case CUDNN_POINTWISE_DIV: return "/";
+    case CUDNN_POINTWISE_EXP: return "exp";
+    case CUDNN_POINTWISE_LOG: return "log";
+    case CUDNN_POINTWISE_CMP_GE: return ">=";
+    case CUDNN_POINTWISE_GEN_INDEX: return "index";
+    case CUDNN_POINTWISE_BINARY_SELECT: return "select";
+    default: return "?";
+    }
+}
+
+std::vector<const node *> operations_of(const node *graph)
+{
+    const std::vector<char> &bytes = graph->attributes.at(CUDNN_ATTR_OPERATIONGRAPH_OPS);
+    std::vector<const node *> operations(bytes.size() / sizeof(const node *));
+    memcpy((void *)operations.data(), bytes.data(), bytes.size());
+    return operations;
+}
+
+/* ---- plans ---- */
+
+const node *graph_of(const node *plan)
+{
+    return plan->linked(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)
+        ->linked(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
+}
+
+/* As an engine that holds the first operation's result in 16 bits would need. */
+int64_t workspace_of(const node *plan)
+{
+    const node *first = operations_of(graph_of(plan)).front();
+    int64_t bytes = WORKSPACE_FIXED;
+    if (first->type != CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR) {
+        for (const node *operation : operations_of(graph_of(plan)))
+            if (operation->type == CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR) {
+                const node *scores = operation->linked(CUDNN_ATTR_OPERATION_MATMUL_CDESC);
+                const int64_t *dims = scores->numbers(CUDNN_ATTR_TENSOR_DIMENSIONS);
+                return bytes + 2 * dims[0] * dims[1] * dims[2] * dims[3];
+            }
+    }
+    return bytes;
+}
+
+template <typename T>
+cudnnStatus_t give(const std::vector<T> &from, int64_t most, int64_t *count, void *to)
+{
+    int64_t n = (int64_t)from.size() < most ? (int64_t)from.size() : most;
+    if (count != nullptr) *count = n;
+    memcpy(to, from.data(), (size_t)n * sizeof(T));
+    return CUDNN_STATUS_SUCCESS;
+}
+
+} // namespace
+
+extern "C" {
+
+size_t cudnnGetVersion(void)
+{
+    return CUDNN_VERSION;
+}
+
+const char *cudnnGetErrorString(cudnnStatus_t status)
+{
+    return status == CUDNN_STATUS_NOT_SUPPORTED_SHAPE ? "CUDNN_STATUS_NOT_SUPPORTED_SHAPE"
+           : status == CUDNN_STATUS_EXECUTION_FAILED  ? "CUDNN_STATUS_EXECUTION_FAILED"
+           : status == CUDNN_STATUS_BAD_PARAM         ? "CUDNN_STATUS_BAD_PARAM"
+           : status == CUDNN_STATUS_SUCCESS           ? "CUDNN_STATUS_SUCCESS"
+                                                      : "another status";
+}
+
+void cudnnGetLastErrorString(char *message, size_t size)
+{
+    snprintf(message, size, "%s", last_error.c_str());
+    last_error.clear();
+}
+
+cudnnStatus_t cudnnCreate(cudnnHandle_t *made)
+{
+    *made = (cudnnHandle_t) new handle;
+    return (cudnnStatus_t)stub_note("cudnnCreate", nullptr);
+}
+
+cudnnStatus_t cudnnDestroy(cudnnHandle_t which)
+{
+    delete (handle *)which;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnSetStream(cudnnHandle_t which, cudaStream_t stream)
+{
+    ((handle *)which)->stream = stream;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type,
+                                           cudnnBackendDescriptor_t *made)
+{
+    node *n = new node;
+    n->type = type;
+    *made = n;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t which)
+{
+    delete (node *)which;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t which,
+                                       cudnnBackendAttributeName_t name,
+                                       cudnnBackendAttributeType_t type, int64_t count,
+                                       const void *values)
+{
+    node *n = (node *)which;
+    if (n->finalized) return fail(CUDNN_STATUS_BAD_PARAM, "an attribute of what is final");
+    size_t size = type == CUDNN_TYPE_INT64 || type == CUDNN_TYPE_BACKEND_DESCRIPTOR ||
+                          type == CUDNN_TYPE_VOID_PTR
+                      ? 8
+                  : type == CUDNN_TYPE_BOOLEAN || type == CUDNN_TYPE_CHAR ? 1
+                                                                          : 4;
+    const char *bytes = (const char *)values;
+    if (type == CUDNN_TYPE_BACKEND_DESCRIPTOR)
+        for (int64_t i = 0; i < count; i++)
+            if (!((node *const *)values)[i]->finalized)
+                return fail(CUDNN_STATUS_BAD_PARAM, "a descriptor that is not final");
+    n->attributes[name].assign(bytes, bytes + (size_t)count * size);
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnBackendFinalize(cudnnBackendDescriptor_t which)
+{
+    node *n = (node *)which;
+    int error = stub_note("cudnnBackendFinalize", nullptr);
+    if (error != 0) return fail((cudnnStatus_t)error, "as the test said");
+    if (n->type == CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR) {
+        std::string text = "graph:";
+        for (const node *operation : operations_of(n)) text += " " + name_of(operation);
+        stub_note(text.c_str(), nullptr);
+    }
+    n->finalized = true;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+cudnnStatus_t cudnnBackendGetAttribute(cudnnBackendDescriptor_t which,
+                                       cudnnBackendAttributeName_t name,
+                                       cudnnBackendAttributeType_t, int64_t most, int64_t *count,
+                                       void *values)
+{
+    const node *n = (const node *)which;
+    switch (name) {
+    case CUDNN_ATTR_ENGINEHEUR_RESULTS: {
+        int64_t engine = ENGINE_UNSTEADY;
+        for (int64_t i = 0; i < 2 && i < most; i++, engine = ENGINE_STEADY) {
+            node *config = ((node **)values)[i];
+            const node *graph = n->linked(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH);
+            config->attributes[CUDNN_ATTR_ENGINE_GLOBAL_INDEX].assign((const char *)&engine,
+                                                                      (const char *)(&engine + 1));
+            config->attributes[CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH].assign((const char *)&graph,
+                                                                             (const char *)(&graph +
+                                                                                            1));
+            config->finalized = true;
+        }
+        *count = 2;
+        return CUDNN_STATUS_SUCCESS;
+    }
+    case CUDNN_ATTR_ENGINECFG_ENGINE: /* is written to the descriptor that is given */
+        ((node **)values)[0]->attributes = n->attributes;
+        return CUDNN_STATUS_SUCCESS;
+    case CUDNN_ATTR_ENGINE_GLOBAL_INDEX:
+        return give(std::vector<int64_t>{n->get<int64_t>(name)}, most, count, values);
+    case CUDNN_ATTR_ENGINE_NUMERICAL_NOTE: {
+        std::vector<cudnnBackendNumericalNote_t> notes = {CUDNN_NUMERICAL_NOTE_TENSOR_CORE};
+        if (n->get<int64_t>(CUDNN_ATTR_ENGINE_GLOBAL_INDEX) == ENGINE_UNSTEADY)
+            notes.push_back(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
+        return give(notes, most, count, values);
+    }
+    case CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE:
+        return give(std::vector<int64_t>{workspace_of(n)}, most, count, values);
+    default: return fail(CUDNN_STATUS_BAD_PARAM, "an attribute that the stub does not have");
+    }
+}
+
+cudnnStatus_t cudnnBackendExecute(cudnnHandle_t which, cudnnBackendDescriptor_t plan_descriptor,
+                                  cudnnBackendDescriptor_t pack_descriptor)
+{
+    const node *plan = (const node *)plan_descriptor, *pack = (const node *)pack_descriptor;
+    void *stream = ((handle *)which)->stream;
+    int error = stub_note("cudnnBackendExecute", stream);
+    if (error != 0) return (cudnnStatus_t)error;
+    const int64_t *ids = pack->numbers(CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS);
+    const std::vector<char> &bytes = pack->attributes.at(CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS);
+    void *const *addresses = (void *const *)bytes.data();
+    std::map<int64_t, binding> bindings;
+    for (size_t i = 0; i < bytes.size() / sizeof(void *); i++) {
+        binding &b = bindings[ids[i]];
+        b.address = addresses[i];
+        if (!stub_is_of_device(addresses[i])) b.value = *(const float *)addresses[i];
+        else if ((uintptr_t)addresses[i] % 16 != 0) return CUDNN_STATUS_BAD_PARAM;
+    }
+    void *workspace = pack->get<void *>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE);
+    if (!stub_is_of_device(workspace)) return CUDNN_STATUS_BAD_PARAM;
+    size_t size = (size_t)workspace_of(plan);
+    std::vector<const node *> operations = operations_of(graph_of(plan));
+    stub_enqueue(stream, [=] {
+        memset(workspace, 0xff, size);
+        machine m(bindings);
+        for (const node *operation : operations) m.run(operation);
+        return 0;
+    });
+    return CUDNN_STATUS_SUCCESS;
+}
+
+} /* extern "C" */
+
+#endif

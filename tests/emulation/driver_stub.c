@@ -1,0 +1,78 @@
+/*
+ * A driver of NVIDIA's that has no device, for cuDNN, which compiles and loads a plan's kernels
+ * when it makes the plan: what is loaded is taken and goes nowhere. With it cuDNN says what it
+ * takes, of a device that is described to it, on a host that has none.
+ */
+#include <stddef.h>
+
+enum { OKAY = 0, NO_DEVICE = 100 };
+
+static char something[64];
+
+#define TAKES(name)                                                                                \
+    int name(void);                                                                                \
+    int name(void)                                                                                 \
+    {                                                                                              \
+        return OKAY;                                                                               \
+    }
+#define REFUSES(name)                                                                              \
+    int name(void);                                                                                \
+    int name(void)                                                                                 \
+    {                                                                                              \
+        return NO_DEVICE;                                                                          \
+    }
+/* Its first argument says where a handle is wanted. */
+#define GIVES(name)                                                                                \
+    int name(void **made);                                                                         \
+    int name(void **made)                                                                          \
+    {                                                                                              \
+        *made = something;                                                                         \
+        return OKAY;                                                                               \
+    }
+
+GIVES(cuLibraryLoadData)
+GIVES(cuLibraryLoadFromFile)
+GIVES(cuLibraryGetKernel)
+GIVES(cuLibraryGetModule)
+GIVES(cuKernelGetFunction)
+GIVES(cuModuleLoadData)
+GIVES(cuModuleLoadDataEx)
+GIVES(cuModuleLoadFatBinary)
+GIVES(cuModuleGetFunction)
+TAKES(cuLibraryUnload)
+TAKES(cuKernelSetAttribute)
+TAKES(cuKernelGetAttribute)
+TAKES(cuFuncSetAttribute)
+TAKES(cuFuncGetAttribute)
+TAKES(cuModuleUnload)
+TAKES(cuModuleGetGlobal_v2)
+TAKES(cuTensorMapEncodeTiled)
+TAKES(cuTensorMapEncodeIm2col)
+REFUSES(cuInit)
+REFUSES(cuDriverGetVersion)
+REFUSES(cuGetErrorName)
+REFUSES(cuGetErrorString)
+REFUSES(cuGetProcAddress)
+REFUSES(cuGetProcAddress_v2)
+REFUSES(cuDeviceGet)
+REFUSES(cuDeviceGetCount)
+REFUSES(cuDeviceGetAttribute)
+REFUSES(cuCtxGetCurrent)
+REFUSES(cuCtxGetLimit)
+REFUSES(cuCtxPushCurrent)
+REFUSES(cuCtxPopCurrent)
+REFUSES(cuStreamGetCtx)
+REFUSES(cuStreamSynchronize)
+REFUSES(cuMemcpyDtoH_v2)
+REFUSES(cuLaunchKernel)
+REFUSES(cuLaunchKernelEx)
+REFUSES(cuLaunchCooperativeKernel)
+REFUSES(cuLinkCreate)
+REFUSES(cuLinkCreate_v2)
+REFUSES(cuLinkAddData)
+REFUSES(cuLinkAddData_v2)
+REFUSES(cuLinkAddFile_v2)
+REFUSES(cuLinkComplete)
+REFUSES(cuLinkDestroy)
+REFUSES(cuOccupancyMaxActiveBlocksPerMultiprocessor)
+REFUSES(cuOccupancyMaxPotentialClusterSize)

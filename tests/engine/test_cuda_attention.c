@@ -1,0 +1,429 @@
+/*
+ * Attention by cuDNN, over a stub of its backend (tests/emulation/cudnn_stub.cc) that works out the
+ * graphs it is given: they come to what the reference comes to, are of the form that cuDNN's
+ * engines know, and run in the scratch memory that was planned. Whatever cuDNN refuses, our own
+ * kernel computes, and the device says so. With TEST_GPU it is the device cuda:0 of this host
+ * instead, and numbers are all that is compared.
+ */
+#ifndef TEST_DEVICE
+#define TEST_DEVICE
+#endif
+#include <stdio.h>
+
+#include "../unit/attention_fixture.h"
+
+#include "runtime/device_table.h"
+
+#if defined FSDPD_HAVE_CUDNN || defined TEST_GPU
+
+#ifndef TEST_GPU
+#include <cudnn.h>
+
+#include "../emulation/cuda_stub.h"
+#endif
+
+#ifdef TEST_GPU
+enum { ON_GPU = 1 };
+#define BY_CUDNN "computed by cuDNN (engine "
+#else
+enum { ON_GPU = 0 };
+#define BY_CUDNN "computed by cuDNN (engine 6)" /* not 7, which has other bits in every run */
+#endif
+
+static void set_up(void)
+{
+#ifndef TEST_GPU
+    struct device *device = NULL; /* the first of a process starts the stub */
+    ck_assert_status_ok(device_open("cuda:0", 1, &device));
+    device_close(device);
+    cuda_stub_reset(1);
+#endif
+}
+
+static void tear_down(void)
+{
+    unsetenv("FSDPD_CUDA_ATTENTION");
+    unsetenv("FSDPD_CUDA_ATTENTION_SCORES");
+}
+
+/* ---- ops in bf16 ---- */
+
+static struct op_desc in_bf16(struct op_desc desc)
+{
+    for (int i = 0; i < desc.input_count; i++)
+        if (desc.inputs[i].dtype == DTYPE_F32 &&
+            !(desc.kind == OP_ATTENTION_BACKWARD && i == 5)) /* the log-sum-exp */
+            desc.inputs[i].dtype = DTYPE_BF16;
+    for (int i = 0; i < desc.output_count; i++)
+        if (!(desc.kind == OP_ATTENTION && i == 1)) desc.outputs[i].dtype = DTYPE_BF16;
+    return desc;
+}
+
+static uint16_t to_bf16(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static float value_of(const struct tensor_type *type, const struct area *area, int64_t i)
+{
+    if (type->dtype == DTYPE_F32) return ((const float *)(const void *)area->memory)[i];
+    uint32_t bits = (uint32_t)((const uint16_t *)(const void *)area->memory)[i] << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* Memory for what is present; inputs random, but those that `from` has. */
+static void fill(struct random *random, struct world *world, const struct world *from)
+{
+    static const int source[] = {-1, 0, 1, 2, 0, 1}; /* of the gradient's inputs, in `from` */
+    for (int i = 0; i < world->desc.input_count; i++) {
+        const struct tensor_type *type = &world->desc.inputs[i];
+        if (!world->desc.input_present[i]) continue;
+        world->inputs[i] = area_new(tensor_bytes(type), 0);
+        int64_t count = tensor_element_count(type);
+        uint16_t *values = (uint16_t *)(void *)world->inputs[i].memory;
+        const struct area *made = from == NULL || source[i] < 0 ? NULL
+                                  : i < 4                       ? &from->inputs[source[i]]
+                                                                : &from->outputs[source[i]];
+        if (made != NULL) memcpy(values, made->memory, made->bytes);
+        for (int64_t j = 0; j < count && made == NULL && type->dtype == DTYPE_BF16; j++)
+            values[j] = to_bf16(random_float(random));
+        if (type->dtype == DTYPE_U8) memset(values, 1, (size_t)count);
+    }
+    for (int i = 0; i < world->desc.output_count; i++)
+        if (world->desc.output_present[i])
+            world->outputs[i] = area_new(tensor_bytes(&world->desc.outputs[i]), 0);
+}
+
+static void assert_near(const struct world *world, int output, const struct area *expected)
+{
+    const struct tensor_type *type = &world->desc.outputs[output];
+    /* probabilities are rounded to bf16 before they are multiplied */
+    double bound = type->dtype == DTYPE_BF16 ? 1e-2 : ON_GPU ? 1e-3 : 1e-5;
+    for (int64_t i = 0; i < tensor_element_count(type); i++) {
+        double e = value_of(type, expected, i), f = value_of(type, &world->outputs[output], i);
+        ck_assert_msg(fabs(e - f) <= bound * (1 + fabs(e)), "%s %d: element %lld is %g, not %g",
+                      op_info_get(world->desc.kind)->name, output, (long long)i, f, e);
+    }
+}
+
+/* ---- with a device of its own ---- */
+
+/* Runs the op and gives back what the device said of it; caller frees. */
+static char *run_op(const struct op_desc *desc, struct kernel_call call, uint64_t *workspace_bytes)
+{
+    struct device *device = NULL;
+    struct lane_queue *lane = NULL;
+    void *prepared = NULL, *memory[OP_MAX_INPUTS + OP_MAX_OUTPUTS] = {0};
+    struct kernel_call there = call;
+    ck_assert_status_ok(device_open("cuda:0", 1, &device));
+    ck_assert_status_ok(lane_open(device, LANE_COMPUTE, &lane));
+    ck_assert_status_ok(device->table->prepare(device, desc, &prepared, workspace_bytes));
+    struct device_graph graph = {.device = device, .op_count = 1, .prepared = &prepared};
+    ck_assert_status_ok(device_allocate(device, *workspace_bytes, &there.workspace));
+    for (int i = 0; i < desc->input_count; i++) {
+        if (!desc->input_present[i]) continue;
+        uint64_t bytes = tensor_bytes(&desc->inputs[i]);
+        ck_assert_status_ok(device_allocate(device, bytes, &memory[i]));
+        ck_assert_status_ok(lane_copy(lane, memory[i], call.inputs[i], bytes));
+        there.inputs[i] = memory[i];
+    }
+    for (int i = 0; i < desc->output_count; i++) {
+        if (!desc->output_present[i]) continue;
+        uint64_t bytes = tensor_bytes(&desc->outputs[i]);
+        ck_assert_status_ok(device_allocate(device, bytes, &memory[OP_MAX_INPUTS + i]));
+        ck_assert_status_ok(lane_copy(lane, memory[OP_MAX_INPUTS + i], call.outputs[i], bytes));
+        there.outputs[i] = memory[OP_MAX_INPUTS + i];
+    }
+    status_t status = lane_launch(lane, &graph, 0, &there);
+    for (int i = 0; i < desc->output_count && status == NULL; i++)
+        if (desc->output_present[i])
+            status =
+                lane_copy(lane, call.outputs[i], there.outputs[i], tensor_bytes(&desc->outputs[i]));
+    status = status_first(status, lane_wait(lane, 60000)); /* what came before it goes on */
+    const char *said = status != NULL ? status_message(status) : device_note(device, 0);
+    char *text = mem_strdup(said != NULL ? said : "nothing");
+    status_free(status);
+    ck_assert_ptr_null(device_note(device, 1));
+    device->table->unprepare(prepared);
+    for (int i = 0; i < OP_MAX_INPUTS + OP_MAX_OUTPUTS; i++) device_release(device, memory[i]);
+    device_release(device, there.workspace);
+    lane_close(lane);
+    device_close(device);
+    return text;
+}
+
+#ifndef TEST_GPU
+/* The lines of what was called that begin so, one after the other; caller frees. */
+static char *lines_of(const char *begin)
+{
+    char *text = cuda_stub_text(), *found = mem_strdup("");
+    for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+        if (strncmp(line, begin, strlen(begin)) != 0) continue;
+        char *longer = mem_printf("%s%s\n", found, line);
+        free(found);
+        found = longer;
+    }
+    free(text);
+    return found;
+}
+
+static void assert_calls(const char *name, int expected)
+{
+    char *lines = lines_of(name);
+    int count = 0;
+    for (const char *at = lines; *at != '\0'; at++) count += *at == '\n';
+    ck_assert_int_eq(count, expected);
+    free(lines);
+}
+
+#else
+static void assert_calls(const char *name, int expected)
+{
+    (void)name, (void)expected;
+}
+static void cuda_stub_record(bool on)
+{
+    (void)on;
+}
+#endif
+
+static const struct attention_case cases[] = {
+    {2, 20, 3, 1, 16, .packed = true, .causal = true}, /* GPT-2's */
+    {3, 34, 2, 3, 8, .causal = true, .scale = 0.3},    /* Llama's */
+    {3, 7, 2, 1, 24, .packed = false},                 /* BERT's, without a mask */
+    {2, 1, 1, 2, 8, .packed = true}, /* a sample's log-sum-exp would begin at 8 bytes: no slices */
+#ifdef TEST_GPU
+    {2, 512, 4, 1, 64, .packed = true, .causal = true}, /* of many tiles */
+    {1, 333, 2, 4, 128, .causal = true},
+#endif
+};
+enum { CASES = sizeof cases / sizeof cases[0] };
+
+static void fill_forward(struct world *forward, struct random *random,
+                         const struct attention_case *c)
+{
+    *forward = (struct world){.desc = in_bf16(attention_desc(c))};
+    fill(random, forward, NULL);
+}
+
+static void fill_backward(struct world *backward, struct random *random,
+                          const struct world *forward)
+{
+    *backward = (struct world){.desc = in_bf16(attention_backward_desc(&forward->desc))};
+    fill(random, backward, forward);
+}
+
+/* By the device and by the reference; what the device said must begin as told. */
+static void compare(struct world *world, const char *said)
+{
+    struct area found[OP_MAX_OUTPUTS];
+    uint64_t workspace_bytes = 0;
+    char *text = run_op(&world->desc, call_of(world), &workspace_bytes);
+    ck_assert_msg(strncmp(text, said, strlen(said)) == 0, "\"%s\", not \"%s\"", text, said);
+    free(text);
+    for (int i = 0; i < world->desc.output_count; i++) {
+        found[i] = world->outputs[i];
+        if (world->desc.output_present[i]) world->outputs[i] = area_new(found[i].bytes, 0);
+    }
+    run_once(KERNELS_REFERENCE, &world->desc, call_of(world));
+    for (int i = 0; i < world->desc.output_count; i++) {
+        if (!world->desc.output_present[i]) continue;
+        struct area expected = world->outputs[i];
+        world->outputs[i] = found[i];
+        assert_near(world, i, &expected);
+        area_free(&found[i]);
+        world->outputs[i] = expected;
+    }
+}
+
+START_TEST(test_numbers)
+{
+    struct random random = {(uint64_t)_i};
+    struct world forward, backward;
+    char said[128];
+    const struct attention_case *c = &cases[_i];
+    long long heads = (long long)(c->kv_heads * c->group), wide = (long long)c->head_dim;
+    if (_i % 2) setenv("FSDPD_CUDA_ATTENTION_SCORES", "1", 1); /* a sample after the other */
+    fill_forward(&forward, &random, c);
+    snprintf(said, sizeof said, "attention of %lld heads of %lld is " BY_CUDNN, heads, wide);
+    compare(&forward, said);
+    fill_backward(&backward, &random, &forward);
+    snprintf(said, sizeof said, "attention_backward of %lld heads of %lld is " BY_CUDNN, heads,
+             wide);
+    cuda_stub_record(true);
+    compare(&backward, said);
+    assert_calls("cudnnBackendExecute", _i == 1 ? 3 : 1);
+    world_free(&backward);
+    forward.desc.output_present[1] = false; /* an evaluation's */
+    area_free(&forward.outputs[1]);
+    compare(&forward, "attention of ");
+    world_free(&forward);
+}
+END_TEST
+
+#ifndef TEST_GPU
+
+/* ---- what cuDNN is given ---- */
+
+static void assert_lines(const char *begin, const char *expected)
+{
+    char *found = lines_of(begin);
+    ck_assert_msg(strncmp(found, expected, strlen(expected)) == 0, "\"%s\", not \"%s\"", found,
+                  expected);
+    free(found);
+}
+
+START_TEST(test_form)
+{
+    struct random random = {1};
+    struct world forward, backward;
+    fill_forward(&forward, &random, &cases[1]); /* heads that share keys; causal */
+    cuda_stub_record(true);
+    compare(&forward, "attention of ");
+    assert_lines("graph:", "graph: matmul * index index >= select max - exp sum log + / matmul");
+    cuda_stub_reset(1);
+    cuda_stub_record(true);
+    fill_backward(&backward, &random, &forward);
+    compare(&backward, "attention_backward of ");
+    assert_lines("graph:", "graph: * sum * matmul * index index >= select - exp reshape matmul sum "
+                           "matmul * - * * reshape matmul sum reshape matmul");
+    world_free(&backward);
+    world_free(&forward);
+}
+END_TEST
+
+/* The gradient of many long sequences: in slices whose scores are few enough, and no more memory
+ * than for one. */
+START_TEST(test_slices)
+{
+    enum { TIME = 2048, HEADS = 16, BATCH = 12, MOST = 512 << 20 };
+    struct attention_case c = {BATCH, TIME, HEADS, 1, 64, .causal = true, .packed = true};
+    struct op_desc forward = in_bf16(attention_desc(&c));
+    struct op_desc desc = in_bf16(attention_backward_desc(&forward));
+    struct device *device = NULL;
+    void *prepared = NULL;
+    uint64_t bytes = 0;
+    ck_assert_status_ok(device_open("cuda:0", 1, &device));
+    ck_assert_status_ok(device->table->prepare(device, &desc, &prepared, &bytes));
+    /* of 12 samples 4 have just as many as may be */
+    ck_assert_uint_eq(bytes, (uint64_t)2 * 4 * HEADS * TIME * TIME + 320);
+    ck_assert_uint_le(bytes - 320, MOST);
+    device->table->unprepare(prepared);
+    device_close(device);
+}
+END_TEST
+
+/* ---- what is refused, and what fails ---- */
+
+/* Whichever descriptor cuDNN does not want to make final, our own kernel computes the op. */
+START_TEST(test_refusals)
+{
+    int refused = 0;
+    for (int number = 1;; number += 7) {
+        struct random random = {(uint64_t)number};
+        struct world forward, backward, *world = _i ? &backward : &forward;
+        fill_forward(&forward, &random, &cases[0]);
+        if (_i) {
+            run_once(KERNELS_REFERENCE, &forward.desc, call_of(&forward));
+            fill_backward(&backward, &random, &forward);
+        }
+        cuda_stub_reset(1);
+        cuda_stub_fail("cudnnBackendFinalize", number, CUDNN_STATUS_NOT_SUPPORTED_SHAPE);
+        char *name = mem_printf("%s is computed by fsdpd's own kernel: as the test said: "
+                                "cudnnBackendFinalize: CUDNN_STATUS_NOT_SUPPORTED_SHAPE",
+                                op_info_get(world->desc.kind)->name);
+        uint64_t bytes = 0;
+        char *said = run_op(&world->desc, call_of(world), &bytes);
+        bool own = strstr(said, "own kernel") != NULL;
+        if (own) {
+            ck_assert_str_eq(said, name);
+            compare(world, _i ? "attention_backward of " : "attention of "); /* the next device */
+        }
+        refused += own;
+        free(said);
+        free(name);
+        world_free(&forward);
+        if (_i) world_free(&backward);
+        if (!own) break;
+    }
+    ck_assert_int_ge(refused, 5);
+}
+END_TEST
+
+/* What cuDNN is not asked for, and why. */
+START_TEST(test_not_asked)
+{
+    static const char *const reasons[] = {
+        "dropout has random numbers of our own", "keys have a mask",
+        "heads are no multiple of 8 wide",       "it adds to what is there",
+        "FSDPD_CUDA_ATTENTION is \"own\"",
+    };
+    struct random random = {1};
+    struct world forward;
+    struct attention_case c = {2, 9, 2, 1, 16, .causal = true};
+    if (_i == 0) c.p = 0.25;
+    if (_i == 1) c.masked = true;
+    if (_i == 2) c.head_dim = 12;
+    if (_i == 4) setenv("FSDPD_CUDA_ATTENTION", "own", 1);
+    fill_forward(&forward, &random, &c);
+    if (_i == 3) forward.desc.accumulate[1] = true; /* of what is f32 */
+    uint64_t bytes = 0;
+    char *said = run_op(&forward.desc, call_of(&forward), &bytes);
+    char *expected = mem_printf("attention is computed by fsdpd's own kernel: %s", reasons[_i]);
+    ck_assert_str_eq(said, expected);
+    free(expected);
+    free(said);
+    world_free(&forward);
+}
+END_TEST
+
+START_TEST(test_launch_fails)
+{
+    struct random random = {1};
+    struct world forward;
+    uint64_t bytes = 0;
+    fill_forward(&forward, &random, &cases[0]);
+    cuda_stub_fail("cudnnBackendExecute", 1, CUDNN_STATUS_EXECUTION_FAILED);
+    char *said = run_op(&forward.desc, call_of(&forward), &bytes);
+    ck_assert_str_eq(said, "cudnnBackendExecute: CUDNN_STATUS_EXECUTION_FAILED");
+    free(said);
+    world_free(&forward);
+}
+END_TEST
+
+#endif
+
+int main(void)
+{
+    Suite *suite = suite_create("cuda attention");
+    TCase *tests = tcase_create("attention");
+    tcase_set_timeout(tests, 60);
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_loop_test(tests, test_numbers, 0, CASES);
+#ifndef TEST_GPU
+    tcase_add_test(tests, test_form);
+    tcase_add_test(tests, test_slices);
+    tcase_add_loop_test(tests, test_refusals, 0, 2);
+    tcase_add_loop_test(tests, test_not_asked, 0, 5);
+    tcase_add_test(tests, test_launch_fails);
+#endif
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
+
+#else
+
+int main(void)
+{
+    return 77; /* there is no cuDNN to compile against */
+}
+
+#endif
