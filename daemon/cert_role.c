@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/host.h"
 #include "base/mem.h"
 #include "base/text.h"
 #include "rpc/peer.h"
@@ -160,9 +161,8 @@ static status_t check_none_yet(const char *directory)
 static status_t init(const struct cert_role_options *options)
 {
     const char *directory = options->words[1];
-    char host[256] = "", *path = NULL;
-    gethostname(host, sizeof host - 1);
-    char *name = mem_printf("fsdpd authority of %.40s", host[0] ? host : "this host");
+    char host[HOST_NAME_SIZE], *path = NULL;
+    char *name = mem_printf("fsdpd authority of %.40s", host_name(host));
     struct x509_pair authority = {0};
     status_t status = file_make_directory(directory, 0700);
     if (status == NULL) status = check_none_yet(directory);

@@ -4,6 +4,7 @@ libbase_a_SOURCES = \
   %D%/buf.c %D%/buf.h \
   %D%/clock.c %D%/clock.h \
   %D%/file.c %D%/file.h \
+  %D%/host.c %D%/host.h \
   %D%/journal.c %D%/journal.h \
   %D%/log.c %D%/log.h \
   %D%/mem.c %D%/mem.h \

@@ -133,7 +133,7 @@ void attempt_clear(struct job *job)
     free(job->ranks);
     job->ranks = NULL;
     job->world = 0;
-    job->ending = job->cancel_ordered = false;
+    job->ending = job->cancel_ordered = job->pausing = false;
     job->escalate_at = 0;
     free(job->stop.code);
     free(job->stop.message);
@@ -552,6 +552,7 @@ static void let_go(struct job *job, struct rank *rank, const char *how)
     rank->message = mem_strdup(how);
     rank->worker = NULL;
     rank->state = RANK_AWAY;
+    rank->since_start = false;
     rank->leave_by = coordinator_now() + (job->ending ? limits->exit_wait_ms : limits->reattach_ms);
     traces_rank_away(job, (int)(rank - job->ranks));
     coordinator_hurry(job->c);
@@ -623,8 +624,7 @@ void attempt_shut_down(struct job *job, const char *why)
 {
     struct coordinator *c = job->c;
     if (job->ranks == NULL || job->ending || job->cancel_ordered) return; /* it ends anyway */
-    if (strcmp(job->message->reason->code, "PAUSING") == 0 || job->stop.vacating)
-        return; /* so, too */
+    if (job->pausing || job->stop.vacating) return;                       /* so, too */
     job->stop.shut_down = true;
     set_text(&job->stop.message, why);
     if (job->message->state != FSDPD__V1__JOB_STATE__RUNNING) {
@@ -701,8 +701,7 @@ uint64_t attempt_order_wrap(struct job *job, const Fsdpd__V1__WrapSpec *wrap)
 /* A rank that was away for too long: what happened to it is not known. */
 static void give_up(struct job *job, struct rank *rank)
 {
-    bool restarted = strncmp(rank->message, "did not", 7) == 0;
-    char *how = restarted || job->ending
+    char *how = rank->since_start || job->ending
                     ? mem_strdup(rank->message)
                     : mem_printf("%s, and did not attach again within %g s", rank->message,
                                  job->c->options.limits.reattach_ms / 1000.0);

@@ -29,6 +29,7 @@ struct rank {
     bool stopped;     /* was ordered to stop at once */
     bool cut_off;     /* did not, and was killed for it: its end is a consequence */
     int64_t leave_by; /* AWAY: lost then */
+    bool since_start; /* AWAY since the coordinator began; its message says all */
     uint64_t orders;  /* as many has its worker been sent */
     uint64_t report;  /* its last report that was taken */
 };

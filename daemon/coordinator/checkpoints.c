@@ -117,6 +117,7 @@ void checkpoints_advance(struct job *job)
         if (is_of(c->checkpoints[i], job) && c->checkpoints[i]->number == 0)
             c->checkpoints[i]->number = job->checkpoint_order;
     attempt_order_checkpoint(job, job->checkpoint_order, pause);
+    job->pausing = pause;
     if (pause)
         job_set_reason(job, "PAUSING", "takes a checkpoint at its next step boundary, then ends");
 }
@@ -139,8 +140,8 @@ static void vacate_at_once(struct job *job)
 
 void checkpoints_vacate(struct job *job, const char *why)
 {
-    bool pausing = strcmp(job->message->reason->code, "PAUSING") == 0;
-    if (job->ranks == NULL || job->ending || job->cancel_ordered || pausing) return; /* it ends */
+    if (job->ranks == NULL || job->ending || job->cancel_ordered || job->pausing)
+        return; /* it ends */
     free(job->stop.message);
     job->stop.message = mem_strdup(why);
     bool can_save = !job->stop.vacating && job->message->state == FSDPD__V1__JOB_STATE__RUNNING;
@@ -190,8 +191,10 @@ void checkpoints_report(struct job *job, const Fsdpd__V1__CheckpointReport *repo
     if (report->number == 0) return;
     if (report->number == job->checkpoint_order) {
         job->checkpoint_order = 0;
-        if (report->code != STATUS_OK && strcmp(job->message->reason->code, "PAUSING") == 0)
+        if (report->code != STATUS_OK && job->pausing) {
+            job->pausing = false;
             job_set_reason(job, "RUNNING", "could not be paused: %s", report->message);
+        }
         if (job->stop.vacating) {
             answer(job, report);
             go_on_vacating(job, report);
@@ -312,11 +315,6 @@ status_t checkpoints_check_workers(const struct job *job, struct worker *const *
                       remote->id);
 }
 
-static char *default_folder(const struct coordinator *c, const char *job)
-{
-    return mem_printf("%s/jobs/%s/checkpoints", c->options.state_dir, job);
-}
-
 status_t checkpoints_find_place(const struct job *job, struct worker *const *workers, int count,
                                 struct checkpoint_place *place)
 {
@@ -327,6 +325,6 @@ status_t checkpoints_find_place(const struct job *job, struct worker *const *wor
                                        .resume = resume,
                                        .must_resume = must};
     bool own = directory_of(message)[0] == '\0' && find_remote(workers, count) == NULL;
-    place->folder = own ? default_folder(job->c, message->id) : mem_strdup("");
+    place->folder = own ? coordinator_job_path(job->c, message->id, "checkpoints") : mem_strdup("");
     return NULL;
 }

@@ -78,9 +78,19 @@ const char *coordinator_address(const struct coordinator *c)
     return c->address;
 }
 
+char *coordinator_job_directory(const struct coordinator *c, const char *job)
+{
+    return mem_printf("%s/jobs/%s", c->options.state_dir, job);
+}
+
+char *coordinator_job_path(const struct coordinator *c, const char *job, const char *name)
+{
+    return mem_printf("%s/jobs/%s/%s", c->options.state_dir, job, name);
+}
+
 char *coordinator_state_dict_path(const struct coordinator *c, const char *job)
 {
-    return mem_printf("%s/jobs/%s/state_dict.safetensors", c->options.state_dir, job);
+    return coordinator_job_path(c, job, "state_dict.safetensors");
 }
 
 /* ---- the tick ---- */

@@ -90,7 +90,7 @@ static void begin(struct removal *removal)
 static status_t move_aside(struct coordinator *c, const char *id, char **aside)
 {
     char *forgotten = forgotten_directory(c);
-    char *from = mem_printf("%s/jobs/%s", c->options.state_dir, id);
+    char *from = coordinator_job_directory(c, id);
     char *to = mem_printf("%s/%s.%lld", forgotten, id, (long long)clock_monotonic_ns());
     status_t status = file_make_directory(forgotten, 0750);
     bool moved = status == NULL && rename(from, to) == 0;
@@ -106,7 +106,7 @@ static status_t move_aside(struct coordinator *c, const char *id, char **aside)
 
 static void put_back(struct coordinator *c, const char *id, const char *aside)
 {
-    char *to = mem_printf("%s/jobs/%s", c->options.state_dir, id);
+    char *to = coordinator_job_directory(c, id);
     if (rename(aside, to) != 0)
         log_event(LOG_ERROR, "forget_failed", "path=%s error=%s", aside, strerrorname_np(errno));
     free(to);

@@ -88,7 +88,11 @@ void coordinator_part_gone(struct coordinator *c);
 /* One disk request of a part has ended; closing waits for them. */
 void coordinator_disk_done(struct coordinator *c);
 
-/* "<state_dir>/jobs/<id>/state_dict.safetensors"; the caller frees it. */
+/* "<state_dir>/jobs/<id>", and what is in it by this name; the caller frees them. Any thread. */
+char *coordinator_job_directory(const struct coordinator *c, const char *job);
+char *coordinator_job_path(const struct coordinator *c, const char *job, const char *name);
+
+/* The job's state_dict.safetensors; the caller frees it. */
 char *coordinator_state_dict_path(const struct coordinator *c, const char *job);
 
 /* Removes element `i` of an array of pointers, keeping the order. */

@@ -36,7 +36,7 @@ struct log_reader {
 
 static char *directory_of(const struct coordinator *c, const char *job)
 {
-    return mem_printf("%s/jobs/%s/log", c->options.state_dir, job);
+    return coordinator_job_path(c, job, "log");
 }
 
 /* ---- writing ---- */

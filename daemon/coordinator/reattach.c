@@ -26,6 +26,7 @@ bool reattach_job(struct job *job)
             .worker_id = mem_strdup(message->workers[r]),
             .state = RANK_AWAY,
             .leave_by = leave_by,
+            .since_start = true,
             .message = mem_printf("did not attach again within %g s after fsdpd was restarted",
                                   limits->reattach_ms / 1000.0)};
     job->ranks[0].report = job->report;

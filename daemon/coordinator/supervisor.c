@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/host.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "coordinator/adopted.h"
@@ -269,10 +270,8 @@ void supervisor_start(struct coordinator *c)
 {
     struct supervisor *supervisor = mem_alloc(sizeof *supervisor);
     c->supervisor = supervisor;
-    char host[65] = "";
-    if (gethostname(host, sizeof host - 1) != 0 || host[0] == '\0') strcpy(host, "localhost");
-    for (char *s = host; *s; s++)
-        if (*s <= ' ' || *s >= 0x7f || *s == '/') *s = '-';
+    char host[HOST_NAME_SIZE];
+    host_name(host);
     for (int i = 0; i < c->options.local_workers; i++)
         add_slot(c, mem_printf("%s/%s:%d", host, c->options.local_device, i));
     records_read(c, adopt, c);

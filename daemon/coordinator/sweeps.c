@@ -51,7 +51,7 @@ static status_t sweep_job(const struct sweep *sweep, const char *job)
 {
     const struct coordinator_options *options = &sweep->c->options;
     if (sweep->run != NULL) return checkpoint_dirs_sweep(options, sweep->directory, sweep->run);
-    char *folder = mem_printf("%s/jobs/%s/checkpoints", options->state_dir, job);
+    char *folder = coordinator_job_path(sweep->c, job, "checkpoints");
     status_t status = unfinished_sweep(folder);
     free(folder);
     return status;

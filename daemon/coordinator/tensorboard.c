@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "coordinator/jobs.h"
@@ -177,12 +178,9 @@ static status_t append(struct tensorboard *file, const struct buf *records)
 
 static status_t open_file(struct job *job, struct tensorboard *file)
 {
-    char host[65] = "";
-    if (gethostname(host, sizeof host - 1) != 0 || host[0] == '\0') strcpy(host, "localhost");
-    for (char *c = host; *c; c++)
-        if (*c <= ' ' || *c == '/') *c = '-';
-    const char *state = job->c->options.state_dir, *id = job->message->id;
-    char *directory = mem_printf("%s/jobs/%s/tensorboard", state, id);
+    char host[HOST_NAME_SIZE];
+    host_name(host);
+    char *directory = coordinator_job_path(job->c, job->message->id, "tensorboard");
     status_t status = file_make_directory(directory, 0750);
     int64_t seconds = clock_wall_ms() / 1000;
     for (int i = 0; status == NULL && file->fd < 0 && i < 100; i++) { /* each a second later */

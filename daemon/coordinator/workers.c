@@ -16,9 +16,6 @@
 #include "coordinator/reattach.h"
 #include "coordinator/supervisor.h"
 
-/* Of worker.proto's messages, as the worker's link has it. */
-enum { PROTOCOL = 1 };
-
 struct worker *workers_find(struct coordinator *c, const char *id)
 {
     for (int i = 0; i < c->worker_count; i++)
@@ -109,7 +106,8 @@ status_t workers_add(struct coordinator *c, struct rpc_call *link, const Fsdpd__
     if (hello->address[0] != '\0') TRY(check_text("address", hello->address));
     if (hello->host[0] != '\0') TRY(check_text("host", hello->host));
     bool same = strcmp(hello->version, PACKAGE_VERSION) == 0;
-    if (!same && !(hello->protocol == PROTOCOL && reattach_is_wanted(c, hello)))
+    if (!same &&
+        !(hello->protocol == FSDPD__V1__HELLO__PROTOCOL__CURRENT && reattach_is_wanted(c, hello)))
         return status_new(STATUS_FAILED_PRECONDITION,
                           "worker %s is fsdpd %s, the coordinator is %s: they must be the same",
                           hello->id, hello->version, PACKAGE_VERSION);

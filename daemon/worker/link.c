@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/host.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "config.h"
@@ -90,16 +91,6 @@ void link_pack_unrecorded(struct link *link, const char *job, uint32_t attempt, 
     pthread_mutex_unlock(&link->lock);
 }
 
-/* What stands in messages without blanks; "localhost" if the host has no name. */
-static char *host_name(char *host, size_t size)
-{
-    if (gethostname(host, size) != 0 || host[0] == '\0') snprintf(host, size, "localhost");
-    host[size - 1] = '\0';
-    for (char *c = host; *c != '\0'; c++)
-        if (*c <= ' ' || *c >= 0x7f || *c == '/') *c = '-';
-    return host;
-}
-
 static Fsdpd__V1__HeldAttempt *add_attempt(Fsdpd__V1__Hello *hello)
 {
     hello->attempts =
@@ -139,9 +130,9 @@ static void send_hello(struct link *link)
     hello->memory_bytes = link->memory_bytes;
     hello->pid = getpid();
     hello->address = mem_strdup(link->address);
-    char host[128];
-    hello->host = mem_strdup(host_name(host, sizeof host));
-    hello->protocol = LINK_PROTOCOL;
+    char host[HOST_NAME_SIZE];
+    hello->host = mem_strdup(host_name(host));
+    hello->protocol = FSDPD__V1__HELLO__PROTOCOL__CURRENT;
     hello->shares_device = link->options->share_device;
     add_attempts(link, hello);
     Fsdpd__V1__WorkerMessage message = FSDPD__V1__WORKER_MESSAGE__INIT;

@@ -16,9 +16,6 @@
 
 struct link;
 
-/* Of the messages of worker.proto: raised when attempts could not go on across a difference. */
-enum { LINK_PROTOCOL = 1 };
-
 struct link_callbacks {
     void (*on_plan)(void *user, const Fsdpd__V1__PlanOrder *order);
     void (*on_assignment)(void *user, const Fsdpd__V1__Assignment *assignment);

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/host.h"
 #include "base/log.h"
 #include "base/mem.h"
 #include "planning/planning.h"
@@ -288,8 +289,8 @@ static uint64_t current_step(void *user)
 static char *make_id(const struct worker_options *options)
 {
     if (options->id != NULL) return mem_strdup(options->id);
-    char host[256] = "localhost";
-    gethostname(host, sizeof host - 1);
+    char host[HOST_NAME_SIZE];
+    host_name(host);
     if (options->share_device) return mem_printf("%s/%s@%d", host, options->device, (int)getpid());
     return mem_printf("%s/%s", host, options->device);
 }

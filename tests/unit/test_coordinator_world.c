@@ -411,7 +411,7 @@ static void say_hello(struct fake *fake, int64_t pid, Fsdpd__V1__HeldAttempt *he
     hello.device = (char *)(fake->device != NULL ? fake->device : "cpu");
     hello.shares_device = fake->shares_device;
     hello.version = (char *)(fake->version != NULL ? fake->version : PACKAGE_VERSION);
-    hello.protocol = 1;
+    hello.protocol = FSDPD__V1__HELLO__PROTOCOL__CURRENT;
     hello.attempts = &held;
     hello.n_attempts = held != NULL;
     hello.memory_bytes = 1 << 30;
