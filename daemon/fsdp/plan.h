@@ -135,6 +135,8 @@ enum plan_stat {
     PLAN_STAT_NORM,    /* of the gradient, before it was clipped */
     PLAN_STAT_SCALE,   /* what the optimizer multiplied gradients with */
     PLAN_STAT_SKIPPED, /* 1 if nothing was updated, because loss or norm are not finite */
+    /* Set with the batch: 1 from a rank whose device has this program recorded. */
+    PLAN_STAT_RECORDED,
     PLAN_STATS_COUNT = 16
 };
 

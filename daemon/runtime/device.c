@@ -343,6 +343,39 @@ bool lane_is_running(const struct lane_queue *lane)
     return lane->unfinished;
 }
 
+bool device_records(const struct device *device)
+{
+    return device->table->recording_new != NULL;
+}
+
+status_t recording_new(struct device *device, struct lane_queue *const *lanes, int count,
+                       struct recording **recording)
+{
+    if (device->table->recording_new == NULL)
+        return status_new(STATUS_UNIMPLEMENTED, "device %s records nothing", device->name);
+    return device->table->recording_new(device, lanes, count, recording);
+}
+
+void recording_free(struct recording *recording)
+{
+    if (recording != NULL) recording->device->table->recording_free(recording);
+}
+
+status_t recording_begin(struct recording *recording, enum recording_pass pass)
+{
+    return recording->device->table->recording_begin(recording, pass);
+}
+
+status_t recording_end(struct recording *recording, status_t walked)
+{
+    return recording->device->table->recording_end(recording, walked);
+}
+
+bool lane_rehearses(const struct lane_queue *lane)
+{
+    return lane->rehearses;
+}
+
 int64_t lane_busy_ns(const struct lane_queue *lane)
 {
     return lane->device->table->busy_ns(lane);

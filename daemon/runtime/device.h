@@ -148,6 +148,31 @@ status_t lane_wait(struct lane_queue *lane, int64_t timeout_ms) FSDPD_MUST_USE;
 /* Whether the last lane_wait gave up because of its timeout: the work was still at it. */
 bool lane_is_running(const struct lane_queue *lane);
 
+/*
+ * A recording: what a step enqueues, kept by the device as a whole that is set off by one call. It
+ * is made in passes, and in each of them the caller enqueues the same on its lanes: MEASURE and
+ * CAPTURE look at the calls and carry nothing out; after them, every REPLAY has all of it done, in
+ * the order that lanes and events gave it. Then what the calls give by value counts, which may be
+ * another in every pass: bytes copied from host memory, the step of an op, the arguments of
+ * optimizers and gates. Addresses, and everything else, are those of the capture.
+ */
+struct recording;
+bool device_records(const struct device *device);
+enum recording_pass { RECORDING_MEASURE, RECORDING_CAPTURE, RECORDING_REPLAY };
+
+/* Of lanes that are at rest whenever a pass begins, the first of which it is set off on.
+ * UNIMPLEMENTED if the device has no such thing, with why. */
+status_t recording_new(struct device *device, struct lane_queue *const *lanes, int count,
+                       struct recording **recording) FSDPD_MUST_USE;
+/* Accepts NULL. After the lanes were closed or waited for, before a communicator that was used. */
+void recording_free(struct recording *recording);
+status_t recording_begin(struct recording *recording, enum recording_pass pass) FSDPD_MUST_USE;
+/* `walked`: how the calls went; an error is returned, and then nothing was recorded or done. */
+status_t recording_end(struct recording *recording, status_t walked) FSDPD_MUST_USE;
+
+/* Whether what is enqueued on the lane now is only looked at (MEASURE, CAPTURE). */
+bool lane_rehearses(const struct lane_queue *lane);
+
 /* Nanoseconds that the lane has spent running work since it was opened (for overlap figures). */
 int64_t lane_busy_ns(const struct lane_queue *lane);
 

@@ -53,6 +53,13 @@ struct device_table {
     status_t (*stamp)(struct lane_queue *lane, int64_t *ns); /* NULL: has no clock */
     status_t (*wait)(struct lane_queue *lane, int64_t timeout_ms);
     int64_t (*busy_ns)(const struct lane_queue *lane);
+
+    /* NULL: has no recordings. A device sets lane_queue.rehearses while a pass is on. */
+    status_t (*recording_new)(struct device *device, struct lane_queue *const *lanes, int count,
+                              struct recording **recording);
+    void (*recording_free)(struct recording *recording);
+    status_t (*recording_begin)(struct recording *recording, enum recording_pass pass);
+    status_t (*recording_end)(struct recording *recording, status_t walked);
 };
 
 struct device_allocation {
@@ -77,6 +84,11 @@ struct lane_queue {
     enum lane kind;
     const char *label; /* of what is enqueued next; NULL: none */
     bool unfinished;   /* so the last wait found it, and gave up */
+    bool rehearses;    /* see lane_rehearses */
+};
+
+struct recording {
+    struct device *device;
 };
 
 struct event {

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "kernels/kernels.h"
+#include "runtime/recorder.h"
 
 enum {
     MAX_SLOTS = 2,
@@ -46,6 +47,7 @@ struct program {
     uint64_t input_bytes, target_bytes;
     const struct action *first_norm; /* which starts this rank's part; NULL without norms */
     enum lane stats_lane;            /* that has the last word on the statistics */
+    struct recorder recorder;
 };
 
 /* The parts of the group that units sharded, or resharded, over `ranks` ranks need. */
@@ -69,6 +71,8 @@ struct executor {
     uint64_t allocated_before, peak;                               /* the device's books */
     struct trace *trace;                                           /* being filled; NULL: off */
     void *poison;         /* NaNs, as large as the work arena; NULL: off */
+    char *note;           /* why steps are not recorded, once; NULL: nothing to say */
+    bool noted;
     pthread_mutex_t lock; /* guards what follows */
     status_t aborted;
 };
@@ -355,6 +359,7 @@ status_t executor_new(struct device *device, struct comm *comm, const struct pla
 
 static void program_deinit(struct program *program)
 {
+    recorder_deinit(&program->recorder);
     for (int i = 0; program->actions != NULL && i < program->plan->instruction_count; i++) {
         event_free(program->actions[i].fires);
         free(program->actions[i].label);
@@ -380,11 +385,15 @@ void executor_free(struct executor *executor)
     status_free(executor->aborted);
     pthread_mutex_destroy(&executor->lock);
     free(executor->poison);
+    free(executor->note);
     free(executor);
 }
 
 void executor_set_poison(struct executor *executor, bool on)
 {
+    recorder_forget(&executor->train.recorder);
+    recorder_forget(&executor->accumulate.recorder);
+    recorder_forget(&executor->evaluate.recorder);
     free(executor->poison);
     executor->poison = NULL;
     if (!on || executor->plan->work_bytes == 0) return;
@@ -526,11 +535,11 @@ static status_t issue(struct executor *executor, struct program *program, int i,
     return status_new(STATUS_INTERNAL, "unknown kind of instruction %d", (int)instruction->kind);
 }
 
+/* `stamps`: where instructions leave their times; may be NULL. */
 static status_t issue_all(struct executor *executor, struct program *program,
-                          const struct step_input *input)
+                          const struct step_input *input, struct trace_stamp *stamps)
 {
     const struct plan_program *plan = program->plan;
-    struct trace_stamp *stamps = trace_stamps(executor, program);
     for (int i = 0; i < plan->instruction_count; i++) {
         const struct plan_instruction *instruction = &plan->instructions[i];
         struct lane_queue *lane = executor->lanes[instruction->lane];
@@ -577,6 +586,83 @@ static status_t wait_all(struct executor *executor)
     return status;
 }
 
+/* ---- recorded runs ---- */
+
+struct run_to_record {
+    struct executor *executor;
+    struct program *program;
+    const struct step_input *input;
+};
+
+static status_t issue_recorded(void *user)
+{
+    const struct run_to_record *run = user;
+    return issue_all(run->executor, run->program, run->input, NULL);
+}
+
+/* Takes ownership of `why`. */
+static void note_unrecorded(struct executor *executor, status_t why)
+{
+    if (!executor->noted && status_code(why) != STATUS_OK)
+        executor->note = mem_printf("steps are enqueued call by call, with the same results: %s",
+                                    status_message(why));
+    executor->noted = executor->noted || why != NULL;
+    status_free(why);
+}
+
+/* A device that records nothing has nothing to be said about it. */
+static status_t check_group(const struct executor *executor)
+{
+    if (executor->comm == NULL || comm_is_repeatable(executor->comm)) return STATUS_OKAY;
+    return status_new(STATUS_UNIMPLEMENTED, "the host takes part in the group's collectives");
+}
+
+static void prepare_recording(struct executor *executor, struct program *program,
+                              const struct recorder_walk *walk)
+{
+    struct lane_queue *const lanes[] = {executor->lanes[LANE_COMPUTE], executor->lanes[LANE_COMM],
+                                        executor->lanes[LANE_COPY]};
+    if (!device_records(executor->device) || !recorder_is_due(&program->recorder)) return;
+    status_t status = check_group(executor);
+    if (status == STATUS_OKAY)
+        status = recorder_record(&program->recorder, executor->device, lanes, LANE_COUNT, walk);
+    note_unrecorded(executor, status);
+}
+
+/* After a run that went well, by `stamps` with the times of its instructions, which no recording
+ * has: all ranks trace the same steps. */
+static void settle_recording(struct executor *executor, struct program *program, bool traced)
+{
+    float everybody = (float)executor->plan->options.world;
+    bool recorded = executor->stats_out[PLAN_STAT_RECORDED] == everybody;
+    executor->stats_out[PLAN_STAT_RECORDED] = 0; /* nobody else's */
+    if (traced || recorder_replays(&program->recorder)) return;
+    if (recorder_has(&program->recorder) && !recorded)
+        note_unrecorded(executor, status_new(STATUS_UNIMPLEMENTED, "another rank cannot record"));
+    recorder_note_run(&program->recorder, recorded);
+}
+
+/* Enqueues a whole run, by one call if it can be. */
+static status_t enqueue(struct executor *executor, struct program *program,
+                        const struct step_input *input, struct trace_stamp *stamps)
+{
+    struct run_to_record run = {executor, program, input};
+    const struct recorder_walk walk = {issue_recorded, &run};
+    if (stamps == NULL && recorder_replays(&program->recorder))
+        return status_wrap(recorder_replay(&program->recorder, &walk), "a recorded %s step",
+                           program == &executor->evaluate ? "evaluation" : "training");
+    if (stamps == NULL) prepare_recording(executor, program, &walk);
+    executor->stats_in[PLAN_STAT_RECORDED] = recorder_has(&program->recorder) ? 1 : 0;
+    return issue_all(executor, program, input, stamps);
+}
+
+char *executor_take_note(struct executor *executor)
+{
+    char *note = executor->note;
+    executor->note = NULL;
+    return note;
+}
+
 static status_t run_program(struct executor *executor, struct program *program,
                             const struct step_input *input, struct step_result *result)
 {
@@ -596,7 +682,8 @@ static status_t run_program(struct executor *executor, struct program *program,
                       executor->plan->work_bytes));
         TRY(wait_all(executor));
     }
-    status_t status = issue_all(executor, program, input);
+    struct trace_stamp *stamps = trace_stamps(executor, program);
+    status_t status = enqueue(executor, program, input, stamps);
     status = status_first(status, wait_all(executor));
     note_memory(executor);
     if (status != NULL) {
@@ -610,8 +697,8 @@ static status_t run_program(struct executor *executor, struct program *program,
                                    .comm_ns = lane_busy_ns(executor->lanes[LANE_COMM]) - comm};
     int64_t idle = measured.step_ns - measured.compute_ns;
     if (idle > 0) measured.exposed_comm_ns = idle < measured.comm_ns ? idle : measured.comm_ns;
-    if (trace_stamps(executor, program) != NULL)
-        note_run(executor, start, start + measured.step_ns);
+    if (stamps != NULL) note_run(executor, start, start + measured.step_ns);
+    settle_recording(executor, program, stamps != NULL);
     memcpy(measured.stats, executor->stats_out, sizeof measured.stats);
     *result = measured;
     return STATUS_OKAY;

@@ -101,6 +101,9 @@ bool executor_is_tracing(const struct executor *executor, const struct trace *tr
 /* The step in progress, and those to come, fail with ABORTED. From any thread. */
 void executor_abort(struct executor *executor, const char *why);
 
+/* What a device would do at once is enqueued call by call: why, once; NULL otherwise. The caller's. */
+char *executor_take_note(struct executor *executor);
+
 /* For tests: from now on the work arena is full of NaNs before every step, and a unit's gathered
  * buffer after it was freed, so that whoever reads what is not there yet or any more is found. */
 void executor_set_poison(struct executor *executor, bool on);

@@ -14,6 +14,7 @@ libruntime_a_SOURCES = \
   %D%/gloo_link.cc %D%/gloo_link.h \
   %D%/host_memory.c \
   %D%/lane_cpu.c \
+  %D%/recorder.c %D%/recorder.h \
   %D%/relayout.c %D%/relayout.h \
   %D%/rendezvous.h \
   %D%/step_args.h \

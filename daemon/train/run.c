@@ -127,6 +127,15 @@ static double summed_loss(const struct run *run, const float *stats)
     return loss / run->job->world * (double)stats[PLAN_STAT_SAMPLES];
 }
 
+static void tell_note(struct run *run)
+{
+    char *note = executor_take_note(run->executor);
+    if (note == NULL) return;
+    if (!run->noted && run->hooks->noted != NULL) run->hooks->noted(run->hooks->user, note);
+    run->noted = true;
+    free(note);
+}
+
 static status_t evaluate(struct run *run, struct tally *tally)
 {
     feed_start_epoch(&run->test, 1, 0);
@@ -315,6 +324,7 @@ static status_t train_step(struct run *run, const struct batch *batch, uint32_t 
     if (run->job->data_format == DATA_TOKENS)
         step.tokens = (double)run->job->context * run->job->batch_size * run->job->world * count;
     TRY(micro_steps(run, batch, count, &result, &step));
+    tell_note(run);
     bool skipped = run->job->norm != NORM_NONE && result.stats[PLAN_STAT_SKIPPED] != 0;
     run->step++;
     atomic_store(&run->session->step, run->step);

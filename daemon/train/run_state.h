@@ -33,6 +33,7 @@ struct run {
     uint64_t orders_done; /* sequence number */
     /* The failure in progress is known to every rank: nobody waits for this one. */
     bool agreed;
+    bool noted; /* the executor's note was told */
 
     /* Of all ranks, in the order of the data: taken of the epoch, or, of tokens, in all. */
     uint64_t rows;

@@ -93,6 +93,8 @@ struct train_hooks {
     /* Before that, on rank 0: what pack_reports of the checkpoint's capture_target had. May be NULL.
      */
     void (*reports)(void *user, const void *bytes, size_t size);
+    /* Every rank, at most once: what its device does not do as it could (executor_take_note). */
+    void (*noted)(void *user, const char *note);
 };
 
 /*

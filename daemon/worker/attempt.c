@@ -104,6 +104,14 @@ static void note_resumed(void *user, uint64_t step, const char *name, const char
     free(quoted);
 }
 
+static void log_note(void *user, const char *note)
+{
+    char *quoted = log_quote(note);
+    (void)user;
+    log_event(LOG_INFO, "steps_not_recorded", "note=%s", quoted);
+    free(quoted);
+}
+
 /* What cannot be understood is of another version: it is missing in the curve, and nowhere else. */
 static void note_reports(void *user, const void *bytes, size_t size)
 {
@@ -624,6 +632,7 @@ static status_t join_and_train(struct attempt *attempt, struct device *device,
         .user = attempt,
         .checkpoint = checkpointer != NULL ? take_checkpoint : NULL,
         .resumed = note_resumed,
+        .noted = log_note,
         .reports = note_reports,
     };
     if (status == NULL)

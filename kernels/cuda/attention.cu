@@ -79,7 +79,7 @@ template <typename T>
 static int run_attention(const struct op_desc *desc, const struct kernel_call *call,
                          const struct cuda_launch *launch)
 {
-    attention<T> a = attention_of<T>(desc, call);
+    attention<T> a = attention_of<T>(desc, call, launch);
     if (a.head_dim <= 64) return start_attention<T, 64, 32>(launch, a);
     if (a.head_dim <= 128) return start_attention<T, 128, 32>(launch, a);
     return start_attention<T, 256, 16>(launch, a);

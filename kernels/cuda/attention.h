@@ -15,6 +15,7 @@ template <typename T> struct attention {
     float scale, keep_scale;
     uint64_t threshold;
     uint32_t key[2], stream, step, rank;
+    const uint64_t *live; /* the step, where it is not `step`; NULL */
     const T *q, *k, *v, *y, *dy;
     T *out, *dq, *dk, *dv;
     const float *lse;
@@ -24,7 +25,8 @@ template <typename T> struct attention {
 
 /* As kernels/attention.h has it. */
 template <typename T>
-static inline attention<T> attention_of(const struct op_desc *desc, const struct kernel_call *call)
+static inline attention<T> attention_of(const struct op_desc *desc, const struct kernel_call *call,
+                                        const struct cuda_launch *launch)
 {
     bool backward = desc->kind == OP_ATTENTION_BACKWARD;
     const struct tensor_type *y = backward ? &desc->inputs[0] : &desc->outputs[0];
@@ -40,6 +42,7 @@ static inline attention<T> attention_of(const struct op_desc *desc, const struct
     a.threshold = philox_threshold(p);
     a.key[0] = (uint32_t)call->seed, a.key[1] = (uint32_t)(call->seed >> 32);
     a.stream = desc->attrs.attention.stream, a.step = (uint32_t)call->step, a.rank = call->rank;
+    a.live = (const uint64_t *)launch->live;
     int64_t q_width = a.heads * a.head_dim, kv_width = a.kv_heads * a.head_dim;
     int first = backward ? 1 : 0, mask = backward ? 6 : 3;
     bool packed = !desc->input_present[first + 1];
@@ -99,7 +102,8 @@ __device__ inline float keep(const attention<T> &a, int64_t batch, int64_t head,
 {
     if (!a.dropout) return 1;
     uint64_t i = (uint64_t)(((batch * a.heads + head) * a.time + row) * a.time + column);
-    uint32_t counter[4] = {(uint32_t)(i / 4), a.stream, a.step, a.rank}, words[4];
+    uint32_t step = a.live != nullptr ? (uint32_t)*a.live : a.step;
+    uint32_t counter[4] = {(uint32_t)(i / 4), a.stream, step, a.rank}, words[4];
     philox_block(counter, a.key, words);
     return word_of(words, i) >= a.threshold ? a.keep_scale : 0;
 }

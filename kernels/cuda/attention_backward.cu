@@ -180,7 +180,7 @@ template <typename T>
 static int run_backward(const struct op_desc *desc, const struct kernel_call *call,
                         const struct cuda_launch *launch)
 {
-    attention<T> a = attention_of<T>(desc, call);
+    attention<T> a = attention_of<T>(desc, call, launch);
     TRY_LAUNCH(start(launch, attention_totals<T>,
                      grid_of_rows<WARP>(launch, a.batch * a.heads * a.time), BLOCK, a));
     if (a.head_dim <= 64) return start_gradients<T, 64, 32>(launch, a);

@@ -23,6 +23,10 @@ extern "C" {
 struct cuda_launch {
     void *stream;   /* cudaStream_t */
     int processors; /* multiprocessors of the device: grids that go round are made for them */
+    /* NULL, or memory of the device in which the kernel finds, when it runs, what the call gives
+     * and what may be another in every step that a graph replays: of dropout and attention the
+     * step, a uint64_t; of optimizers and the gate their arguments. */
+    const void *live;
 };
 
 enum { CUDA_ROPE_PAIRS_MAX = 256 };

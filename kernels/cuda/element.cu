@@ -247,14 +247,15 @@ template <typename T> struct dropout {
     uint64_t threshold;
     float scale;
     uint32_t key[2], stream, step, rank;
+    const uint64_t *live; /* the step, where it is not `step`; NULL */
     template <int V> __device__ void at(int64_t i) const
     {
         pack<T, V> in = load<V>(x + i), out;
         if (add) out = load<V>(y + i);
-        uint32_t words[4];
+        uint32_t words[4], now = live != nullptr ? (uint32_t)*live : step;
         for (int v = 0; v < V; v++) {
             if (v % 4 == 0) {
-                uint32_t counter[4] = {(uint32_t)((i + v) / 4), stream, step, rank};
+                uint32_t counter[4] = {(uint32_t)((i + v) / 4), stream, now, rank};
                 philox_block(counter, key, words);
             }
             uint32_t word = V == 1 ? word_of(words, (uint64_t)i) : words[v % 4];
@@ -386,7 +387,8 @@ template <typename T> static int run_dropout(const operands &o)
                     {(uint32_t)o.call->seed, (uint32_t)(o.call->seed >> 32)},
                     desc->attrs.dropout.stream,
                     (uint32_t)o.call->step,
-                    o.call->rank};
+                    o.call->rank,
+                    (const uint64_t *)o.launch->live};
     return map<T>(o.launch, f, o.n, is_aligned(f.x, f.y));
 }
 

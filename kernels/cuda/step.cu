@@ -16,13 +16,14 @@ __device__ inline bool read_gate(const cuda_gate_in &gate, float *scale)
 template <typename F, int V>
 __global__ void __launch_bounds__(BLOCK) optimize(const F f, cuda_gate_in gate, int64_t n)
 {
-    float scale = f.args.grad_scale;
+    const auto args = f.live != nullptr ? *f.live : f.given;
+    float scale = args.grad_scale;
     if (!read_gate(gate, &scale)) return;
     int64_t step = (int64_t)gridDim.x * BLOCK * V;
     for (int64_t i = ((int64_t)blockIdx.x * BLOCK + threadIdx.x) * V; i < n; i += step) {
-        if (i + V <= n) f.template at<V>(i, scale);
+        if (i + V <= n) f.template at<V>(i, scale, args);
         else
-            for (int64_t j = i; j < n; j++) f.template at<1>(j, scale);
+            for (int64_t j = i; j < n; j++) f.template at<1>(j, scale, args);
     }
 }
 
@@ -40,8 +41,10 @@ static int run_optimizer(const struct cuda_launch *launch, const F &f,
 struct adadelta {
     float *param, *square_avg, *acc_delta;
     const float *grad;
-    struct adadelta_args args;
-    template <int V> __device__ void at(int64_t i, float scale) const
+    struct adadelta_args given;
+    const struct adadelta_args *live;
+    template <int V>
+    __device__ void at(int64_t i, float scale, const struct adadelta_args &args) const
     {
         pack<float, V> p = load<V>(param + i), s = load<V>(square_avg + i);
         pack<float, V> a = load<V>(acc_delta + i), gradient = load<V>(grad + i);
@@ -65,15 +68,17 @@ int cuda_adadelta(const struct cuda_launch *launch, size_t n, float *param, cons
                   float *square_avg, float *acc_delta, const struct adadelta_args *args,
                   const struct cuda_gate_in *gate)
 {
-    return run_optimizer(launch, adadelta{param, square_avg, acc_delta, grad, *args}, gate, n,
-                         is_aligned(param, square_avg, acc_delta, grad));
+    const adadelta f = {param, square_avg, acc_delta,
+                        grad,  *args,      (const struct adadelta_args *)launch->live};
+    return run_optimizer(launch, f, gate, n, is_aligned(param, square_avg, acc_delta, grad));
 }
 
 struct sgd {
     float *param, *buffer; /* NULL without momentum */
     const float *grad;
-    struct sgd_args args;
-    template <int V> __device__ void at(int64_t i, float scale) const
+    struct sgd_args given;
+    const struct sgd_args *live;
+    template <int V> __device__ void at(int64_t i, float scale, const struct sgd_args &args) const
     {
         pack<float, V> p = load<V>(param + i), gradient = load<V>(grad + i), b;
         if (buffer != nullptr) b = load<V>(buffer + i);
@@ -98,15 +103,16 @@ int cuda_sgd(const struct cuda_launch *launch, size_t n, float *param, const flo
              float *momentum_buffer, const struct sgd_args *args, const struct cuda_gate_in *gate)
 {
     float *buffer = args->momentum != 0 ? momentum_buffer : nullptr;
-    return run_optimizer(launch, sgd{param, buffer, grad, *args}, gate, n,
-                         is_aligned(param, buffer, grad));
+    const sgd f = {param, buffer, grad, *args, (const struct sgd_args *)launch->live};
+    return run_optimizer(launch, f, gate, n, is_aligned(param, buffer, grad));
 }
 
 struct adam {
     float *param, *average, *square_average;
     const float *grad;
-    struct adam_args args;
-    template <int V> __device__ void at(int64_t i, float scale) const
+    struct adam_args given;
+    const struct adam_args *live;
+    template <int V> __device__ void at(int64_t i, float scale, const struct adam_args &args) const
     {
         pack<float, V> p = load<V>(param + i), m = load<V>(average + i);
         pack<float, V> s = load<V>(square_average + i), gradient = load<V>(grad + i);
@@ -128,8 +134,9 @@ int cuda_adam(const struct cuda_launch *launch, size_t n, float *param, const fl
               float *average, float *square_average, const struct adam_args *args,
               const struct cuda_gate_in *gate)
 {
-    return run_optimizer(launch, adam{param, average, square_average, grad, *args}, gate, n,
-                         is_aligned(param, average, square_average, grad));
+    const adam f = {param, average, square_average,
+                    grad,  *args,   (const struct adam_args *)launch->live};
+    return run_optimizer(launch, f, gate, n, is_aligned(param, average, square_average, grad));
 }
 
 /* ---- flat memory ---- */
@@ -222,10 +229,12 @@ int cuda_norm(const struct cuda_launch *launch, bool largest, size_t n, const fl
 /* So that a norm of zero does not divide by it; PyTorch's. */
 #define CLIP_EPSILON 1e-6f
 
-__global__ void gate_kernel(cuda_gate_args args, const double *totals, int count, const float *loss,
-                            float *norm_out, float *scale_out, float *skipped)
+__global__ void gate_kernel(cuda_gate_args given, const cuda_gate_args *live, const double *totals,
+                            int count, const float *loss, float *norm_out, float *scale_out,
+                            float *skipped)
 {
     if (threadIdx.x != 0) return;
+    const cuda_gate_args args = live != nullptr ? *live : given;
     double total = 0, scale = args.gradient_scale;
     for (int i = 0; i < count; i++)
         total = args.largest ? larger_of(totals[i], total) : total + totals[i];
@@ -245,7 +254,8 @@ int cuda_gate(const struct cuda_launch *launch, const struct cuda_gate_args *arg
               const double *totals, int count, const float *loss, float *norm, float *scale,
               float *skipped)
 {
-    return start(launch, gate_kernel, dim3(1), WARP, *args, totals, count, loss, norm, scale,
+    return start(launch, gate_kernel, dim3(1), WARP, *args,
+                 (const struct cuda_gate_args *)launch->live, totals, count, loss, norm, scale,
                  skipped);
 }
 

@@ -11,6 +11,7 @@
  * its own streams; NCCL's collectives meet in memory.
  */
 #include "cuda_stub.h"
+#include "stub_streams.h"
 
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
@@ -181,45 +182,45 @@ void give_memory(void *memory)
     m.areas.erase(found);
 }
 
+/* ---- memory of the host that is pinned ---- */
+
+struct pinned_memory {
+    std::mutex lock;
+    std::map<const char *, size_t> areas;
+};
+
+pinned_memory &the_pinned()
+{
+    static pinned_memory p;
+    return p;
+}
+
+bool is_pinned(const void *memory, size_t bytes)
+{
+    pinned_memory &p = the_pinned();
+    std::lock_guard<std::mutex> guard(p.lock);
+    const char *start = (const char *)memory;
+    auto found = p.areas.upper_bound(start);
+    if (found == p.areas.begin()) return false;
+    --found;
+    return (size_t)(start - found->first) + bytes <= found->second;
+}
+
 /* ---- streams and events ---- */
 
-struct stub_event {
-    uint64_t recorded = 0; /* times it was enqueued */
-    uint64_t fired = 0;
-    std::chrono::steady_clock::time_point when;
-};
-
-struct task {
-    std::function<int()> work; /* an error; or empty: */
-    stub_event *event = nullptr;
-    uint64_t recording = 0;
-    bool waits = false; /* for the event, else fires it */
-};
-
-struct stub_stream {
-    std::deque<task> tasks;
-    int error = 0;
-};
-
-/* Of this thread: a rank's. */
-thread_local std::vector<stub_stream *> my_streams;
 thread_local int last_error;
-thread_local int sticky_error; /* a device that failed stays so */
-thread_local bool host_is_busy;     /* with a function that a stream of this rank waits for */
-
-void put(stub_stream *stream, task t)
-{
-    stream->tasks.push_back(std::move(t));
-}
+thread_local int sticky_error;  /* a device that failed stays so */
+thread_local bool host_is_busy; /* with a function that a stream of this rank waits for */
 
 /* Runs the first task of a stream, if it may. */
 bool step(stub_stream *stream)
 {
     if (stream->tasks.empty()) return false;
-    task &t = stream->tasks.front();
+    stub_task &t = stream->tasks.front();
     if (t.work) {
         int error = t.work();
         if (error == STUB_NOT_YET) return false;
+        if (error == STUB_MOVED) return true;
         if (error != 0 && sticky_error == 0) sticky_error = error;
     } else if (t.waits) {
         if (t.event->fired < t.recording) return false;
@@ -236,10 +237,10 @@ template <typename F> bool work_until(F done)
 {
     as_device device;
     while (!done()) {
-        size_t count = my_streams.size(), first = count > 0 ? next_random() % count : 0;
+        size_t count = stub_my_streams.size(), first = count > 0 ? next_random() % count : 0;
         bool moved = false;
         for (size_t i = 0; i < count && !moved; i++) {
-            stub_stream *stream = my_streams[(first + i) % count];
+            stub_stream *stream = stub_my_streams[(first + i) % count];
             uint64_t burst = 1 + next_random() % 4;
             for (uint64_t k = 0; k < burst && step(stream); k++) moved = true;
         }
@@ -268,6 +269,13 @@ cudaError_t result(int error)
     return (cudaError_t)error;
 }
 
+/* Work that may be done several times. Returns an error of CUDA. */
+int put(void *on, std::function<int()> work)
+{
+    return stub_enqueue(
+        on, [=] { return work; }, nullptr);
+}
+
 int enqueue_kernel(void *stream, std::function<void()> work)
 {
     int error = note("launch", named(stream));
@@ -275,11 +283,12 @@ int enqueue_kernel(void *stream, std::function<void()> work)
         last_error = error;
         return error;
     }
-    put((stub_stream *)stream, task{[work] {
-            work();
-            return 0;
-        }});
-    return sticky_error;
+    error = put(stream, [work] {
+        work();
+        return 0;
+    });
+    if (error != 0) last_error = error;
+    return error != 0 ? error : sticky_error;
 }
 
 /* ---- products ---- */
@@ -369,9 +378,34 @@ struct product {
 
 } // namespace
 
-void stub_enqueue(void *stream, std::function<int()> work)
+thread_local std::vector<stub_stream *> stub_my_streams;
+
+int stub_enqueue(void *on, stub_work_maker make, std::shared_ptr<void> holds)
 {
-    put((stub_stream *)stream, task{std::move(work)});
+    stub_stream *stream = (stub_stream *)on;
+    if (stream->capture != nullptr) return stub_add_node(stream, std::move(make), std::move(holds));
+    stream->tasks.push_back(stub_task{make()});
+    return 0;
+}
+
+int stub_note_text(const char *call, const std::string &arguments)
+{
+    return note(call, arguments);
+}
+
+std::string stub_name(const void *what)
+{
+    return named(what);
+}
+
+uint64_t stub_random()
+{
+    return next_random();
+}
+
+cudaError_t stub_result(int error)
+{
+    return result(error);
 }
 
 int stub_note(const char *call, const void *stream)
@@ -415,6 +449,16 @@ char *cuda_stub_text(void)
     return strdup(r.text.c_str());
 }
 
+int cuda_stub_count(const char *call)
+{
+    record &r = the_record();
+    std::lock_guard<std::mutex> guard(r.lock);
+    const std::string line = std::string(call) + " ", text = "\n" + r.text;
+    int count = 0;
+    for (size_t at = 0; (at = text.find("\n" + line, at)) != std::string::npos; at++) count++;
+    return count;
+}
+
 void cuda_stub_capability(int major)
 {
     record &r = the_record();
@@ -444,16 +488,24 @@ extern "C" {
 
 const char *cudaGetErrorName(cudaError_t error)
 {
-    return error == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation"
-           : error == cudaErrorLaunchFailure  ? "cudaErrorLaunchFailure"
-           : error == cudaErrorIllegalAddress ? "cudaErrorIllegalAddress"
-                                              : "cudaErrorOther";
+    return error == cudaErrorMemoryAllocation           ? "cudaErrorMemoryAllocation"
+           : error == cudaErrorLaunchFailure            ? "cudaErrorLaunchFailure"
+           : error == cudaErrorStreamCaptureUnjoined    ? "cudaErrorStreamCaptureUnjoined"
+           : error == cudaErrorStreamCaptureInvalidated ? "cudaErrorStreamCaptureInvalidated"
+           : error == cudaErrorStreamCaptureUnsupported ? "cudaErrorStreamCaptureUnsupported"
+           : error == cudaErrorIllegalAddress           ? "cudaErrorIllegalAddress"
+                                                        : "cudaErrorOther";
 }
 
 const char *cudaGetErrorString(cudaError_t error)
 {
-    return error == cudaErrorMemoryAllocation ? "out of memory"
-           : error == cudaErrorLaunchFailure  ? "unspecified launch failure"
+    return error == cudaErrorMemoryAllocation        ? "out of memory"
+           : error == cudaErrorLaunchFailure         ? "unspecified launch failure"
+           : error == cudaErrorStreamCaptureUnjoined ? "capturing stream has unjoined work"
+           : error == cudaErrorStreamCaptureInvalidated
+               ? "operation failed due to a previous error during capture"
+           : error == cudaErrorStreamCaptureUnsupported
+               ? "operation not permitted when stream is capturing"
            : error == cudaErrorIllegalAddress ? "an illegal memory access was encountered"
                                               : "another error";
 }
@@ -512,6 +564,7 @@ cudaError_t cudaMemGetInfo(size_t *available, size_t *total)
 cudaError_t cudaMalloc(void **memory, size_t bytes)
 {
     int error = note("cudaMalloc", "");
+    if (error == 0) error = stub_check_unsafe();
     if (error != 0) return (cudaError_t)error; /* out of memory does not stay */
     *memory = take_memory(bytes);
     return result(0);
@@ -519,6 +572,8 @@ cudaError_t cudaMalloc(void **memory, size_t bytes)
 
 cudaError_t cudaFree(void *memory)
 {
+    int error = stub_check_unsafe();
+    if (error != 0) return result(error);
     if (memory != nullptr) give_memory(memory);
     return result(0);
 }
@@ -526,19 +581,30 @@ cudaError_t cudaFree(void *memory)
 cudaError_t cudaMallocHost(void **memory, size_t bytes)
 {
     int error = note("cudaMallocHost", "");
+    if (error == 0) error = stub_check_unsafe();
     if (error != 0) return (cudaError_t)error;
     *memory = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    pinned_memory &p = the_pinned();
+    std::lock_guard<std::mutex> guard(p.lock);
+    p.areas[(const char *)*memory] = bytes;
     return result(0);
 }
 
 cudaError_t cudaFreeHost(void *memory)
 {
+    int error = stub_check_unsafe();
+    if (error != 0) return result(error);
+    pinned_memory &p = the_pinned();
+    std::lock_guard<std::mutex> guard(p.lock);
+    p.areas.erase((const char *)memory);
     free(memory);
     return result(0);
 }
 
 cudaError_t cudaMemset(void *memory, int value, size_t bytes)
 {
+    int error = stub_check_unsafe();
+    if (error != 0) return result(error);
     as_device device;
     if (!is_of_device(memory)) return result(cudaErrorInvalidValue);
     memset(memory, value, bytes);
@@ -547,8 +613,10 @@ cudaError_t cudaMemset(void *memory, int value, size_t bytes)
 
 cudaError_t cudaDeviceSynchronize(void)
 {
+    int error = stub_check_unsafe();
+    if (error != 0) return result(error);
     wait_for([] {
-        for (stub_stream *stream : my_streams)
+        for (stub_stream *stream : stub_my_streams)
             if (!stream->tasks.empty()) return false;
         return true;
     });
@@ -568,7 +636,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned, int pri
     int error = note("cudaStreamCreateWithPriority", std::to_string(priority));
     if (error != 0) return result(error);
     stub_stream *made = new stub_stream;
-    my_streams.push_back(made);
+    stub_my_streams.push_back(made);
     std::lock_guard<std::mutex> guard(r.lock);
     r.names[made] = lanes[r.streams++ % 3]; /* the order in which an executor opens lanes */
     *stream = (cudaStream_t)made;
@@ -578,14 +646,16 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned, int pri
 cudaError_t cudaStreamDestroy(cudaStream_t stream)
 {
     stub_stream *old = (stub_stream *)stream;
-    for (size_t i = 0; i < my_streams.size(); i++)
-        if (my_streams[i] == old) my_streams.erase(my_streams.begin() + (long)i--);
+    for (size_t i = 0; i < stub_my_streams.size(); i++)
+        if (stub_my_streams[i] == old) stub_my_streams.erase(stub_my_streams.begin() + (long)i--);
     delete old;
     return result(0);
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream)
 {
+    int error = stub_check_stream((stub_stream *)stream);
+    if (error != 0) return result(error);
     wait_for([=] { return ((stub_stream *)stream)->tasks.empty(); });
     return result(0);
 }
@@ -596,6 +666,8 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     stub_stream *asked = (stub_stream *)stream;
     int error = note("cudaStreamQuery", "");
     if (error == cudaErrorNotReady) return (cudaError_t)error;
+    int captured = stub_check_stream(asked);
+    if (captured != 0) return result(captured);
     if (error != 0) sticky_error = error;
     int left = 64;
     work_until([&] { return asked->tasks.empty() || left-- == 0; });
@@ -607,8 +679,12 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 {
     stub_event *awaited = (stub_event *)event;
     int error = note("wait", named(stream) + " " + named(event));
-    if (error == 0) put((stub_stream *)stream, task{nullptr, awaited, awaited->recorded, true});
-    return result(error);
+    stub_stream *waits = (stub_stream *)stream;
+    if (error != 0) return result(error);
+    if (waits->capture != nullptr || awaited->captured != nullptr)
+        return result(stub_capture_wait(waits, awaited));
+    waits->tasks.push_back(stub_task{nullptr, awaited, awaited->recorded, true});
+    return result(0);
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags)
@@ -629,18 +705,31 @@ cudaError_t cudaEventDestroy(cudaEvent_t event)
     return result(0);
 }
 
-cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned flags)
 {
     stub_event *recorded = (stub_event *)event;
+    stub_stream *records = (stub_stream *)stream;
+    bool external = flags == cudaEventRecordExternal;
     int error = note("record", named(stream) + " " + named(event));
-    if (error == 0)
-        put((stub_stream *)stream, task{nullptr, recorded, ++recorded->recorded, false});
-    return result(error);
+    if (error != 0) return result(error);
+    if (records->capture != nullptr)
+        return result(stub_capture_record(records, recorded, external));
+    if (external) return result(cudaErrorInvalidValue);
+    recorded->captured = nullptr;
+    records->tasks.push_back(stub_task{nullptr, recorded, ++recorded->recorded, false});
+    return result(0);
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    return cudaEventRecordWithFlags(event, stream, cudaEventRecordDefault);
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     stub_event *awaited = (stub_event *)event;
+    int error = stub_check_event(awaited);
+    if (error != 0) return result(error);
     wait_for([=] { return awaited->fired >= awaited->recorded; });
     return result(0);
 }
@@ -659,11 +748,14 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
     bool in = kind == cudaMemcpyHostToDevice, out = kind == cudaMemcpyDeviceToHost;
     int error = note("copy", named(stream) + " " + kinds[kind] + " " + std::to_string(bytes));
     if (is_of_device(to) == out || is_of_device(from) == in) error = cudaErrorInvalidValue;
+    bool captured = ((stub_stream *)stream)->capture != nullptr;
+    if (error == 0 && captured && (in || out) && !is_pinned(in ? from : to, bytes))
+        error = cudaErrorStreamCaptureUnsupported;
     if (error == 0)
-        put((stub_stream *)stream, task{[=] {
-                memmove(to, from, bytes);
-                return 0;
-            }});
+        error = put(stream, [=] {
+            memmove(to, from, bytes);
+            return 0;
+        });
     return result(error);
 }
 
@@ -672,10 +764,10 @@ cudaError_t cudaMemsetAsync(void *memory, int value, size_t bytes, cudaStream_t 
     int error = note("memset", named(stream) + " " + std::to_string(bytes));
     if (!is_of_device(memory)) error = cudaErrorInvalidValue;
     if (error == 0)
-        put((stub_stream *)stream, task{[=] {
-                memset(memory, value, bytes);
-                return 0;
-            }});
+        error = put(stream, [=] {
+            memset(memory, value, bytes);
+            return 0;
+        });
     return result(error);
 }
 
@@ -690,25 +782,29 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void 
         std::atomic<bool> done{false};
         std::thread thread;
     };
-    auto call = std::make_shared<host_call>();
     int error = note("host", named(stream));
     if (error != 0) return result(error);
-    put((stub_stream *)stream, task{[=] {
-            if (!call->begun && host_is_busy) return (int)STUB_NOT_YET;
-            if (!call->begun) {
-                call->begun = host_is_busy = true;
-                call->thread = std::thread([=] {
-                    is_host_function = true;
-                    function(user);
-                    call->done = true;
-                });
-            }
-            if (!call->done) return (int)STUB_NOT_YET;
-            call->thread.join();
-            host_is_busy = false;
-            return 0;
-        }});
-    return result(0);
+    return result(stub_enqueue(
+        stream,
+        [=] {
+            auto call = std::make_shared<host_call>();
+            return [=] {
+                if (!call->begun && host_is_busy) return (int)STUB_NOT_YET;
+                if (!call->begun) {
+                    call->begun = host_is_busy = true;
+                    call->thread = std::thread([=] {
+                        is_host_function = true;
+                        function(user);
+                        call->done = true;
+                    });
+                }
+                if (!call->done) return (int)STUB_NOT_YET;
+                call->thread.join();
+                host_is_busy = false;
+                return 0;
+            };
+        },
+        nullptr));
 }
 
 /* ---- cuBLASLt ---- */
@@ -861,11 +957,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
         return CUBLAS_STATUS_INVALID_VALUE; /* a real one would read elsewhere, or fail later */
     if (*(const float *)alpha != 1 || (workspace == nullptr && workspace_bytes > 0))
         return CUBLAS_STATUS_INVALID_VALUE;
-    put((stub_stream *)stream, task{[=] {
-            memset(workspace, 0xff, workspace_bytes);
-            return p.run();
-        }});
-    return CUBLAS_STATUS_SUCCESS;
+    error = put(stream, [=] {
+        memset(workspace, 0xff, workspace_bytes);
+        return p.run();
+    });
+    return error == 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 
 } /* extern "C" */

@@ -15,6 +15,8 @@ void cuda_stub_reset(uint64_t seed);
  * product with what it is computed in: "matmul compute tf32". */
 void cuda_stub_record(bool on);
 char *cuda_stub_text(void); /* caller frees */
+/* How often a call of that name was written down. */
+int cuda_stub_count(const char *call);
 /* Devices are of that compute capability from now on, in place of 8.0. */
 void cuda_stub_capability(int major);
 /* And of that model, in place of an A100's. */
@@ -27,9 +29,15 @@ void cuda_stub_fail(const char *call, int number, int error);
 
 #include <functional>
 
-/* For nccl_stub.cc: work of a stream, which may say that it cannot go on yet. */
-enum { STUB_NOT_YET = -1 };
-void stub_enqueue(void *stream, std::function<int()> work);
+#include <memory>
+
+/* For nccl_stub.cc: work of a stream, which may say that it cannot go on yet, or that it did a
+ * part. It is made anew every time that it is to be done: once, or at every launch of a graph. */
+enum { STUB_NOT_YET = -1, STUB_MOVED = -2 };
+typedef std::function<std::function<int()>()> stub_work_maker;
+/* `holds`: kept by a graph for as long as it has the work; may be null. Returns an error of CUDA.
+ */
+int stub_enqueue(void *stream, stub_work_maker make, std::shared_ptr<void> holds);
 int stub_note(const char *call, const void *stream);
 bool stub_is_of_device(const void *address);
 #endif

@@ -487,13 +487,14 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t which, cudnnBackendDescriptor_t 
     if (!stub_is_of_device(workspace)) return CUDNN_STATUS_BAD_PARAM;
     size_t size = (size_t)workspace_of(plan);
     std::vector<const node *> operations = operations_of(graph_of(plan));
-    stub_enqueue(stream, [=] {
+    auto work = [=] {
         memset(workspace, 0xff, size);
         machine m(bindings);
         for (const node *operation : operations) m.run(operation);
         return 0;
-    });
-    return CUDNN_STATUS_SUCCESS;
+    };
+    error = stub_enqueue(stream, [=] { return work; }, nullptr);
+    return error == 0 ? CUDNN_STATUS_SUCCESS : CUDNN_STATUS_EXECUTION_FAILED;
 }
 
 } /* extern "C" */

@@ -8,6 +8,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <string>
 #include <vector>
@@ -61,6 +63,7 @@ struct ncclComm {
     int whole_world = 0;
     uint64_t sequence = 0, splits = 0;
     std::shared_ptr<bool> aborted = std::make_shared<bool>(false);
+    std::shared_ptr<int> graphs = std::make_shared<int>(0); /* that have its collectives */
     int questions = 0; /* how often it says that something is in progress */
     ncclResult_t failure = ncclSuccess;
 };
@@ -82,6 +85,23 @@ size_t size_of(ncclDataType_t type)
     return type == ncclFloat ? 4 : type == ncclBfloat16 ? 2 : 1;
 }
 
+/* Work of the communicator, which is numbered when it begins: a graph's anew at every launch.
+ * Graphs are counted, as a communicator cannot end before them. */
+int enqueue(ncclComm_t comm, void *stream, std::function<std::function<int()>(uint64_t)> make)
+{
+    std::shared_ptr<int> graphs = comm->graphs;
+    std::shared_ptr<void> held(&++*graphs, [graphs](void *) { --*graphs; });
+    return stub_enqueue(
+        stream, [=] { return make(comm->sequence++); }, held);
+}
+
+void check_graphs(ncclComm_t comm)
+{
+    if (*comm->graphs == 0) return;
+    fprintf(stderr, "nccl_stub: a communicator ends, and waits for its graphs for ever\n");
+    abort();
+}
+
 /* Brings `in`; when all have, `finish` sees what they brought. */
 ncclResult_t meet(ncclComm_t comm, const char *name, void *stream, const void *in, size_t bytes,
                   const void *out, std::function<void(const meeting &)> finish)
@@ -89,30 +109,31 @@ ncclResult_t meet(ncclComm_t comm, const char *name, void *stream, const void *i
     int error = stub_note(name, stream);
     if (error != 0) return (ncclResult_t)error;
     if (!stub_is_of_device(in) || !stub_is_of_device(out)) return ncclInvalidArgument;
-    std::shared_ptr<group> members = comm->members;
-    std::shared_ptr<bool> aborted = comm->aborted;
-    uint64_t number = comm->sequence++;
-    int rank = comm->rank, world = comm->world;
-    bool brought = false;
-    stub_enqueue(stream, [=]() mutable {
-        std::lock_guard<std::mutex> guard(members->lock);
-        if (*aborted) return 0;
-        std::shared_ptr<meeting> &m = members->meetings[number];
-        if (m == nullptr) {
-            m = std::make_shared<meeting>();
-            m->brought.resize((size_t)world);
-        }
-        if (!brought) {
-            const char *bytes_of = (const char *)in;
-            m->brought[(size_t)rank].assign(bytes_of, bytes_of + bytes);
-            m->count++;
-            brought = true;
-        }
-        if (m->count < world) return (int)STUB_NOT_YET;
-        finish(*m);
-        return 0;
+    int failed = enqueue(comm, stream, [=](uint64_t number) -> std::function<int()> {
+        std::shared_ptr<group> members = comm->members;
+        std::shared_ptr<bool> aborted = comm->aborted;
+        int rank = comm->rank, world = comm->world;
+        bool brought = false;
+        return [=]() mutable {
+            std::lock_guard<std::mutex> guard(members->lock);
+            if (*aborted) return 0;
+            std::shared_ptr<meeting> &m = members->meetings[number];
+            if (m == nullptr) {
+                m = std::make_shared<meeting>();
+                m->brought.resize((size_t)world);
+            }
+            if (!brought) {
+                const char *bytes_of = (const char *)in;
+                m->brought[(size_t)rank].assign(bytes_of, bytes_of + bytes);
+                m->count++;
+                brought = true;
+            }
+            if (m->count < world) return (int)STUB_NOT_YET;
+            finish(*m);
+            return 0;
+        };
     });
-    return ncclSuccess;
+    return failed != 0 ? ncclUnhandledCudaError : ncclSuccess;
 }
 
 ncclComm_t new_comm(std::shared_ptr<group> members, int rank, int world)
@@ -223,6 +244,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
+    check_graphs(comm);
     delete comm;
     return ncclSuccess;
 }
@@ -230,6 +252,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
 ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     stub_note("ncclCommAbort", nullptr);
+    check_graphs(comm);
     *comm->aborted = true;
     delete comm;
     return ncclSuccess;
@@ -314,33 +337,35 @@ ncclResult_t ncclGroupEnd(void)
     ncclComm_t comm = done.comm;
     int error = stub_note("ncclGroupEnd", done.stream);
     if (error != 0) return (ncclResult_t)error;
-    std::shared_ptr<group> members = comm->members;
-    std::shared_ptr<bool> aborted = comm->aborted;
-    uint64_t number = comm->sequence++;
-    int rank = comm->rank, world = comm->world;
-    bool brought = false;
-    stub_enqueue(done.stream, [=]() mutable {
-        std::lock_guard<std::mutex> guard(members->lock);
-        if (*aborted) return 0;
-        std::shared_ptr<meeting> &m = members->meetings[number];
-        if (m == nullptr) {
-            m = std::make_shared<meeting>();
-            m->brought.resize((size_t)world * (size_t)world); /* from sender to receiver */
-        }
-        if (!brought) {
-            for (const transfer &t : sends)
-                m->brought[(size_t)(rank * world + t.peer)].assign(t.memory, t.memory + t.bytes);
-            m->count++;
-            brought = true;
-        }
-        if (m->count < world) return (int)STUB_NOT_YET;
-        for (const transfer &t : receives) {
-            const std::vector<char> &sent = m->brought[(size_t)(t.peer * world + rank)];
-            if (sent.size() == t.bytes) memcpy(t.memory, sent.data(), t.bytes);
-        }
-        return 0;
+    int failed = enqueue(comm, done.stream, [=](uint64_t number) -> std::function<int()> {
+        std::shared_ptr<group> members = comm->members;
+        std::shared_ptr<bool> aborted = comm->aborted;
+        int rank = comm->rank, world = comm->world;
+        bool brought = false;
+        return [=]() mutable {
+            std::lock_guard<std::mutex> guard(members->lock);
+            if (*aborted) return 0;
+            std::shared_ptr<meeting> &m = members->meetings[number];
+            if (m == nullptr) {
+                m = std::make_shared<meeting>();
+                m->brought.resize((size_t)world * (size_t)world); /* from sender to receiver */
+            }
+            if (!brought) {
+                for (const transfer &t : sends)
+                    m->brought[(size_t)(rank * world + t.peer)].assign(t.memory,
+                                                                       t.memory + t.bytes);
+                m->count++;
+                brought = true;
+            }
+            if (m->count < world) return (int)STUB_NOT_YET;
+            for (const transfer &t : receives) {
+                const std::vector<char> &sent = m->brought[(size_t)(t.peer * world + rank)];
+                if (sent.size() == t.bytes) memcpy(t.memory, sent.data(), t.bytes);
+            }
+            return 0;
+        };
     });
-    return ncclSuccess;
+    return failed != 0 ? ncclUnhandledCudaError : ncclSuccess;
 }
 
 } /* extern "C" */

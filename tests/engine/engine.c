@@ -267,6 +267,7 @@ static status_t train_batch(struct rank *rank, int step, int micro, struct step_
                                .optimizer = rank->job->optimizer,
                                .max_norm = rank->job->max_norm};
     input.optimizer.taken = (uint64_t)step;
+    if (rank->job->lr_decay != 0) input.optimizer.lr *= pow(rank->job->lr_decay, step);
     return micro + 1 < count ? executor_accumulate_step(rank->executor, &input, result)
                              : executor_train_step(rank->executor, &input, result);
 }

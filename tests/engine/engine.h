@@ -29,6 +29,7 @@ struct engine_job {
     bool no_sync;
     enum norm_kind norm;
     double max_norm;
+    double lr_decay; /* every step's rate is that of the one before it times this; 0: 1 */
     bool dropout, poison, only_plan;
     const char *const *checkpoint; /* patterns of modules: activation checkpointing */
     int checkpoint_count;

@@ -224,7 +224,7 @@ static status_t train(struct member *member)
     member->memory_planned = train_session_plan(member->session)->peak_bytes;
     const struct train_hooks hooks = {on_started,   on_metrics, on_epoch,      on_progress,
                                       latest_order, run_orders, on_validation, member,
-                                      checkpoint,   resumed,    NULL};
+                                      checkpoint,   resumed,    NULL,          NULL};
     TRY(train_session_run(member->session, member->comm, member->group->timeout_ms, &hooks,
                           finish));
     return NULL;

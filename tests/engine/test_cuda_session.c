@@ -110,7 +110,9 @@ static void new_store(void)
 
 static void set_up(void)
 {
+    const struct backend_table *table = NULL;
     staged = false;
+    ck_assert_ptr_null(backend_load(&table)); /* which resets the stub when it is first opened */
     cuda_stub_reset(7);
     snprintf(folder, sizeof folder, "%s/checkpoints", group_data);
 }
@@ -211,6 +213,8 @@ static const struct wrap_policy none = {.kind = WRAP_NONE},
                                 small = {.kind = WRAP_SIZE, .min_num_params = 1},
                                 unknown = {.kind = WRAP_UNITS, .units = wrong, .unit_count = 1};
 
+enum { REPLAYS = 3 }; /* of the eight steps of the next test */
+
 /* One unit per module, one unit in all, a policy that cannot be: refused, and training goes on. */
 START_TEST(test_changes_of_the_policy)
 {
@@ -224,7 +228,11 @@ START_TEST(test_changes_of_the_policy)
     expected = group;
     on_cuda(&group);
     run_well(&expected);
+    cuda_stub_record(true);
     run_well(&group);
+    /* Of the steps of every policy the first is done call by call, the second is captured. */
+    int replays = staged ? 0 : group.job.world * REPLAYS;
+    ck_assert_int_eq(cuda_stub_count("cudaGraphLaunch"), replays);
     expect_near_losses(&group, &expected);
     for (int rank = 0; rank < group.job.world; rank++) {
         ck_assert_ptr_null(group.members[rank].changes[0].refused);

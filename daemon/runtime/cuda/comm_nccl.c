@@ -86,10 +86,24 @@ static status_t settle(struct nccl_comm *comm, ncclResult_t result, const char *
 
 #define TRY_NCCL(comm, function, ...) TRY(settle(comm, function(__VA_ARGS__), #function))
 
+/* Aborting waits until no graph refers to the communicator any more. */
 static void abort_handle(struct nccl_comm *comm)
 {
-    if (comm->handle != NULL) ncclCommAbort(comm->handle);
+    if (comm->handle == NULL) return;
+    cuda_drop_recordings(comm->device, whole_of(comm));
+    ncclCommAbort(comm->handle);
     comm->handle = NULL;
+}
+
+/* All at once: a graph that has collectives of two of them ends when both are told. The whole's
+ * lock is held. */
+static void abort_all(struct nccl_comm *whole)
+{
+    ncclGroupStart();
+    for (struct comm *part = whole->base.parts; part != NULL; part = part->next_part)
+        abort_handle(nccl_comm(part));
+    abort_handle(whole);
+    ncclGroupEnd();
 }
 
 /* ---- while a lane is waited for ---- */
@@ -105,7 +119,6 @@ static status_t check(struct nccl_comm *comm)
                              "ncclCommGetAsyncError");
     if (status == STATUS_OKAY && result != ncclInProgress)
         status = nccl_status(comm, result, comm_kind_name(comm->last_kind));
-    if (status != STATUS_OKAY) abort_handle(comm);
     return status;
 }
 
@@ -127,12 +140,10 @@ static status_t poll(void *user)
     status_t status = check(whole);
     if (status == STATUS_OKAY) status = check_deadline(whole);
     pthread_mutex_lock(&whole->base.lock);
-    for (struct comm *part = whole->base.parts; part != NULL; part = part->next_part) {
+    for (struct comm *part = whole->base.parts; part != NULL; part = part->next_part)
         if (status == STATUS_OKAY) status = check(nccl_comm(part));
-        if (status != STATUS_OKAY) abort_handle(nccl_comm(part));
-    }
+    if (status != STATUS_OKAY) abort_all(whole);
     pthread_mutex_unlock(&whole->base.lock);
-    if (status != STATUS_OKAY) abort_handle(whole);
     return status;
 }
 
@@ -368,13 +379,19 @@ static status_t run_on_host_memory(struct nccl_comm *comm, struct cuda_lane *lan
                                         : all_gather_of_host(comm, lane, call);
 }
 
-static status_t enqueue(struct comm *base, struct lane_queue *queue, const struct comm_call *call)
+/* What the lane's recording has to know of a collective that becomes part of it. */
+static status_t check_recording(struct nccl_comm *comm, struct cuda_lane *lane,
+                                const struct comm_call *call)
 {
-    struct nccl_comm *comm = nccl_comm(base);
-    struct cuda_lane *lane = cuda_lane(queue);
-    if (comm->handle == NULL || atomic_load(&comm->quit))
-        return status_new(STATUS_ABORTED, "the group was aborted");
-    TRY(cuda_enqueue(lane));
+    if (lane->recording == NULL) return STATUS_OKAY;
+    if (in_host_memory(comm, call))
+        return status_new(STATUS_UNIMPLEMENTED, "a collective of host memory is not recorded");
+    cuda_record_group(lane, whole_of(comm));
+    return STATUS_OKAY;
+}
+
+static void note_call(struct nccl_comm *comm, struct cuda_lane *lane, const struct comm_call *call)
+{
     struct nccl_comm *whole = whole_of(comm);
     comm->last_kind = whole->lane_kind = call->kind;
     whole->lane_last = call->sequence;
@@ -382,8 +399,22 @@ static status_t enqueue(struct comm *base, struct lane_queue *queue, const struc
     lane->poll = poll;
     lane->rest = rest;
     lane->poll_user = whole;
-    TRY(in_host_memory(comm, call) ? run_on_host_memory(comm, lane, call) : run(comm, lane, call));
-    comm_count_sent(base, bytes_sent(base, call));
+}
+
+static status_t enqueue(struct comm *base, struct lane_queue *queue, const struct comm_call *call)
+{
+    struct nccl_comm *comm = nccl_comm(base);
+    struct cuda_lane *lane = cuda_lane(queue);
+    if (comm->handle == NULL || atomic_load(&comm->quit))
+        return status_new(STATUS_ABORTED, "the group was aborted");
+    TRY(check_recording(comm, lane, call));
+    if (!queue->rehearses) note_call(comm, lane, call);
+    if (cuda_does_enqueue(lane)) {
+        TRY(cuda_enqueue(lane));
+        TRY(in_host_memory(comm, call) ? run_on_host_memory(comm, lane, call)
+                                       : run(comm, lane, call));
+    }
+    if (!queue->rehearses) comm_count_sent(base, bytes_sent(base, call));
     return cuda_enqueued(lane, cudaSuccess, comm_kind_name(call->kind));
 }
 

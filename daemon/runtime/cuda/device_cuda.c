@@ -3,7 +3,7 @@
  * the environment: FSDPD_CUDA_TF32=1 lets products of f32 round their operands to tf32 (without it
  * they are f32 throughout); FSDPD_CUDA_SYNC=1 waits after every call, so that an error is reported
  * where it was made; FSDPD_CUDA_ATTENTION=own has attention computed by our own kernels, also where
- * cuDNN could.
+ * cuDNN could; FSDPD_CUDA_GRAPHS=off captures no steps as graphs.
  */
 #include "runtime/cuda/device_cuda.h"
 
@@ -139,6 +139,8 @@ static status_t set_up(struct cuda_device *device)
     device->processors = processors;
     device->tf32 = is_set("FSDPD_CUDA_TF32");
     device->wait_after_each = is_set("FSDPD_CUDA_SYNC");
+    const char *graphs = getenv("FSDPD_CUDA_GRAPHS");
+    device->graphs = graphs == NULL || (strcmp(graphs, "off") != 0 && strcmp(graphs, "0") != 0);
     cublasStatus_t status = cublasLtCreate(&device->blas);
     if (status == CUBLAS_STATUS_SUCCESS) return STATUS_OKAY;
     return status_new(STATUS_INTERNAL, "cublasLtCreate: %s", cublasLtGetStatusString(status));
@@ -172,6 +174,10 @@ status_t device_cuda_open(int number, struct device **result)
         .stamp = cuda_lane_stamp,
         .wait = cuda_lane_wait,
         .busy_ns = cuda_lane_busy_ns,
+        .recording_new = cuda_recording_new,
+        .recording_free = cuda_recording_free,
+        .recording_begin = cuda_recording_begin,
+        .recording_end = cuda_recording_end,
     };
     int count = 0;
     TRY_CUDA(cudaGetDeviceCount(&count));

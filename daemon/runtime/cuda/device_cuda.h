@@ -17,6 +17,7 @@
 
 struct cuda_matmul_choice;
 struct cuda_attention_plan;
+struct cuda_recording;
 
 /* Of what a device says of the ops that it prepared. */
 enum { CUDA_NOTES_MAX = 16, CUDA_NOTE_BYTES = 256 };
@@ -26,12 +27,14 @@ struct cuda_device {
     int number, processors;
     bool tf32;            /* products of f32 may be rounded to tf32 */
     bool wait_after_each; /* FSDPD_CUDA_SYNC: errors are found where they are made */
+    bool graphs;          /* unless FSDPD_CUDA_GRAPHS is off: steps are recorded */
     cublasLtHandle_t blas;
     struct cuda_matmul_choice *choices; /* algorithms chosen so far */
     void *dnn;                          /* cudnnHandle_t; NULL before it is wanted */
     struct cuda_attention_plan *attention_plans;
     char notes[CUDA_NOTES_MAX][CUDA_NOTE_BYTES];
     int note_count;
+    struct cuda_recording *recordings;  /* all there are; guarded by base.lock */
 };
 
 static inline struct cuda_device *cuda_device(const struct device *device)
@@ -67,6 +70,8 @@ struct cuda_lane {
     status_t (*poll)(void *user); /* of a communicator on this lane: asked while it is waited for */
     void (*rest)(void *user);     /* told when a wait found the lane's work done */
     void *poll_user;
+    struct cuda_recording *recording; /* whose pass is on; NULL: what is enqueued is done */
+    bool replayed;    /* a recording was, which notes itself when the lane began and ended */
     status_t failure; /* the first of what returns nothing (record, wait_event); all that follows
                        * fails with it, as the order of the lane's work is lost */
     pthread_mutex_t host_lock; /* guards the next one */
@@ -111,6 +116,8 @@ enum { SYNC_TIMEOUT_MS = 600000 };
 status_t cuda_enqueued(struct cuda_lane *lane, int error, const char *what) FSDPD_MUST_USE;
 /* Before something is enqueued. */
 status_t cuda_enqueue(struct cuda_lane *lane) FSDPD_MUST_USE;
+/* The event fires, with the time, when what was enqueued so far is done. */
+status_t cuda_record_clock(struct cuda_lane *lane, cudaEvent_t clock) FSDPD_MUST_USE;
 
 /* lane_cuda.c */
 status_t cuda_lane_open(struct device *device, enum lane kind,
@@ -137,6 +144,32 @@ status_t cuda_lane_zero(struct lane_queue *lane, void *memory, uint64_t bytes) F
 status_t cuda_lane_stamp(struct lane_queue *lane, int64_t *ns) FSDPD_MUST_USE;
 status_t cuda_lane_wait(struct lane_queue *lane, int64_t timeout_ms) FSDPD_MUST_USE;
 int64_t cuda_lane_busy_ns(const struct lane_queue *lane);
+
+/*
+ * recording.c. In a pass of a recording, whoever enqueues on a lane checks its arguments and hands
+ * over what the recording is to take from the call; then, unless cuda_does_enqueue, it is done.
+ */
+status_t cuda_recording_new(struct device *device, struct lane_queue *const *lanes, int count,
+                            struct recording **recording) FSDPD_MUST_USE;
+void cuda_recording_free(struct recording *recording);
+status_t cuda_recording_begin(struct recording *recording, enum recording_pass pass) FSDPD_MUST_USE;
+status_t cuda_recording_end(struct recording *recording, status_t walked) FSDPD_MUST_USE;
+/* Outside of passes, and while a graph is captured. */
+bool cuda_does_enqueue(const struct cuda_lane *lane);
+/* Where a kernel that is captured will find the value: for cuda_launch.live. NULL outside of
+ * passes. */
+status_t cuda_take_value(struct cuda_lane *lane, const void *value, size_t bytes,
+                         const void **live) FSDPD_MUST_USE;
+/* The same of the step, which all ops have in common. */
+const void *cuda_take_step(struct cuda_lane *lane, uint64_t step);
+/* In a pass: a copy from host memory. */
+status_t cuda_take_copy(struct cuda_lane *lane, char *to, const char *from,
+                        uint64_t bytes) FSDPD_MUST_USE;
+/* The recording has collectives of that group... */
+void cuda_record_group(struct cuda_lane *lane, const void *group);
+/* ...whose recordings are not to be replayed any more, and refer to it no longer than what was set
+ * off already takes. */
+void cuda_drop_recordings(struct cuda_device *device, const void *group);
 
 /* step_cuda.c */
 status_t cuda_lane_optimize(struct lane_queue *lane, const struct optimizer_step *step, size_t n,

@@ -29,10 +29,13 @@ static status_t named(const struct cuda_lane *lane, status_t status)
     return status_wrap(status, "%s", lane->base.label);
 }
 
-static status_t record_clock(struct cuda_lane *lane, cudaEvent_t clock)
+/* In a capture: the graph is to record it, too. */
+status_t cuda_record_clock(struct cuda_lane *lane, cudaEvent_t clock)
 {
-    return status_wrap(cuda_status(cudaEventRecord(clock, lane->stream), "cudaEventRecord"),
-                       "the %s lane's clock", lane_names[lane->base.kind]);
+    unsigned flags = lane->recording != NULL ? cudaEventRecordExternal : cudaEventRecordDefault;
+    cudaError_t error = cudaEventRecordWithFlags(clock, lane->stream, flags);
+    return status_wrap(cuda_status(error, "cudaEventRecordWithFlags"), "the %s lane's clock",
+                       lane_names[lane->base.kind]);
 }
 
 status_t cuda_enqueue(struct cuda_lane *lane)
@@ -40,7 +43,7 @@ status_t cuda_enqueue(struct cuda_lane *lane)
     if (lane->failure != NULL) return status_copy(lane->failure);
     TRY(cuda_use(cuda_device(lane->base.device)));
     if (lane->busy) return STATUS_OKAY;
-    TRY(named(lane, record_clock(lane, lane->began)));
+    TRY(named(lane, cuda_record_clock(lane, lane->began)));
     lane->busy = true;
     return STATUS_OKAY;
 }
@@ -146,6 +149,7 @@ void cuda_lane_record(struct lane_queue *base, struct event *of)
 {
     struct cuda_lane *lane = cuda_lane(base);
     struct cuda_event *event = (struct cuda_event *)of;
+    if (!cuda_does_enqueue(lane)) return;
     keep(lane, cuda_use(cuda_device(base->device)));
     event->error = cudaEventRecord(event->event, lane->stream);
     keep(lane, cuda_status(event->error, "cudaEventRecord"));
@@ -155,6 +159,7 @@ void cuda_lane_wait_event(struct lane_queue *base, struct event *of)
 {
     struct cuda_lane *lane = cuda_lane(base);
     struct cuda_event *event = (struct cuda_event *)of;
+    if (!cuda_does_enqueue(lane)) return;
     keep(lane, cuda_use(cuda_device(base->device)));
     keep(lane, cuda_status(event->error, "cudaEventRecord"));
     keep(lane,
@@ -208,13 +213,19 @@ status_t cuda_copy_out(struct cuda_lane *lane, char *to, const char *from, uint6
     for (uint64_t done = 0; done < bytes;) {
         size_t room = STAGING_BYTES - lane->arrival_bytes;
         if (room == 0 || lane->arrival_count == ARRIVALS_MAX) {
+            if (lane->recording != NULL)
+                return status_new(STATUS_UNIMPLEMENTED,
+                                  "a recording that copies more than %d bytes to host memory",
+                                  (int)STAGING_BYTES);
             TRY_CUDA(cudaStreamSynchronize(lane->stream));
             hand_out(lane);
             continue;
         }
         size_t count = bytes - done < room ? (size_t)(bytes - done) : room;
         char *place = pinned + lane->arrival_bytes;
-        TRY_CUDA(cudaMemcpyAsync(place, from + done, count, cudaMemcpyDeviceToHost, lane->stream));
+        if (cuda_does_enqueue(lane))
+            TRY_CUDA(
+                cudaMemcpyAsync(place, from + done, count, cudaMemcpyDeviceToHost, lane->stream));
         lane->arrivals[lane->arrival_count++] =
             (struct cuda_arrival){.to = to + done, .from = place, .bytes = count};
         lane->arrival_bytes += (count + 63) / 64 * 64;
@@ -228,9 +239,12 @@ static status_t copy(struct cuda_lane *lane, void *to, const void *from, uint64_
 {
     struct device *device = lane->base.device;
     bool target = cuda_is_of_device(device, to), source = cuda_is_of_device(device, from);
-    if (target && !source) return cuda_copy_in(lane, to, from, bytes);
+    if (target && !source)
+        return lane->recording != NULL ? cuda_take_copy(lane, to, from, bytes)
+                                       : cuda_copy_in(lane, to, from, bytes);
     if (source && !target) return cuda_copy_out(lane, to, from, bytes);
     if (!source) return status_new(STATUS_INTERNAL, "a copy from host memory to host memory");
+    if (!cuda_does_enqueue(lane)) return STATUS_OKAY;
     TRY_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, lane->stream));
     return STATUS_OKAY;
 }
@@ -239,7 +253,7 @@ status_t cuda_lane_copy(struct lane_queue *base, void *to, const void *from, uin
 {
     struct cuda_lane *lane = cuda_lane(base);
     if (bytes == 0) return STATUS_OKAY;
-    TRY(cuda_enqueue(lane));
+    if (cuda_does_enqueue(lane)) TRY(cuda_enqueue(lane));
     TRY(named(lane, copy(lane, to, from, bytes)));
     return cuda_enqueued(lane, cudaSuccess, "a copy");
 }
@@ -247,7 +261,7 @@ status_t cuda_lane_copy(struct lane_queue *base, void *to, const void *from, uin
 status_t cuda_lane_zero(struct lane_queue *base, void *memory, uint64_t bytes)
 {
     struct cuda_lane *lane = cuda_lane(base);
-    if (bytes == 0) return STATUS_OKAY;
+    if (bytes == 0 || !cuda_does_enqueue(lane)) return STATUS_OKAY;
     TRY(cuda_enqueue(lane));
     return cuda_enqueued(lane, cudaMemsetAsync(memory, 0, bytes, lane->stream), "cudaMemsetAsync");
 }
@@ -281,6 +295,8 @@ static void CUDART_CB note_time(void *ns)
 status_t cuda_lane_stamp(struct lane_queue *base, int64_t *ns)
 {
     struct cuda_lane *lane = cuda_lane(base);
+    if (lane->recording != NULL)
+        return status_new(STATUS_UNIMPLEMENTED, "the times of a recording's parts");
     TRY(cuda_enqueue(lane));
     TRY_CUDA(cudaLaunchHostFunc(lane->stream, note_time, ns));
     return STATUS_OKAY;
@@ -329,7 +345,7 @@ status_t cuda_lane_wait(struct lane_queue *base, int64_t timeout_ms)
     int64_t wanted = timeout_ms < (int64_t)365 * MOST_MS ? timeout_ms : (int64_t)365 * MOST_MS;
     if (!lane->busy) return status_copy(lane->failure);
     TRY(cuda_use(cuda_device(base->device)));
-    status_t recorded = record_clock(lane, lane->ended);
+    status_t recorded = lane->replayed ? STATUS_OKAY : cuda_record_clock(lane, lane->ended);
     status_t status = wait_until(lane, clock_monotonic_ns() + wanted * 1000000, timeout_ms);
     if (status_code(status) == STATUS_DEADLINE_EXCEEDED) {
         status_free(recorded);
@@ -342,7 +358,7 @@ status_t cuda_lane_wait(struct lane_queue *base, int64_t timeout_ms)
     if (status == STATUS_OKAY) hand_out(lane);
     lane->arrival_count = 0;
     lane->arrival_bytes = 0;
-    lane->busy = false;
+    lane->busy = lane->replayed = false;
     status = status_first(take_host_failure(lane), status_first(status, recorded));
     return status_first(status_copy(lane->failure), status);
 }

@@ -14,6 +14,7 @@ CUDA_MODULE = \
   %D%/matmul.c %D%/matmul.h \
   %D%/module.c \
   %D%/ops_cuda.c \
+  %D%/recording.c \
   %D%/step_cuda.c
 EXTRA_DIST += $(CUDA_MODULE)
 
@@ -32,14 +33,17 @@ fsdpd_cuda_so_DEPENDENCIES = $(CUDA_OBJECTS)
 if HAVE_CHECK
 if HAVE_NCCL
 # The same sources with a stub of the runtime in place of NVIDIA's libraries.
-check_PROGRAMS += tests/engine/test_cuda_device tests/engine/test_cuda_failures tests/engine/test_cuda_staged
-TESTS += tests/engine/test_cuda_device tests/engine/test_cuda_failures tests/engine/test_cuda_staged
+check_PROGRAMS += tests/engine/test_cuda_device tests/engine/test_cuda_failures tests/engine/test_cuda_graphs \
+  tests/engine/test_cuda_staged
+TESTS += tests/engine/test_cuda_device tests/engine/test_cuda_failures tests/engine/test_cuda_graphs \
+  tests/engine/test_cuda_staged
 stub_flags = $(AM_CPPFLAGS) -I$(srcdir)/tests/emulation $(CUDA_CPPFLAGS) $(NCCL_CPPFLAGS) $(CHECK_CFLAGS)
 check_LIBRARIES += tests/emulation/libcuda_stub.a
 cuda_stub_sources = \
-  tests/emulation/cuda_stub.cc tests/emulation/cuda_stub.h tests/emulation/nccl_stub.cc \
+  tests/emulation/cuda_stub.cc tests/emulation/cuda_stub.h tests/emulation/graph_stub.cc \
+  tests/emulation/nccl_stub.cc tests/emulation/stub_streams.h \
   %D%/comm_nccl.c %D%/comm_staged.c %D%/conv_cudnn.c %D%/device_cuda.c %D%/head_cuda.c %D%/lane_cuda.c \
-  %D%/linear_cuda.c %D%/matmul.c %D%/module.c %D%/ops_cuda.c %D%/step_cuda.c
+  %D%/linear_cuda.c %D%/matmul.c %D%/module.c %D%/ops_cuda.c %D%/recording.c %D%/step_cuda.c
 tests_emulation_libcuda_stub_a_SOURCES = $(cuda_stub_sources)
 tests_emulation_libcuda_stub_a_CPPFLAGS = $(stub_flags)
 tests_emulation_libcuda_stub_a_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
@@ -68,6 +72,10 @@ tests_engine_test_cuda_staged_SOURCES = tests/engine/test_cuda_staged.c $(cuda_f
 tests_engine_test_cuda_staged_CPPFLAGS = $(stub_flags)
 tests_engine_test_cuda_staged_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_engine_test_cuda_staged_LDADD = $(stub_libs)
+tests_engine_test_cuda_graphs_SOURCES = tests/engine/test_cuda_graphs.c $(cuda_fixture)
+tests_engine_test_cuda_graphs_CPPFLAGS = $(stub_flags)
+tests_engine_test_cuda_graphs_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
+tests_engine_test_cuda_graphs_LDADD = $(stub_libs)
 
 # All of it as a module, which the real fsdpd opens in the place of the other: for tests of workers.
 check_PROGRAMS += tests/emulation/fsdpd-cuda.so

@@ -1,5 +1,6 @@
 /* The door of the CUDA backend's module (runtime/backend.h): its table, and what this host has. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "config.h"
@@ -127,5 +128,7 @@ const struct backend_table *fsdpd_backend(void)
                                                .open = open_device,
                                                .comm_new = comm_nccl_new,
                                                .comm_staged = comm_staged_new};
+    /* Before NCCL reads it: a capture is to need no peers, as one of them may be unable to. */
+    setenv("NCCL_GRAPH_REGISTER", "0", 0);
     return &table;
 }

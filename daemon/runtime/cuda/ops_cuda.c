@@ -11,6 +11,7 @@ static status_t run_own(struct cuda_prepared *prepared, struct cuda_lane *lane,
                         const struct kernel_call *call)
 {
     struct cuda_launch launch = cuda_launch_of(lane);
+    launch.live = cuda_take_step(lane, call->step);
     int error = prepared->op.run(&prepared->op, call, &launch);
     return cuda_status((cudaError_t)error, "a kernel's launch");
 }
@@ -95,6 +96,8 @@ status_t cuda_lane_launch(struct lane_queue *base, struct device_graph *graph, i
     struct cuda_lane *lane = cuda_lane(base);
     struct cuda_prepared *prepared = graph->prepared[op];
     if (prepared == NULL) return STATUS_OKAY; /* a view */
+    cuda_take_step(lane, call->step);
+    if (!cuda_does_enqueue(lane)) return STATUS_OKAY;
     TRY(cuda_enqueue(lane));
     status_t status = prepared->run(prepared, lane, call);
     if (status != STATUS_OKAY)

@@ -1,0 +1,75 @@
+/*
+ * Streams, events and captures of the stub of the CUDA runtime: what cuda_stub.cc and graph_stub.cc
+ * share. A stream that is captured gets nodes of a graph instead of tasks.
+ */
+#ifndef FSDPD_TESTS_STUB_STREAMS_H
+#define FSDPD_TESTS_STUB_STREAMS_H
+
+#include <cuda_runtime_api.h>
+
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cuda_stub.h"
+
+/* One piece of a graph. */
+struct stub_node {
+    stub_work_maker make;
+    std::vector<int> after; /* nodes */
+    std::shared_ptr<void> holds;
+};
+
+struct stub_capture {
+    void *origin;
+    std::thread::id thread;
+    bool valid = true, over = false;
+    std::vector<stub_node> nodes;
+};
+
+struct stub_event {
+    uint64_t recorded = 0; /* times it was enqueued */
+    uint64_t fired = 0;
+    std::chrono::steady_clock::time_point when;
+    std::shared_ptr<stub_capture> captured; /* that its last recording is part of */
+    std::vector<int> nodes;                 /* what it stands for there */
+};
+
+struct stub_task {
+    std::function<int()> work; /* an error; or empty: */
+    stub_event *event = nullptr;
+    uint64_t recording = 0;
+    bool waits = false; /* for the event, else fires it */
+};
+
+struct stub_stream {
+    std::deque<stub_task> tasks;
+    std::shared_ptr<stub_capture> capture; /* that is on */
+    std::vector<int> tails;                /* nodes that the next one comes after */
+};
+
+/* Of this thread: a rank's. */
+extern thread_local std::vector<stub_stream *> stub_my_streams;
+
+/* Writes a call down; the error that it is to have. */
+int stub_note_text(const char *call, const std::string &arguments);
+std::string stub_name(const void *stream_or_event);
+uint64_t stub_random();
+/* What a call returns, and cudaGetLastError after it. */
+cudaError_t stub_result(int error);
+
+/* graph_stub.cc: these return an error of CUDA. */
+
+/* Something that must not be done while this thread captures. */
+int stub_check_unsafe();
+/* The same of a stream that is captured itself, or an event of it. */
+int stub_check_stream(stub_stream *stream);
+int stub_check_event(const stub_event *event);
+int stub_add_node(stub_stream *stream, stub_work_maker make, std::shared_ptr<void> holds);
+int stub_capture_record(stub_stream *stream, stub_event *event, bool external);
+int stub_capture_wait(stub_stream *stream, stub_event *event);
+
+#endif

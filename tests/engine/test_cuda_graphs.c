@@ -1,0 +1,434 @@
+/*
+ * Steps that are captured as CUDA graphs, under a stub of the runtime (tests/emulation): replayed
+ * they have the bits of steps that are enqueued call by call, though rates, steps, dropout and
+ * batches change; what cannot be captured is not, on no rank, and is told; what fails in a replay,
+ * a lost peer among it, ends the step.
+ */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include "../emulation/cuda_stub.h"
+#include "base/clock.h"
+#include "base/mem.h"
+#include "cuda_fixture.h"
+#include "runtime/backend.h"
+
+enum { STEPS = 5, REPLAYS = STEPS - 2 }; /* the first warms up, the second is captured */
+
+static void new_test(uint64_t seed)
+{
+    const struct backend_table *table = NULL;
+    cuda_fixture_tear_down();
+    cuda_fixture_set_up();
+    ck_assert_ptr_null(backend_load(&table)); /* which resets the stub when it is first opened */
+    cuda_stub_reset(seed);
+    cuda_stub_record(true);
+}
+
+static struct engine_job job_of(int model)
+{
+    struct engine_job job = cuda_fixture_job(model);
+    job.device = "cuda:0";
+    job.join = cuda_fixture_join;
+    job.steps = STEPS;
+    job.lr_decay = 0.7;
+    return job;
+}
+
+/* ---- the same bits ---- */
+
+static void expect_same(const struct engine_outcome *a, const struct engine_outcome *b)
+{
+    ck_assert_int_eq(a->parameter_elements, b->parameter_elements);
+    for (int64_t i = 0; i < a->parameter_elements; i++)
+        ck_assert_msg(memcmp(&a->parameters[i], &b->parameters[i], sizeof(float)) == 0,
+                      "parameter %lld is %.9g, not %.9g", (long long)i, (double)a->parameters[i],
+                      (double)b->parameters[i]);
+    ck_assert_mem_eq(a->loss, b->loss, sizeof a->loss);
+    ck_assert_mem_eq(a->norm, b->norm, sizeof a->norm);
+    ck_assert_mem_eq(a->evaluated, b->evaluated, sizeof a->evaluated);
+    ck_assert_str_eq(a->collectives, b->collectives);
+    ck_assert_mem_eq(a->sent_bytes, b->sent_bytes, sizeof a->sent_bytes);
+}
+
+static struct engine_outcome *run_plainly(const struct engine_job *job, int world)
+{
+    new_test(11);
+    setenv("FSDPD_CUDA_GRAPHS", "off", 1);
+    struct engine_outcome *outcome = engine_train(job, GROUP_LOCAL, world);
+    ck_assert_int_eq(cuda_stub_count("cudaStreamBeginCapture"), 0);
+    return outcome;
+}
+
+static void compare(const struct engine_job *job, int world)
+{
+    int batches = job->micro_steps > 1 ? job->micro_steps : 1;
+    int programs = batches > 1 ? 2 : 1;
+    /* of every batch but a step's last: that program is ready sooner */
+    int replays = REPLAYS + (batches > 1 ? (batches - 1) * STEPS - 2 : 0);
+    struct engine_outcome *expected = run_plainly(job, world);
+    for (uint64_t seed = 21; seed <= (world == 1 ? 22 : 21); seed++) {
+        new_test(seed);
+        struct engine_outcome *found = engine_train(job, GROUP_LOCAL, world);
+        ck_assert_int_eq(cuda_stub_count("cudaStreamBeginCapture"), world * programs);
+        ck_assert_int_eq(cuda_stub_count("cudaGraphLaunch"), world * replays);
+        ck_assert_int_eq(cuda_stub_count("cudaGraphExecDestroy"), world * programs);
+        expect_same(found, expected);
+        ck_assert_int_gt(found->last.compute_ns, 0);
+        if (world > 1) ck_assert_int_gt(found->last.comm_ns, 0);
+        engine_outcome_free(found);
+    }
+    engine_outcome_free(expected);
+}
+
+START_TEST(test_models)
+{
+    struct engine_job job = job_of(_i % TINY_COUNT);
+    compare(&job, 1 + _i / TINY_COUNT);
+}
+END_TEST
+
+START_TEST(test_bf16)
+{
+    struct engine_job job = job_of(TINY_GPT2);
+    job.param_dtype = DTYPE_BF16;
+    job.reduce_dtype = _i ? DTYPE_BF16 : DTYPE_F32;
+    compare(&job, 2 + _i);
+}
+END_TEST
+
+/* Two communicators' collectives in a graph. */
+START_TEST(test_hybrid)
+{
+    struct engine_job job = job_of(TINY_LLAMA);
+    job.strategy = STRATEGY_HYBRID_SHARD;
+    job.shard_size = 2;
+    job.global_batch = 4;
+    compare(&job, 4);
+}
+END_TEST
+
+/* Another program for the batches before a step's last, with and without collectives. */
+START_TEST(test_accumulation)
+{
+    struct engine_job job = job_of(TINY_GPT2);
+    job.micro_steps = 3;
+    job.no_sync = _i % 2;
+    compare(&job, 1 + _i);
+}
+END_TEST
+
+/* Arguments of the other optimizers; a momentum's first step differs from those after it. */
+START_TEST(test_optimizers)
+{
+    static const struct optimizer_step optimizers[] = {
+        {.kind = OPTIMIZER_SGD, .lr = 0.05, .momentum = 0.9, .weight_decay = 0.01},
+        {.kind = OPTIMIZER_ADADELTA, .lr = 1, .rho = 0.9, .eps = 1e-6},
+    };
+    struct engine_job job = job_of(TINY_BERT);
+    job.optimizer = optimizers[_i];
+    job.max_norm = _i ? 0.01 : 0; /* every step is clipped, or none */
+    if (_i == 0) job.norm = NORM_NONE;
+    compare(&job, 1 + _i);
+}
+END_TEST
+
+START_TEST(test_mnist)
+{
+    struct engine_job job = job_of(TINY_GPT2);
+    job.model = engine_mnist();
+    job.policy = (struct wrap_policy){.kind = WRAP_SIZE, .min_num_params = 20000};
+    job.global_batch = 2;
+    job.steps = 3;
+    job.poison = false;
+    struct engine_outcome *expected = run_plainly(&job, 1);
+    new_test(23);
+    struct engine_outcome *found = engine_train(&job, GROUP_LOCAL, 1);
+    ck_assert_int_eq(cuda_stub_count("cudaGraphLaunch"), 1);
+    expect_same(found, expected);
+    engine_outcome_free(found);
+    engine_outcome_free(expected);
+}
+END_TEST
+
+/* ---- steps that are not replayed ---- */
+
+static struct {
+    char *notes[GROUP_MAX];
+    const char *call;
+    int number, error;
+} asked;
+
+static void fail_and_note(struct executor *executor, struct comm *comm, int step)
+{
+    int rank = comm_rank(comm);
+    if (step == 1 && rank == 0 && asked.call != NULL)
+        cuda_stub_fail(asked.call, asked.number, asked.error);
+    if (step == STEPS - 1) asked.notes[rank] = executor_take_note(executor);
+}
+
+static void forget_notes(void)
+{
+    for (int r = 0; r < GROUP_MAX; r++) {
+        free(asked.notes[r]);
+        asked.notes[r] = NULL;
+    }
+}
+
+static bool is_noted(const char *what, int world)
+{
+    bool found = false;
+    for (int r = 0; r < world; r++)
+        found = found || (asked.notes[r] != NULL && strstr(asked.notes[r], what) != NULL);
+    return found;
+}
+
+/* One call of a capture fails on one rank: no rank replays, all say why, nothing else changes. */
+START_TEST(test_capture_fails)
+{
+    static const struct {
+        const char *call, *noted;
+        int number, error;
+    } cases[] = {
+        {"cudaStreamBeginCapture", "cudaStreamBeginCapture: ", 1, cudaErrorUnknown},
+        {"launch", "instruction ", 4, cudaErrorStreamCaptureUnsupported},
+        {"matmul", "cublasLtMatmul: ", 3, CUBLAS_STATUS_EXECUTION_FAILED},
+        {"copy", "cudaMemcpyAsync: ", 2, cudaErrorStreamCaptureInvalidated},
+        {"memset", "cudaMemsetAsync: ", 1, cudaErrorStreamCaptureUnsupported},
+        {"wait", "cudaStreamWaitEvent: ", 7, cudaErrorStreamCaptureIsolation},
+        {"record", "cudaEventRecord: ", 5, cudaErrorStreamCaptureUnsupported},
+        {"ncclAllGather", "ncclAllGather: ", 2, ncclUnhandledCudaError},
+        {"cudaStreamEndCapture", "cudaStreamEndCapture: ", 1, cudaErrorStreamCaptureInvalidated},
+        {"cudaGraphInstantiateWithParams", "nodes, an operation of it is not supported: ", 1,
+         cudaErrorNotSupported},
+        {"cudaMallocHost", "cudaMallocHost: ", 1, cudaErrorMemoryAllocation},
+    };
+    struct engine_job job = job_of(TINY_GPT2);
+    job.before_step = fail_and_note;
+    job.poison = false;
+    asked.call = NULL;
+    struct engine_outcome *expected = run_plainly(&job, 2);
+    ck_assert(is_noted("turned off by FSDPD_CUDA_GRAPHS", 1));
+    forget_notes();
+    new_test(31);
+    asked.call = cases[_i].call, asked.number = cases[_i].number, asked.error = cases[_i].error;
+    struct engine_outcome *found = engine_train(&job, GROUP_LOCAL, 2);
+    ck_assert_int_eq(cuda_stub_count("cudaGraphLaunch"), 0);
+    expect_same(found, expected);
+    ck_assert_msg(is_noted(cases[_i].noted, 2), "%s; %s", asked.notes[0], asked.notes[1]);
+    ck_assert_msg(is_noted("another rank cannot record", 2), "%s; %s", asked.notes[0],
+                  asked.notes[1]);
+    forget_notes();
+    engine_outcome_free(found);
+    engine_outcome_free(expected);
+}
+END_TEST
+
+START_TEST(test_sync_is_plain)
+{
+    struct engine_job job = job_of(TINY_LLAMA);
+    job.before_step = fail_and_note;
+    asked.call = NULL;
+    struct engine_outcome *expected = run_plainly(&job, 1);
+    forget_notes();
+    new_test(41);
+    setenv("FSDPD_CUDA_SYNC", "1", 1);
+    struct engine_outcome *found = engine_train(&job, GROUP_LOCAL, 1);
+    ck_assert_int_eq(cuda_stub_count("cudaStreamBeginCapture"), 0);
+    ck_assert(is_noted("FSDPD_CUDA_SYNC", 1));
+    expect_same(found, expected);
+    forget_notes();
+    engine_outcome_free(found);
+    engine_outcome_free(expected);
+}
+END_TEST
+
+/* A step whose instructions' times are wanted is enqueued call by call, between two replays. */
+static _Thread_local struct trace *trace;
+
+static void trace_a_step(struct executor *executor, struct comm *comm, int step)
+{
+    const struct plan *plan = executor_plan(executor);
+    (void)comm;
+    if (step == 3) {
+        const struct trace_shape shape = {.instruction_count = plan->train.instruction_count,
+                                          .batches = 1,
+                                          .step_count = 1,
+                                          .step = 3};
+        ck_assert_ptr_null(trace_new(&shape, &trace));
+        executor_set_trace(executor, trace);
+    }
+    if (step != 4) return;
+    ck_assert(trace_is_full(trace));
+    for (int i = 0; i < plan->train.instruction_count; i++)
+        ck_assert_int_gt(trace->runs[0].stamps[i].end_ns, 0);
+    trace_free(trace);
+}
+
+START_TEST(test_traced_step)
+{
+    struct engine_job job = job_of(TINY_GPT2);
+    struct engine_outcome *expected = run_plainly(&job, 2);
+    job.before_step = trace_a_step;
+    new_test(51);
+    struct engine_outcome *found = engine_train(&job, GROUP_LOCAL, 2);
+    ck_assert_int_eq(cuda_stub_count("cudaGraphLaunch"), 2 * (REPLAYS - 1));
+    expect_same(found, expected);
+    engine_outcome_free(found);
+    engine_outcome_free(expected);
+}
+END_TEST
+
+/* ---- replays that fail ---- */
+
+static int64_t failed_ns;
+
+static void fail_in_replay(struct executor *executor, struct comm *comm, int step)
+{
+    (void)executor;
+    if (step != STEPS - 1 || comm_rank(comm) != 0) return;
+    failed_ns = clock_monotonic_ns();
+    cuda_stub_fail(asked.call, asked.number, asked.error);
+}
+
+static void run_failing(struct engine_job *job, int world, struct group_result *results)
+{
+    job->before_step = fail_in_replay;
+    struct engine_run what = {job, engine_outcome_new(job)};
+    group_run(GROUP_LOCAL, world, 20000, engine_rank, &what, results);
+    engine_outcome_free(what.outcome);
+}
+
+START_TEST(test_launch_fails)
+{
+    struct group_result results[GROUP_MAX];
+    struct engine_job job = job_of(TINY_GPT2);
+    new_test(61);
+    asked.call = "cudaGraphLaunch", asked.number = 1, asked.error = cudaErrorLaunchFailure;
+    run_failing(&job, 1, results);
+    ck_assert_int_eq(results[0].code, STATUS_INTERNAL);
+    ck_assert_str_eq(results[0].message, "a recorded training step: cudaGraphLaunch: unspecified "
+                                         "launch failure (cudaErrorLaunchFailure)");
+}
+END_TEST
+
+/* The communicators, one or three, are aborted while a graph that has them runs. */
+START_TEST(test_peer_is_lost)
+{
+    struct group_result results[GROUP_MAX];
+    struct engine_job job = job_of(TINY_LLAMA);
+    int world = _i ? 4 : 2;
+    if (_i) {
+        job.strategy = STRATEGY_HYBRID_SHARD;
+        job.shard_size = 2;
+        job.global_batch = 4;
+    }
+    new_test(71);
+    cuda_fixture_timeout_ms = 3000;
+    asked.call = "ncclCommGetAsyncError", asked.number = 1, asked.error = ncclRemoteError;
+    run_failing(&job, world, results);
+    bool told = false;
+    for (int r = 0; r < world; r++) {
+        ck_assert_int_ne(results[r].code, STATUS_OK);
+        told = told || (results[r].code == STATUS_UNAVAILABLE &&
+                        strstr(results[r].message, "remote process exited") != NULL);
+    }
+    ck_assert_msg(told, "%s; %s", results[0].message, results[1].message);
+    ck_assert_double_lt((double)(clock_monotonic_ns() - failed_ns) / 1e9, 5);
+    ck_assert_int_ge(cuda_stub_count("ncclCommAbort"), world);
+}
+END_TEST
+
+/* ---- the stub's rules are CUDA's ---- */
+
+struct streams {
+    cudaStream_t first, second;
+    cudaEvent_t fork, join, outside;
+    float *memory;
+};
+
+static void set_up_streams(struct streams *s)
+{
+    ck_assert_int_eq(cudaStreamCreateWithPriority(&s->first, cudaStreamNonBlocking, 0), 0);
+    ck_assert_int_eq(cudaStreamCreateWithPriority(&s->second, cudaStreamNonBlocking, 0), 0);
+    ck_assert_int_eq(cudaEventCreateWithFlags(&s->fork, cudaEventDisableTiming), 0);
+    ck_assert_int_eq(cudaEventCreateWithFlags(&s->join, cudaEventDisableTiming), 0);
+    ck_assert_int_eq(cudaEventCreateWithFlags(&s->outside, cudaEventDisableTiming), 0);
+    ck_assert_int_eq(cudaMalloc((void **)&s->memory, 64), 0);
+    ck_assert_int_eq(cudaEventRecord(s->outside, s->second), 0);
+    ck_assert_int_eq(cudaStreamBeginCapture(s->first, cudaStreamCaptureModeThreadLocal), 0);
+    ck_assert_int_eq(cudaEventRecord(s->fork, s->first), 0);
+    ck_assert_int_eq(cudaStreamWaitEvent(s->second, s->fork, 0), 0);
+    ck_assert_int_eq(cudaMemsetAsync(s->memory, 0, 64, s->second), 0);
+}
+
+START_TEST(test_rules_of_captures)
+{
+    enum { UNJOINED, WAITS, TAKES_MEMORY, ASKS_EVENT, FROM_OUTSIDE, PAGEABLE, JOINED };
+    struct streams s;
+    cudaGraph_t graph = NULL;
+    void *more = NULL;
+    float here[16] = {0};
+    int wanted = cudaErrorStreamCaptureInvalidated;
+    set_up_streams(&s);
+    switch (_i) {
+    case UNJOINED: wanted = cudaErrorStreamCaptureUnjoined; break;
+    case WAITS:
+        ck_assert_int_eq(cudaStreamSynchronize(s.second), cudaErrorStreamCaptureUnsupported);
+        break;
+    case TAKES_MEMORY:
+        ck_assert_int_eq(cudaMalloc(&more, 64), cudaErrorStreamCaptureUnsupported);
+        break;
+    case ASKS_EVENT: ck_assert_int_eq(cudaEventSynchronize(s.fork), cudaErrorCapturedEvent); break;
+    case FROM_OUTSIDE:
+        ck_assert_int_eq(cudaStreamWaitEvent(s.first, s.outside, 0),
+                         cudaErrorStreamCaptureIsolation);
+        break;
+    case PAGEABLE:
+        ck_assert_int_eq(cudaMemcpyAsync(s.memory, here, sizeof here, cudaMemcpyHostToDevice,
+                                         s.first),
+                         cudaErrorStreamCaptureUnsupported);
+        wanted = cudaErrorStreamCaptureUnjoined;
+        break;
+    case JOINED: wanted = cudaSuccess; break;
+    }
+    if (_i != UNJOINED && wanted != cudaErrorStreamCaptureUnjoined) {
+        cudaEventRecord(s.join, s.second);
+        cudaStreamWaitEvent(s.first, s.join, 0);
+    }
+    ck_assert_int_eq(cudaStreamEndCapture(s.first, &graph), wanted);
+    ck_assert((graph != NULL) == (wanted == cudaSuccess));
+    ck_assert_int_eq(cudaMemsetAsync(s.memory, 0, 64, s.second), 0); /* as before */
+    ck_assert_int_eq(cudaStreamSynchronize(s.second), 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cuda graphs");
+    TCase *tests = tcase_create("graphs");
+    tcase_set_timeout(tests, 240);
+    tcase_add_checked_fixture(tests, cuda_fixture_set_up, cuda_fixture_tear_down);
+    tcase_add_loop_test(tests, test_models, 0, 2 * TINY_COUNT);
+    tcase_add_loop_test(tests, test_bf16, 0, 2);
+    tcase_add_test(tests, test_hybrid);
+    tcase_add_loop_test(tests, test_accumulation, 0, 3);
+    tcase_add_loop_test(tests, test_optimizers, 0, 2);
+    tcase_add_test(tests, test_mnist);
+    tcase_add_loop_test(tests, test_capture_fails, 0, 11);
+    tcase_add_test(tests, test_sync_is_plain);
+    tcase_add_test(tests, test_traced_step);
+    tcase_add_test(tests, test_launch_fails);
+    tcase_add_loop_test(tests, test_peer_is_lost, 0, 2);
+    tcase_add_loop_test(tests, test_rules_of_captures, 0, 7);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
