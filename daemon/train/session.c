@@ -119,7 +119,7 @@ static status_t count_token_steps(struct train_session *session)
     return NULL;
 }
 
-/* Opens the files, too: they are mapped, not read. */
+/* Opens the files, too: rows are read when they are needed. */
 static status_t read_token_sizes(struct train_session *session)
 {
     const struct train_job *job = session->job;
@@ -347,7 +347,7 @@ static bool same_sizes(const struct dataset *a, const struct dataset *b)
 /* The plan was made for the sizes in the headers; the data must still have them. */
 static status_t read_data(struct train_session *session)
 {
-    if (session->job->data_format == DATA_TOKENS) return NULL; /* mapped already */
+    if (session->job->data_format == DATA_TOKENS) return NULL; /* open already */
     struct dataset train = {0}, test = {0};
     status_t status = read_sets(session, false, &train, &test);
     if (status == NULL &&

@@ -5,14 +5,16 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/beneath.h"
 #include "base/mem.h"
 
-enum { LLMC_HEADER = 256 * 4 };
+enum {
+    LLMC_HEADER = 256 * 4,
+    BLOCK_BYTES = 1 << 16 /* that are read at a time; a multiple of every width */
+};
 
 /* What llm.c's headers start with. */
 static const struct llmc_kind {
@@ -25,17 +27,50 @@ static uint32_t little_endian(const unsigned char *bytes)
     return bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24;
 }
 
-static int64_t token_at(const struct token_file *file, int64_t place)
+static int64_t token_at(const unsigned char *at, int width)
 {
-    const unsigned char *at = file->data + place * file->width;
-    if (file->width == 1) return at[0];
-    return file->width == 2 ? (int64_t)(at[0] | at[1] << 8) : (int64_t)little_endian(at);
+    if (width == 1) return at[0];
+    return width == 2 ? (int64_t)(at[0] | at[1] << 8) : (int64_t)little_endian(at);
 }
 
-static const struct llmc_kind *llmc_kind_find(const struct token_file *file)
+static status_t read_at(const struct token_file *file, void *bytes, size_t size, int64_t offset)
 {
-    if (file->mapped_bytes < 4) return NULL;
-    uint32_t magic = little_endian(file->mapping);
+    for (char *at = bytes; size > 0;) {
+        ssize_t count = pread(file->fd, at, size, (off_t)offset);
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0)
+            return status_from_errno(errno, "cannot read %s at byte %" PRId64, file->path, offset);
+        if (count == 0)
+            return status_new(STATUS_FAILED_PRECONDITION,
+                              "%s was cut while it was read: it had %" PRId64
+                              " bytes, and now there is none at %" PRId64,
+                              file->path, file->size, offset);
+        at += count;
+        offset += count;
+        size -= (size_t)count;
+    }
+    return NULL;
+}
+
+/* A file that others write to while it is read gives some rows of before, and some of after. */
+static status_t need_unchanged(const struct token_file *file)
+{
+    struct stat info;
+    if (fstat(file->fd, &info) != 0) return status_from_errno(errno, "cannot stat %s", file->path);
+    if (info.st_size != file->size)
+        return status_new(STATUS_FAILED_PRECONDITION,
+                          "%s changed while it was read: it had %" PRId64 " bytes, now %" PRId64,
+                          file->path, file->size, (int64_t)info.st_size);
+    if (info.st_mtim.tv_sec != file->changed.tv_sec ||
+        info.st_mtim.tv_nsec != file->changed.tv_nsec)
+        return status_new(
+            STATUS_FAILED_PRECONDITION,
+            "%s was written to while it was read: its time of modification is another", file->path);
+    return NULL;
+}
+
+static const struct llmc_kind *llmc_kind_find(uint32_t magic)
+{
     for (size_t i = 0; i < sizeof llmc_kinds / sizeof llmc_kinds[0]; i++)
         if (llmc_kinds[i].magic == magic) return &llmc_kinds[i];
     return NULL;
@@ -43,12 +78,13 @@ static const struct llmc_kind *llmc_kind_find(const struct token_file *file)
 
 static status_t read_llmc_header(struct token_file *file)
 {
-    const struct llmc_kind *kind = llmc_kind_find(file);
-    const unsigned char *header = file->mapping;
-    if (file->mapped_bytes < LLMC_HEADER)
+    unsigned char header[12];
+    if (file->size < LLMC_HEADER)
         return status_new(STATUS_INVALID_ARGUMENT,
-                          "%s: cut short: the header of llm.c takes %d bytes, there are %zu",
-                          file->path, LLMC_HEADER, file->mapped_bytes);
+                          "%s: cut short: the header of llm.c takes %d bytes, there are %" PRId64,
+                          file->path, LLMC_HEADER, file->size);
+    TRY(read_at(file, header, sizeof header, 0));
+    const struct llmc_kind *kind = llmc_kind_find(little_endian(header));
     if (kind == NULL)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "%s: a file of llm.c's tokens starts with %u or %u, this one with %u",
@@ -64,48 +100,51 @@ static status_t read_llmc_header(struct token_file *file)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "%s: its header promises %" PRId32 " tokens: there cannot be so many",
                           file->path, (int32_t)count);
-    uint64_t expected = LLMC_HEADER + (uint64_t)count * (uint64_t)kind->width;
-    if (file->mapped_bytes != expected)
+    int64_t expected = LLMC_HEADER + (int64_t)count * kind->width;
+    if (file->size != expected)
         return status_new(STATUS_INVALID_ARGUMENT,
                           "%s: %s: its header promises %u tokens of %d bytes, which make a file of "
-                          "%" PRIu64 " bytes; it has %zu",
-                          file->path, file->mapped_bytes < expected ? "cut short" : "too long",
-                          count, kind->width, expected, file->mapped_bytes);
+                          "%" PRId64 " bytes; it has %" PRId64,
+                          file->path, file->size < expected ? "cut short" : "too long", count,
+                          kind->width, expected, file->size);
     file->width = kind->width;
-    file->data = header + LLMC_HEADER;
+    file->first_byte = LLMC_HEADER;
     file->count = count;
     return NULL;
 }
 
 static status_t find_tokens(struct token_file *file, enum token_encoding encoding)
 {
-    if (encoding == TOKENS_LLMC || (encoding == TOKENS_AUTO && llmc_kind_find(file) != NULL)) {
+    unsigned char magic[4];
+    bool llmc = encoding == TOKENS_LLMC;
+    if (encoding == TOKENS_AUTO && file->size >= (int64_t)sizeof magic) {
+        TRY(read_at(file, magic, sizeof magic, 0));
+        llmc = llmc_kind_find(little_endian(magic)) != NULL;
+    }
+    if (llmc) {
         TRY(read_llmc_header(file));
     } else {
         file->width = encoding == TOKENS_BYTES ? 1 : encoding == TOKENS_UINT32 ? 4 : 2;
-        if (file->mapped_bytes % (size_t)file->width != 0)
+        if (file->size % file->width != 0)
             return status_new(STATUS_INVALID_ARGUMENT,
-                              "%s: %zu bytes are no whole number of tokens of %d bytes%s",
-                              file->path, file->mapped_bytes, file->width,
+                              "%s: %" PRId64 " bytes are no whole number of tokens of %d bytes%s",
+                              file->path, file->size, file->width,
                               encoding == TOKENS_AUTO
                                   ? " (a text needs data.format: text; llm.c's files have a header)"
                                   : "");
-        file->data = file->mapping;
-        file->count = (int64_t)(file->mapped_bytes / (size_t)file->width);
+        file->count = file->size / file->width;
     }
     if (file->count > 0) return NULL;
     return status_new(STATUS_INVALID_ARGUMENT, "%s has no tokens", file->path);
 }
 
-static status_t map(int fd, struct token_file *file)
+static status_t measure(struct token_file *file)
 {
     struct stat info;
-    if (fstat(fd, &info) != 0) return status_from_errno(errno, "cannot read %s", file->path);
+    if (fstat(file->fd, &info) != 0) return status_from_errno(errno, "cannot read %s", file->path);
     if (info.st_size == 0) return status_new(STATUS_INVALID_ARGUMENT, "%s is empty", file->path);
-    void *mapping = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
-    if (mapping == MAP_FAILED) return status_from_errno(errno, "cannot map %s", file->path);
-    file->mapping = mapping;
-    file->mapped_bytes = (size_t)info.st_size;
+    file->size = info.st_size;
+    file->changed = info.st_mtim;
     return NULL;
 }
 
@@ -114,9 +153,8 @@ status_t token_file_open(const char *root, const char *path, enum token_encoding
 {
     int fd = -1;
     TRY(beneath_open(root, path, false, &fd));
-    struct token_file opened = {.path = mem_strdup(path)};
-    status_t status = map(fd, &opened);
-    close(fd);
+    struct token_file opened = {.path = mem_strdup(path), .fd = fd};
+    status_t status = measure(&opened);
     if (status == NULL) status = find_tokens(&opened, encoding);
     if (status != NULL) {
         token_file_close(&opened);
@@ -128,39 +166,50 @@ status_t token_file_open(const char *root, const char *path, enum token_encoding
 
 void token_file_close(struct token_file *file)
 {
-    if (file->mapping != NULL) munmap(file->mapping, file->mapped_bytes);
+    if (file->path != NULL) close(file->fd);
     free(file->path);
     *file = (struct token_file){0};
 }
 
-/* The first id in the range that is too large; -1 if none is. */
-static int64_t find_too_large(const struct token_file *file, int64_t first, int64_t count,
-                              int64_t vocabulary)
+static status_t too_large(const struct token_file *file, int64_t place, int64_t id,
+                          int64_t vocabulary)
 {
-    if (file->width < 4 && vocabulary >= (int64_t)1 << 8 * file->width) return -1;
-    for (int64_t i = first; i < first + count; i++)
-        if (token_at(file, i) >= vocabulary) return i;
-    return -1;
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "%s: token %" PRId64 " (byte %" PRId64 ") is %" PRId64
+                      ", but the model's vocabulary has the ids 0 to %" PRId64,
+                      file->path, place, file->first_byte + place * file->width, id,
+                      vocabulary - 1);
+}
+
+/* `ids` NULL: they are only checked. */
+static status_t read_ids(const struct token_file *file, int64_t first, int64_t count,
+                         int64_t vocabulary, int32_t *ids)
+{
+    unsigned char bytes[BLOCK_BYTES];
+    int width = file->width;
+    int64_t most = BLOCK_BYTES / width;
+    for (int64_t done = 0; done < count; done += most) {
+        int64_t now = count - done < most ? count - done : most;
+        int64_t offset = file->first_byte + (first + done) * width;
+        TRY(read_at(file, bytes, (size_t)(now * width), offset));
+        for (int64_t i = 0; i < now; i++) {
+            int64_t id = token_at(bytes + i * width, width);
+            if (id >= vocabulary) return too_large(file, first + done + i, id, vocabulary);
+            if (ids != NULL) ids[done + i] = (int32_t)id;
+        }
+    }
+    return need_unchanged(file);
 }
 
 status_t token_file_check(const struct token_file *file, int64_t first, int64_t count,
                           int64_t vocabulary)
 {
-    int64_t place = find_too_large(file, first, count, vocabulary);
-    if (place < 0) return NULL;
-    return status_new(STATUS_INVALID_ARGUMENT,
-                      "%s: token %" PRId64 " (byte %" PRId64 ") is %" PRId64
-                      ", but the model's vocabulary has the ids 0 to %" PRId64,
-                      file->path, place,
-                      (int64_t)(file->data - (const unsigned char *)file->mapping) +
-                          place * file->width,
-                      token_at(file, place), vocabulary - 1);
+    if (file->width < 4 && vocabulary >= (int64_t)1 << 8 * file->width) return NULL;
+    return read_ids(file, first, count, vocabulary, NULL);
 }
 
 status_t token_file_read(const struct token_file *file, int64_t first, int64_t count,
                          int64_t vocabulary, int32_t *ids)
 {
-    TRY(token_file_check(file, first, count, vocabulary));
-    for (int64_t i = 0; i < count; i++) ids[i] = (int32_t)token_at(file, first + i);
-    return NULL;
+    return read_ids(file, first, count, vocabulary, ids);
 }

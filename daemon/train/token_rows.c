@@ -32,7 +32,8 @@ static status_t fill(const void *user, int64_t row, void *input, int32_t *target
         *samples = masking_apply(rows->masking, number, length, tokens, targets);
         return NULL;
     }
-    TRY(token_file_read(rows->file, place + 1, length, rows->vocabulary, targets));
+    memcpy(targets, tokens + 1, (size_t)(length - 1) * sizeof *targets);
+    TRY(token_file_read(rows->file, place + length, 1, rows->vocabulary, &targets[length - 1]));
     *samples = length;
     return NULL;
 }

@@ -276,6 +276,40 @@ START_TEST(test_whole_steps)
 }
 END_TEST
 
+/* Between two steps, on rank 0's thread. */
+static status_t cut_file(struct member *member, int order, const struct wrap_policy **policy)
+{
+    (void)order;
+    (void)policy;
+    if (member->rank == 0) ck_assert_int_eq(truncate(path, 64), 0);
+    return NULL;
+}
+
+/* The file is cut while it is trained on: an error of the job, on all ranks. */
+START_TEST(test_cut_file)
+{
+    static struct group group;
+    static const struct wrap_policy blocks = {.kind = WRAP_AUTO};
+    init_group(&group, 2, 6);
+    group.order_count = 1;
+    group.order_at[0] = 5;
+    group.wraps[0] = &blocks;
+    group.instead = cut_file;
+    group_run(&group);
+    bool told = false;
+    for (int rank = 0; rank < 2; rank++) {
+        status_t status = group.members[rank].status;
+        ck_assert_ptr_nonnull(status);
+        ck_assert_uint_ge(group.members[rank].last_step, 5);
+        ck_assert_uint_lt(group.members[rank].last_step, 40);
+        told = told || (status_code(status) == STATUS_FAILED_PRECONDITION &&
+                        strstr(status_message(status), "was cut while it was read") != NULL);
+    }
+    ck_assert(told);
+    group_reset(&group);
+}
+END_TEST
+
 static void expect_refusal(const struct train_job *job, const char *message)
 {
     struct device *device;
@@ -352,6 +386,7 @@ int main(void)
     tcase_add_test(tests, test_other_units);
     tcase_add_test(tests, test_bad_token_in_the_middle);
     tcase_add_test(tests, test_whole_steps);
+    tcase_add_test(tests, test_cut_file);
     tcase_add_test(tests, test_refusals);
     tcase_add_test(tests, test_plan);
     suite_add_tcase(suite, tests);

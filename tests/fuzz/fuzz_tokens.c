@@ -51,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         fuzz_expect_user_error(status);
         return 0;
     }
-    FUZZ_CHECK(file.count > 0 && file.mapped_bytes == size - 2, "%lld tokens",
+    FUZZ_CHECK(file.count > 0 && file.size == (int64_t)size - 2, "%lld tokens",
                (long long)file.count);
     read_all(&file, vocabulary);
     token_file_close(&file);

@@ -145,6 +145,24 @@ class Shakespeare(unittest.TestCase):
                                "train.epochs=0")
         self.assertTrue(0 < job["metrics"]["val_loss"] < 5)
 
+    def test_text_is_cut(self):
+        """Somebody cuts the file while a job reads it: the job fails and says why, workers live on."""
+        text = os.path.join(self.data, "cut.txt")
+        shutil.copy(self.text, text)
+        pids = {worker["pid"] for worker in self.daemon.worker_list()}
+        job = self.daemon.json("submit", JOB, "--set", f"data.path={text}",
+                               "--set", "train.max_steps=5000", "--set", "retry.failures=0")["id"]
+        self.daemon.wait_step(job, 3)
+        os.truncate(text, 4096)
+        shown = self.daemon.wait_state(job, "FAILED", seconds=60)
+        self.assertEqual(shown["reason"]["code"], "FAILED_PRECONDITION", shown["reason"])
+        self.assertIn("cut.txt", shown["reason"]["message"])
+        self.assertRegex(shown["reason"]["message"], "was cut|changed while it was read")
+        self.daemon.wait_for(
+            lambda: [worker["state"] for worker in self.daemon.worker_list()] == ["idle"] * 2,
+            20, "two idle workers")
+        self.assertEqual({worker["pid"] for worker in self.daemon.worker_list()}, pids)
+
     def refused(self, code, words, *settings, verb="submit", arguments=()):
         result = self.ctl(verb, *settings, arguments=arguments)
         self.assertEqual(result.returncode, code, result.stderr)

@@ -1,9 +1,11 @@
 /* Files of tokens, whole and broken; windows, masks, and what ranks see of a batch. */
 #include <check.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/buf.h"
@@ -98,6 +100,36 @@ START_TEST(test_reads)
     ck_assert_str_eq(status_message(status), said);
     free(said);
     status_free(status);
+    token_file_close(&file);
+}
+END_TEST
+
+/* What somebody does to a file that is open: told, with the place, and nobody dies of it. */
+START_TEST(test_changed_file)
+{
+    static const char *const words[] = {
+        "was cut while it was read: it had 2000 bytes, and now there is none at 1000",
+        "changed while it was read: it had 2000 bytes, now 2002",
+        "was written to while it was read",
+    };
+    write_plain(2);
+    struct token_file file;
+    ck_assert_ptr_null(token_file_open(NULL, path, TOKENS_UINT16, &file));
+    int32_t ids[COUNT];
+    ck_assert_ptr_null(token_file_read(&file, 0, COUNT, COUNT, ids));
+    if (_i == 0) ck_assert_int_eq(truncate(path, 1000), 0);
+    if (_i == 1) ck_assert_int_eq(truncate(path, 2002), 0);
+    const struct timespec times[] = {{.tv_nsec = UTIME_OMIT}, {.tv_sec = 1000000000}};
+    if (_i == 2) ck_assert_int_eq(utimensat(AT_FDCWD, path, times, 0), 0);
+    for (int check = 0; check < 2; check++) {
+        status_t status = check ? token_file_check(&file, 0, COUNT, COUNT)
+                                : token_file_read(&file, 0, COUNT, COUNT, ids);
+        ck_assert_int_eq(status_code(status), STATUS_FAILED_PRECONDITION);
+        ck_assert_msg(strstr(status_message(status), words[_i]) != NULL, "%s",
+                      status_message(status));
+        ck_assert_ptr_nonnull(strstr(status_message(status), path));
+        status_free(status);
+    }
     token_file_close(&file);
 }
 END_TEST
@@ -489,6 +521,7 @@ int main(void)
     TCase *tests = tcase_create("tokens");
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_loop_test(tests, test_reads, 0, (int)(sizeof good / sizeof good[0]));
+    tcase_add_loop_test(tests, test_changed_file, 0, 3);
     tcase_add_test(tests, test_reads_text);
     tcase_add_test(tests, test_large_ids);
     tcase_add_loop_test(tests, test_refuses, 0, (int)(sizeof bad / sizeof bad[0]));
