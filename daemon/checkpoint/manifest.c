@@ -73,7 +73,7 @@ static void put_hex(json_t *object, const char *key, uint64_t value, int digits)
     put(object, key, json_string(text));
 }
 
-static json_t *write_tally(const struct saved_tally *tally)
+static json_t *write_tally(const struct tally *tally)
 {
     json_t *object = json_object();
     put_number(object, "loss", tally->loss);
@@ -253,7 +253,7 @@ static status_t get_hex(const json_t *object, const char *key, size_t digits, ui
     return NULL;
 }
 
-static status_t read_tally(const json_t *progress, const char *key, struct saved_tally *tally)
+static status_t read_tally(const json_t *progress, const char *key, struct tally *tally)
 {
     const json_t *object = json_object_get(progress, key);
     TRY(get_number(object, "loss", &tally->loss));

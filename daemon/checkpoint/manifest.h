@@ -26,11 +26,13 @@ enum {
 #define MANIFEST_REPORTS_FILE "reports.pb"
 #define MANIFEST_ELEMENTS_MAX (INT64_C(1) << 48)
 
-/* Sums since something began, over all ranks. */
-struct saved_tally {
-    double loss, correct, samples, tokens;
+/* Sums over steps, since something began. */
+struct tally {
+    double loss, correct, samples; /* of all ranks; samples: targets that count */
+    double tokens;                 /* of all ranks' windows */
     uint64_t steps;
-    int64_t ns, compute_ns, comm_ns, exposed_ns;
+    int64_t ns; /* wall time of the steps */
+    int64_t compute_ns, comm_ns, exposed_ns;
 };
 
 /* Where in its run a job was; what it needs besides parameters and slots to go on. */
@@ -39,10 +41,10 @@ struct saved_progress {
     uint64_t rows;    /* that all ranks together have taken: of the epoch, or, of tokens, in all */
     uint64_t epochs;  /* that are over */
     uint64_t updates; /* steps that changed parameters */
-    uint64_t skipped_steps; /* the others */
-    double epoch_rate;                  /* the learning rate before the step's factor */
-    double gradient_norm;               /* of the last step */
-    struct saved_tally interval, epoch; /* since the last metrics; since the epoch began */
+    uint64_t skipped_steps;       /* the others */
+    double epoch_rate;            /* the learning rate before the step's factor */
+    double gradient_norm;         /* of the last step */
+    struct tally interval, epoch; /* since the last metrics; since the epoch began */
     int64_t evaluation_ns;
     bool validated; /* the rest is known */
     double validation_loss;

@@ -17,19 +17,6 @@ enum { PIECE = 1 << 18, TEXT_MAX = 1024 };
 
 /* ---- out ---- */
 
-static struct saved_tally save_tally(const struct tally *tally)
-{
-    return (struct saved_tally){.loss = tally->loss,
-                                .correct = tally->correct,
-                                .samples = tally->samples,
-                                .tokens = tally->tokens,
-                                .steps = tally->steps,
-                                .ns = tally->ns,
-                                .compute_ns = tally->compute_ns,
-                                .comm_ns = tally->comm_ns,
-                                .exposed_ns = tally->exposed_ns};
-}
-
 struct capture *train_session_capture(struct train_session *session)
 {
     struct run *run = session->run;
@@ -42,8 +29,8 @@ struct capture *train_session_capture(struct train_session *session)
         .skipped_steps = run->skipped_steps,
         .epoch_rate = run->epoch_rate,
         .gradient_norm = run->gradient_norm,
-        .interval = save_tally(&run->interval),
-        .epoch = save_tally(&run->epoch),
+        .interval = run->interval,
+        .epoch = run->epoch,
         .evaluation_ns = run->evaluation_ns,
         .validated = run->validated,
         .validation_loss = run->validation_loss,
@@ -205,19 +192,6 @@ static status_t find(struct search *search, char name[FOLDER_NAME_MAX], struct s
 
 /* ---- in ---- */
 
-static struct tally load_tally(const struct saved_tally *saved)
-{
-    return (struct tally){.loss = saved->loss,
-                          .correct = saved->correct,
-                          .samples = saved->samples,
-                          .tokens = saved->tokens,
-                          .steps = saved->steps,
-                          .ns = saved->ns,
-                          .compute_ns = saved->compute_ns,
-                          .comm_ns = saved->comm_ns,
-                          .exposed_ns = saved->exposed_ns};
-}
-
 static uint64_t divide_up(uint64_t a, uint64_t b)
 {
     return a / b + (a % b != 0);
@@ -277,8 +251,8 @@ static void load_progress(struct run *run, const struct saved_progress *saved)
     run->skipped_steps = saved->skipped_steps;
     run->epoch_rate = saved->epoch_rate;
     run->gradient_norm = (float)saved->gradient_norm;
-    run->interval = load_tally(&saved->interval);
-    run->epoch = load_tally(&saved->epoch);
+    run->interval = saved->interval;
+    run->epoch = saved->epoch;
     run->evaluation_ns = saved->evaluation_ns;
     run->validated = saved->validated;
     run->validation_loss = saved->validation_loss;

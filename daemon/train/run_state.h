@@ -2,16 +2,9 @@
 #ifndef FSDPD_TRAIN_RUN_STATE_H
 #define FSDPD_TRAIN_RUN_STATE_H
 
+#include "checkpoint/manifest.h"
 #include "train/feed.h"
 #include "train/run.h"
-
-struct tally {
-    double loss, correct, samples; /* sums over all ranks; samples: targets that count */
-    double tokens;                 /* of all ranks' windows */
-    uint64_t steps;
-    int64_t ns; /* wall time of the steps */
-    int64_t compute_ns, comm_ns, exposed_ns;
-};
 
 struct run {
     struct train_session *session;
