@@ -390,10 +390,10 @@ static void run(struct load *load, const struct settings *settings)
 static status_t make_plan(struct load *load, const struct settings *settings)
 {
     char *ranks = mem_printf("workers=%d", (int)settings->ranks);
-    const struct spec_override overrides[] = {{"name=load"},
-                                              {ranks},
-                                              {"save_model=false"},
-                                              {"device=cpu"}};
+    const struct spec_override overrides[] = {{.text = "name=load"},
+                                              {.text = ranks},
+                                              {.text = "save_model=false"},
+                                              {.text = "device=cpu"}};
     status_t status = spec_read_file(settings->file, overrides,
                                      sizeof overrides / sizeof *overrides, &load->spec);
     free(ranks);

@@ -59,21 +59,31 @@ int client_change_job(struct client *client, const struct rpc_method *method,
     return EXIT_DONE;
 }
 
-status_t option_set(struct options *options, const char *value)
+static status_t add_set(struct options *options, const char *text, const char *origin)
 {
     if (options->set_count == OPTIONS_MAX_SETS)
         return status_new(STATUS_INVALID_ARGUMENT, "expected at most %d of them", OPTIONS_MAX_SETS);
     MEM_GROW(options->sets, options->set_count, options->set_capacity);
-    options->sets[options->set_count++] = (struct spec_override){value};
+    options->sets[options->set_count++] = (struct spec_override){text, origin};
     return NULL;
 }
 
-status_t option_set_key(struct options *options, const char *key, const char *value)
+status_t option_set(struct options *options, const char *value)
 {
-    char *text = mem_printf("%s=%s", key, value);
+    return add_set(options, value, NULL);
+}
+
+static const char *keep(struct options *options, char *text)
+{
     MEM_GROW(options->texts, options->text_count, options->text_capacity);
-    options->texts[options->text_count++] = text;
-    return option_set(options, text);
+    return options->texts[options->text_count++] = text;
+}
+
+status_t option_set_key(struct options *options, const char *key, const char *value,
+                        const char *option, const char *typed)
+{
+    const char *text = keep(options, mem_printf("%s=%s", key, value));
+    return add_set(options, text, keep(options, mem_printf("%s %s", option, typed)));
 }
 
 status_t option_integer(const char *value, int64_t low, int64_t high, int64_t *integer)

@@ -84,8 +84,9 @@ int client_change_job(struct client *client, const struct rpc_method *method,
 status_t option_set(struct options *options, const char *value);
 
 /* What an option that stands for a key of the job file does: "--priority 5" is
- * "--set priority=5". */
-status_t option_set_key(struct options *options, const char *key, const char *value);
+ * "--set priority=5". Messages name the option with what was typed. */
+status_t option_set_key(struct options *options, const char *key, const char *value,
+                        const char *option, const char *typed);
 
 /* "--attempt N", for the verbs that read what attempts have left. */
 status_t option_attempt(struct options *options, const char *value);

@@ -18,6 +18,17 @@ int exit_from_status(status_t status)
     }
 }
 
+int exit_from_file(status_t status)
+{
+    switch (status_code(status)) {
+    case STATUS_OK: return EXIT_DONE;
+    case STATUS_INVALID_ARGUMENT: return EXIT_USAGE;
+    case STATUS_NOT_FOUND: return EXIT_NOT_FOUND;
+    case STATUS_PERMISSION_DENIED: return EXIT_NOT_PERMITTED;
+    default: return EXIT_FAILED;
+    }
+}
+
 int exit_from_state(Fsdpd__V1__JobState state)
 {
     switch (state) {

@@ -24,6 +24,9 @@ enum exit_code {
  * side is EXIT_USAGE. */
 int exit_from_status(status_t status);
 
+/* For a file of this machine that cannot be written: EXIT_USAGE if its name makes no sense. */
+int exit_from_file(status_t status);
+
 /* For a job that is over. */
 int exit_from_state(Fsdpd__V1__JobState state);
 

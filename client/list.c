@@ -44,13 +44,13 @@ static status_t add_states(const char *word, Fsdpd__V1__JobState *states, size_t
 static status_t read_states(const char *text, Fsdpd__V1__JobState *states, size_t *count)
 {
     *count = 0;
-    for (const char *at = text; at != NULL && *at != '\0';) {
+    for (const char *at = text; at != NULL;) {
         size_t length = strcspn(at, ",");
         char *word = mem_strndup(at, length);
         status_t status = add_states(word, states, count);
         free(word);
         TRY(status);
-        at += length + (at[length] == ',');
+        at = at[length] == ',' ? at + length + 1 : NULL;
     }
     return NULL;
 }
@@ -64,14 +64,23 @@ static status_t set_state(struct options *options, const char *value)
     return NULL;
 }
 
+/* An empty filter, of a script's variable that is not set, would let every job pass. */
+static status_t check_given(const char *what, const char *value)
+{
+    if (value[0] != '\0') return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT, "expected %s, found ''", what);
+}
+
 static status_t set_name(struct options *options, const char *value)
 {
+    TRY(check_given("a pattern", value));
     options->name = value;
     return NULL;
 }
 
 static status_t set_user(struct options *options, const char *value)
 {
+    TRY(check_given("a user", value));
     options->user = value;
     return NULL;
 }

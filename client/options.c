@@ -7,6 +7,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "base/utf8.h"
 
 enum { DEFAULT_TIMEOUT_MS = 60000 };
 
@@ -161,6 +162,18 @@ struct words {
     int count;
 };
 
+/* What fsdpd is asked for travels as text; the names of files need not be any. */
+static status_t check_text(const char *what, const char *word)
+{
+    uint32_t character;
+    if (strcmp(what, "FILE") == 0 || strcmp(what, "ADDRESS") == 0) return NULL;
+    for (int length; *word != '\0'; word += length) {
+        length = utf8_decode(word, &character);
+        if (length == 0) return status_new(STATUS_INVALID_ARGUMENT, "%s is not valid UTF-8", what);
+    }
+    return NULL;
+}
+
 static status_t apply_option(const struct option_row *row, const char *shown, const char *attached,
                              struct words *words, struct options *options)
 {
@@ -176,6 +189,7 @@ static status_t apply_option(const struct option_row *row, const char *shown, co
         attached = *words->next++;
         words->count--;
     }
+    TRY(status_wrap(check_text(row->value, attached), "%s", shown));
     return status_wrap(row->apply(options, attached), "%s", shown);
 }
 
@@ -210,6 +224,10 @@ static status_t take_argument(const char *word, const struct verb *verb, struct 
         options->argument_count >= OPTIONS_MAX_ARGUMENTS)
         return status_new(STATUS_INVALID_ARGUMENT, "%s: expected %s, found '%s' too", verb->name,
                           verb->argument_count ? verb->arguments : "no arguments", word);
+    if (word[0] == '\0' && verb->arguments[0] != '[')
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: expected %s, found ''", verb->name,
+                          verb->arguments);
+    TRY(status_wrap(check_text(verb->arguments, word), "%s", verb->name));
     options->arguments[options->argument_count++] = word;
     return NULL;
 }

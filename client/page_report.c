@@ -168,9 +168,9 @@ static int run(struct sources *sources)
     session_catch_signals(sources->session);
     status_t status = download_begin(&download, sources->client->options.file);
     if (status != NULL) {
-        bool usage = status_code(status) == STATUS_INVALID_ARGUMENT;
+        int code = exit_from_file(status);
         output_error(status);
-        return usage ? EXIT_USAGE : EXIT_FAILED;
+        return code;
     }
     status = read_record(sources);
     if (status == NULL) read_step(sources);

@@ -240,6 +240,8 @@ void live_draw_lines(struct live *live, const struct buf *lines, int count)
         buf_printf(&out, "%s%s\033[K", i > 0 ? "\r\n" : "", buf_text(&lines[i]));
         live->widths[i] = visible_width(buf_text(&lines[i]));
     }
+    /* What the terminal itself echoes (^C) must not wrap into another row, which nobody counts. */
+    buf_add_char(&out, '\r');
     live->line_count = count;
     fflush(stdout);
     fwrite(out.data, 1, out.length, stderr);

@@ -312,9 +312,9 @@ static int run(struct pull *pull, struct session *session)
     }
     status_t status = begin(pull);
     if (status == NULL) return stream(pull, session);
-    bool usage = status_code(status) == STATUS_INVALID_ARGUMENT;
+    int code = exit_from_file(status);
     output_error(status);
-    return usage ? EXIT_USAGE : EXIT_FAILED;
+    return code;
 }
 
 static status_t check_options(const struct options *options)

@@ -88,12 +88,24 @@ static status_t check_one_is_meant(void)
     return NULL;
 }
 
+/* As fsdpd reads it: what is neither would be guessed at. */
+static status_t read_insecure(bool *insecure)
+{
+    const char *text = getenv("FSDPD_INSECURE_TCP");
+    *insecure = text != NULL && strcmp(text, "true") == 0;
+    if (*insecure || text == NULL || text[0] == '\0' || strcmp(text, "false") == 0) return NULL;
+    return status_new(STATUS_INVALID_ARGUMENT,
+                      "FSDPD_INSECURE_TCP: expected true or false, found '%s'", text);
+}
+
 static status_t open_channel(struct session *session)
 {
-    const char *insecure = getenv("FSDPD_INSECURE_TCP");
+    static const char *const names[] = {"--tls-ca (or FSDPD_TLS_CA)",
+                                        "--tls-certificate (or FSDPD_TLS_CERTIFICATE)",
+                                        "--tls-key (or FSDPD_TLS_KEY)"};
     bool tcp = strncmp(session->address, "unix:", 5) != 0;
-    struct rpc_channel_security security = {.insecure_tcp =
-                                                insecure != NULL && strcmp(insecure, "true") == 0};
+    struct rpc_channel_security security = {0};
+    TRY(read_insecure(&security.insecure_tcp));
     char *ca = NULL, *certificate = NULL, *key = NULL;
     if (tcp && security.insecure_tcp) {
         TRY(check_one_is_meant());
@@ -101,7 +113,7 @@ static status_t open_channel(struct session *session)
         ca = tls_file("FSDPD_TLS_CA", "ca.crt");
         certificate = tls_file("FSDPD_TLS_CERTIFICATE", "client.crt");
         key = tls_file("FSDPD_TLS_KEY", "client.key");
-        security.tls = (struct rpc_tls_files){ca, certificate, key};
+        security.tls = (struct rpc_tls_files){ca, certificate, key, names};
     }
     status_t status =
         rpc_channel_new(session->runtime, session->address, &security, &session->channel);

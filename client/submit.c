@@ -26,7 +26,7 @@ static status_t set_verbose(struct options *options, const char *value)
 
 static status_t set_id(struct options *options, const char *value)
 {
-    if (value[0] == '\0') return status_new(STATUS_INVALID_ARGUMENT, "expected an id");
+    TRY(spec_check_job_id(value));
     options->id = value;
     return NULL;
 }
@@ -40,36 +40,61 @@ static status_t set_hold(struct options *options, const char *value)
 
 static status_t set_priority(struct options *options, const char *value)
 {
-    return option_set_key(options, "priority", value);
+    return option_set_key(options, "priority", value, "--priority", value);
 }
 
-/* "a,b" as the list that YAML has. */
-static status_t option_set_list(struct options *options, const char *key, const char *value)
+/* "a,b" as the list that YAML has. Nothing is left out: an empty variable of a script would
+ * otherwise take a dependency away without a word. */
+static status_t set_jobs(struct options *options, const char *key, const char *option,
+                         const char *value)
 {
-    char *list = mem_printf("[%s]", value);
-    status_t status = option_set_key(options, key, list);
-    free(list);
+    struct buf list = {0};
+    status_t status = NULL;
+    for (const char *at = value; status == NULL; at++) {
+        at += strspn(at, " ");
+        size_t length = strcspn(at, ","), end = length;
+        while (end > 0 && at[end - 1] == ' ') end--;
+        char *id = mem_strndup(at, end);
+        status = spec_check_job_id(id);
+        buf_printf(&list, "%s\"%s\"", list.length > 0 ? ", " : "[", id);
+        free(id);
+        at += length;
+        if (*at == '\0') break;
+    }
+    buf_add_char(&list, ']');
+    if (status == NULL) status = option_set_key(options, key, buf_text(&list), option, value);
+    buf_deinit(&list);
     return status;
 }
 
 static status_t set_after(struct options *options, const char *value)
 {
-    return option_set_list(options, "after", value);
+    return set_jobs(options, "after", "--after", value);
 }
 
 static status_t set_after_any(struct options *options, const char *value)
 {
-    return option_set_list(options, "after_any", value);
+    return set_jobs(options, "after_any", "--after-any", value);
+}
+
+/* An empty one would be no deadline. */
+static status_t set_deadline(struct options *options, const char *key, const char *option,
+                             const char *value)
+{
+    if (value[0] == '\0')
+        return status_new(STATUS_INVALID_ARGUMENT, "expected a duration such as 2h, or a time, "
+                                                   "found ''");
+    return option_set_key(options, key, value, option, value);
 }
 
 static status_t set_start_by(struct options *options, const char *value)
 {
-    return option_set_key(options, "deadline.start", value);
+    return set_deadline(options, "deadline.start", "--start-by", value);
 }
 
 static status_t set_finish_by(struct options *options, const char *value)
 {
-    return option_set_key(options, "deadline.finish", value);
+    return set_deadline(options, "deadline.finish", "--finish-by", value);
 }
 
 /* KEY=VALUE; quoted, so that a number or "null" stays the text that it is. */
@@ -83,7 +108,7 @@ static status_t set_label(struct options *options, const char *value)
     status_t status = spec_check_label_key(label);
     if (status == NULL) {
         char *key = mem_printf("labels.%s", label), *quoted = mem_printf("\"%s\"", equals + 1);
-        status = option_set_key(options, key, quoted);
+        status = option_set_key(options, key, quoted, "--label", value);
         free(key);
         free(quoted);
     }

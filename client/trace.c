@@ -106,9 +106,9 @@ static int run(struct trace *trace, struct session *session)
     struct download download;
     status_t status = download_begin(&download, options->file);
     if (status != NULL) {
-        bool usage = status_code(status) == STATUS_INVALID_ARGUMENT;
+        int code = exit_from_file(status);
         output_error(status);
-        return usage ? EXIT_USAGE : EXIT_FAILED;
+        return code;
     }
     status = session_stream(session, &control_trace_job, &request.base, options->timeout_ms,
                             take_chunk, trace);

@@ -38,7 +38,7 @@ WRAP_OPTION(modules, OPTIONS_WRAP_MODULES)
 WRAP_OPTION(units, OPTIONS_WRAP_UNITS)
 
 const struct option_row wrap_options[] = {
-    {"policy", 0, "POLICY", "set: none, size, type, match or units", set_policy},
+    {"policy", 0, "POLICY", "set: auto, none, size, type, match or units", set_policy},
     {"min-num-params", 0, "N", "set, size: a module of so many parameters becomes a unit",
      set_min_num_params},
     {"force-leaf", 0, "TYPES", "set, size: types to leave alone, with commas", set_force_leaf},

@@ -5,8 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/mem.h"
+#include "base/text.h"
 #include "option_table.h"
 
 static void describe_yaml(const struct options *options, struct buf *out)
@@ -25,8 +27,12 @@ static void describe_yaml(const struct options *options, struct buf *out)
         struct buf line = {0};
         buf_printf(&line, "%s%s: ", dot != NULL ? "  " : "", dot != NULL ? dot + 1 : row->key);
         option_describe_value(options, row, &line);
-        buf_printf(out, "%-39s # %s\n", buf_text(&line),
-                   value->source == SOURCE_DEFAULT ? "default" : value->place);
+        /* A default that fsdpd makes: as a value it would have to be there already. */
+        bool made = row->list && row->fallback == NULL && value->source == SOURCE_DEFAULT;
+        buf_printf(out, "%s%-*s # %s\n", made ? "# " : "", made ? 37 : 39, buf_text(&line),
+                   made                              ? "default, made when fsdpd starts"
+                   : value->source == SOURCE_DEFAULT ? "default"
+                                                     : value->place);
         buf_deinit(&line);
     }
 }
@@ -62,11 +68,60 @@ void config_describe(const struct options *options, bool json, struct buf *out)
     else describe_yaml(options, out);
 }
 
+/* Variables that begin like those of keys and are read elsewhere; those of CUDA are switches for
+ * development. */
+static bool is_known_variable(const char *name, size_t length)
+{
+    static const char *const others[] = {"FSDPD_CONFIG", "FSDPD_ADDRESS", "FSDPD_BACKEND_DIR"};
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++)
+        if (strlen(others[i]) == length && strncmp(others[i], name, length) == 0) return true;
+    return strncmp(name, "FSDPD_CUDA_", strlen("FSDPD_CUDA_")) == 0;
+}
+
+/* A misspelt variable is no mistake that fsdpd could refuse: others may have variables of that
+ * beginning. */
+static void warn_of_variables(void)
+{
+    char *variables[OPTION_ROWS_MAX];
+    size_t count = 0;
+    for (int i = 0; i < option_row_count; i++)
+        if (option_rows[i].key != NULL) variables[count++] = option_variable(&option_rows[i]);
+    for (char **entry = environ; *entry != NULL; entry++) {
+        size_t length = strcspn(*entry, "=");
+        if (strncmp(*entry, "FSDPD_", strlen("FSDPD_")) != 0) continue;
+        bool known = is_known_variable(*entry, length);
+        char *name = mem_strndup(*entry, length);
+        for (size_t i = 0; i < count && !known; i++) known = strcmp(variables[i], name) == 0;
+        const char *near = text_nearest(name, (const char *const *)variables, count);
+        if (!known)
+            fprintf(stderr, "fsdpd: warning: the environment's %s is no variable of fsdpd%s%s%s\n",
+                    name, near != NULL ? "; did you mean " : "", near != NULL ? near : "",
+                    near != NULL ? "?" : "");
+        free(name);
+    }
+    for (size_t i = 0; i < count; i++) free(variables[i]);
+}
+
+/* What is not as it is by default though no file says so. */
+static void print_without_file(const struct options *options)
+{
+    const char *between = "no configuration file; given: ";
+    for (int i = 0; i < option_row_count; i++) {
+        const struct option_value *value = &options->values[i];
+        if (option_rows[i].key == NULL || value->source == SOURCE_DEFAULT) continue;
+        printf("%s%s", between, value->place);
+        between = ", ";
+    }
+    if (between[0] == ',') printf("; everything else is as it is by default\n");
+    else printf("no configuration file; everything is as it is by default\n");
+}
+
 int config_role_main(const struct options *options)
 {
     if (!options->dump) {
+        warn_of_variables();
         if (options->config_file != NULL) printf("%s: ok\n", options->config_file);
-        else printf("no configuration file; everything is as it is by default\n");
+        else print_without_file(options);
         return 0;
     }
     struct buf text = {0};

@@ -389,6 +389,7 @@ static void describe_row(const struct option_row *row, struct buf *out)
     char *left = mem_printf("%s%s%s", row->flag, row->argument ? " " : "",
                             row->argument ? row->argument : "");
     buf_printf(out, "  %-24s", left);
+    if (strlen(left) >= 24) buf_printf(out, "\n%*s", 26, ""); /* columns stay apart */
     free(left);
     for (const char *line = row->help; *line != '\0';) {
         size_t length = strcspn(line, "\n");
@@ -399,12 +400,11 @@ static void describe_row(const struct option_row *row, struct buf *out)
 
 static void describe_rest(struct buf *out)
 {
-    buf_add_text(out,
-                 "\nThe first SIGTERM or SIGINT ends running jobs at their next step and then "
-                 "fsdpd;\nthe second ends it at once. SIGHUP reads the configuration again. What a "
-                 "flag says\nmay stand in fsdpd.yaml or in the environment as well "
-                 "(fsdpd.yaml(5)). Jobs are\nsubmitted with fsdpctl.\n\n"
-                 "\"fsdpd ROLE --help\" lists the flags of another role:\n");
+    buf_add_text(out, "\nThe first SIGTERM or SIGINT ends running jobs at their next step and then "
+                      "fsdpd;\nthe second ends it at once. SIGHUP reads the configuration again.\n"
+                      "What a flag says may stand in fsdpd.yaml, or in the environment, as well: "
+                      "see\nfsdpd.yaml(5). Jobs are submitted with fsdpctl.\n\n"
+                      "\"fsdpd ROLE --help\" lists the flags of another role:\n");
     for (int role = ROLE_COORDINATOR; role < ROLE_COUNT; role++)
         buf_printf(out, "%s%s", role == ROLE_COORDINATOR ? "" : ", ",
                    role_commands[role] + strlen("fsdpd "));

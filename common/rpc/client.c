@@ -62,7 +62,8 @@ static grpc_channel *create_grpc_channel(const char *normal, grpc_channel_creden
 
 static struct rpc_tls_files tls_files(const struct rpc_channel *channel)
 {
-    return (struct rpc_tls_files){channel->tls_ca, channel->tls_certificate, channel->tls_key};
+    return (struct rpc_tls_files){channel->tls_ca, channel->tls_certificate, channel->tls_key,
+                                  channel->tls_names};
 }
 
 static void mark_files(const struct rpc_channel *channel, struct rpc_file_mark marks[3])
@@ -159,6 +160,7 @@ status_t rpc_channel_new(struct rpc_runtime *runtime, const char *address,
         channel->tls_ca = files->ca ? mem_strdup(files->ca) : NULL;
         channel->tls_certificate = files->certificate ? mem_strdup(files->certificate) : NULL;
         channel->tls_key = files->key ? mem_strdup(files->key) : NULL;
+        channel->tls_names = files->names;
         status = take_tls(channel);
     } else {
         channel->channel = create_grpc_channel(normal, grpc_insecure_credentials_create());

@@ -245,6 +245,7 @@ struct rpc_channel {
     char *address; /* normalised, for messages */
     bool uses_tls;
     char *tls_ca, *tls_certificate, *tls_key; /* the files */
+    const char *const *tls_names;             /* what messages call them */
     struct rpc_file_mark tls_marks[3];        /* as they were when they were read */
     struct rpc_client_call *calls;
     bool closing;

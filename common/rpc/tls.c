@@ -21,15 +21,24 @@ bool rpc_tls_is_given(const struct rpc_tls_files *files)
     return files->ca != NULL || files->certificate != NULL || files->key != NULL;
 }
 
+enum { CA, CERTIFICATE, KEY };
+
+static const char *const *names_of(const struct rpc_tls_files *files)
+{
+    static const char *const keys[] = {"tls.ca", "tls.certificate", "tls.key"};
+    return files->names != NULL ? files->names : keys;
+}
+
 static status_t check_given(const struct rpc_tls_files *files)
 {
-    const char *missing = files->ca == NULL            ? "tls.ca"
-                          : files->certificate == NULL ? "tls.certificate"
-                          : files->key == NULL         ? "tls.key"
+    const char *const *names = names_of(files);
+    const char *missing = files->ca == NULL            ? names[CA]
+                          : files->certificate == NULL ? names[CERTIFICATE]
+                          : files->key == NULL         ? names[KEY]
                                                        : NULL;
     if (missing == NULL) return NULL;
-    return status_new(STATUS_INVALID_ARGUMENT,
-                      "TLS needs tls.ca, tls.certificate and tls.key; %s is not set", missing);
+    return status_new(STATUS_INVALID_ARGUMENT, "TLS needs %s, %s and %s; %s is not set", names[CA],
+                      names[CERTIFICATE], names[KEY], missing);
 }
 
 static status_t check_key_mode(const char *path)
@@ -53,11 +62,15 @@ void rpc_pems_deinit(struct rpc_pems *pems)
 status_t rpc_pems_read(const struct rpc_tls_files *files, bool server, struct rpc_pems *out)
 {
     struct rpc_pems pems = {0};
+    const char *const *names = names_of(files);
     TRY(check_given(files));
-    TRY(check_key_mode(files->key));
-    status_t status = x509_read_pem(files->ca, &pems.ca);
-    if (status == NULL) status = x509_read_pem(files->certificate, &pems.certificate);
-    if (status == NULL) status = x509_read_pem(files->key, &pems.key);
+    TRY(status_wrap(check_key_mode(files->key), "%s", names[KEY]));
+    status_t status = status_wrap(x509_read_pem(files->ca, &pems.ca), "%s", names[CA]);
+    if (status == NULL)
+        status = status_wrap(x509_read_pem(files->certificate, &pems.certificate), "%s",
+                             names[CERTIFICATE]);
+    if (status == NULL)
+        status = status_wrap(x509_read_pem(files->key, &pems.key), "%s", names[KEY]);
     if (status == NULL) status = status_wrap(x509_check_authorities(pems.ca), "%s", files->ca);
     if (status == NULL)
         status = status_wrap(x509_check_certificate(pems.certificate), "%s", files->certificate);

@@ -13,6 +13,9 @@ struct rpc_tls_files {
     const char *ca;          /* certificates of the authorities that vouch for peers */
     const char *certificate; /* our own, and what leads from it to an authority of the peer's */
     const char *key; /* its private key, without a pass phrase; not readable for everybody */
+    /* What messages call these three; it outlives whatever is made with the files. NULL: tls.ca,
+     * tls.certificate and tls.key. */
+    const char *const *names;
 };
 
 /* Whether any of them is given. */

@@ -547,6 +547,12 @@ static status_t read_row(struct reader *reader, size_t row)
         status_t status = status_wrap(read_value(reader, key, node), "%s", key->key);
         if (status == NULL) return NULL;
         status_t placed = yamldoc_error(node, "%s", status_message(status));
+        /* A model file that cannot be read is no mistake in the text that names it. */
+        if (key->type == SPEC_MODEL && status_code(status) != STATUS_INVALID_ARGUMENT) {
+            status_t unread = status_new(status_code(status), "%s", status_message(placed));
+            status_free(placed);
+            placed = unread;
+        }
         status_free(status);
         return placed;
     }
@@ -607,13 +613,13 @@ static status_t read_rows(struct reader *reader)
     return status_wrap(spec_check_together(reader->spec), "%s", reader->file);
 }
 
-static status_t apply_override(struct yamldoc *document, const char *text)
+static status_t apply_override(struct yamldoc *document, const struct spec_override *override)
 {
-    const char *equals = strchr(text, '=');
+    const char *text = override->text, *equals = strchr(text, '=');
     if (equals == NULL || equals == text)
         return status_new(STATUS_INVALID_ARGUMENT, "--set %s: expected KEY=VALUE", text);
     char *key = mem_strndup(text, (size_t)(equals - text));
-    char *origin = mem_printf("--set %s", text);
+    char *origin = override->origin ? mem_strdup(override->origin) : mem_printf("--set %s", text);
     status_t status = yamldoc_set(document, key, equals + 1, origin);
     free(origin);
     free(key);
@@ -627,7 +633,7 @@ static status_t read_document(struct yamldoc *document, const char *file,
     if (document->root->kind != YAMLDOC_MAPPING)
         return yamldoc_error(document->root,
                              "expected a mapping of keys, as docs/job-file.md has it");
-    for (int i = 0; i < count; i++) TRY(apply_override(document, overrides[i].text));
+    for (int i = 0; i < count; i++) TRY(apply_override(document, &overrides[i]));
     struct reader reader = {
         .file = file,
         .given = mem_alloc_array(spec_key_count, sizeof *reader.given),

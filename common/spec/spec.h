@@ -73,6 +73,7 @@ extern const size_t spec_key_count;
 /* One --set of a command line: "train.epochs=3". Lists are written as in YAML: "[fc1, [a, b]]". */
 struct spec_override {
     const char *text;
+    const char *origin; /* what was typed, for messages: "--priority 5"; NULL: --set `text` */
 };
 
 /*

@@ -299,6 +299,12 @@ static status_t build_document(struct builder *builder, struct yamldoc_node **ro
 
 status_t yamldoc_parse(const char *text, size_t length, const char *file, struct yamldoc **document)
 {
+    static const char byte_order_mark[] = "\xef\xbb\xbf"; /* some editors begin files with it */
+    enum { MARK = sizeof byte_order_mark - 1 };
+    if (length >= MARK && memcmp(text, byte_order_mark, MARK) == 0) {
+        text += MARK;
+        length -= MARK;
+    }
     struct yamldoc *made = mem_alloc(sizeof *made);
     struct builder builder = {.document = made, .text = text, .length = length, .from_file = true};
     builder.file = document_add_file(made, file);

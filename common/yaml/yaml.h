@@ -54,7 +54,8 @@ struct yamldoc {
     int node_count;
 };
 
-/* `file` is used in messages only and copied. */
+/* `file` is used in messages only and copied. A byte order mark (UTF-8) at the beginning is
+ * skipped. */
 status_t yamldoc_parse(const char *text, size_t length, const char *file,
                        struct yamldoc **document) FSDPD_MUST_USE;
 void yamldoc_free(struct yamldoc *document); /* accepts NULL */

@@ -5,6 +5,7 @@ import gzip
 import os
 import shutil
 import struct
+import subprocess
 import sys
 import tempfile
 import unittest
@@ -234,6 +235,26 @@ class BadInput(unittest.TestCase):
             result = self.daemon.ctl(*arguments)
             self.assertEqual(result.returncode, code, f"{arguments}: {result.stderr}")
             self.assertTrue(result.stderr.strip())
+
+    def test_empty_and_strange_arguments(self):
+        """A script's variable that is not set never means "all" or "none", and nothing of it reaches fsdpd."""
+        before = self.daemon.json("list")
+        for arguments in (["submit", harness.JOB, "--after", ""], ["submit", harness.JOB, "--after", "a,"],
+                          ["submit", harness.JOB, "--id", "Foo Bar"], ["list", "--state", ""],
+                          ["list", "--user", ""], ["drain", ""], ["show", ""], ["cancel", ""],
+                          ["wrap", "show", ""], ["show", b"\xff"], ["list", "--name", b"\xff"]):
+            result = self.daemon.ctl(*arguments)
+            self.assertEqual(result.returncode, harness.USAGE, f"{arguments}: {result.stderr}")
+        self.assertIn("show: JOB is not valid UTF-8", self.daemon.ctl("show", b"\xff").stderr)
+        self.assertEqual(self.daemon.json("list"), before)
+        result = subprocess.run([harness.FSDPCTL, "list"], text=True, timeout=30, stdout=subprocess.PIPE,
+                                stderr=subprocess.PIPE, env=dict(os.environ, FSDPD_ADDRESS=self.daemon.address,
+                                                                 FSDPD_INSECURE_TCP="yes"))
+        self.assertEqual(result.returncode, harness.USAGE, result.stderr)
+        self.assertIn("FSDPD_INSECURE_TCP: expected true or false, found 'yes'", result.stderr)
+        for verb in ("trace", "pull", "report"):
+            result = self.daemon.ctl(verb, "no-such-job", "-o", "/nonexistent/directory/file")
+            self.assertEqual(result.returncode, harness.NOT_FOUND, f"{verb}: {result.stderr}")
 
 
 if __name__ == "__main__":

@@ -56,6 +56,42 @@ class Config(unittest.TestCase):
         self.assertEqual(entries["workers"], {"key": "workers", "value": "cpu:2",
                                               "source": "default", "reload": False})
 
+    def test_dump_is_read_again(self):
+        """Also where the state directory, whose data root is a default, is not there."""
+        missing = os.path.join(self.directory.name, "missing")
+        dump = fsdpd("config", "dump", "--state-dir", missing)
+        self.assertEqual(dump.returncode, 0, dump.stderr)
+        self.assertIn(f"# data_roots: [{missing}/data]", dump.stdout)
+        self.write(dump.stdout)
+        result = fsdpd("config", "check", self.path)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        again = fsdpd("config", "dump", self.path)
+        self.assertIn(f"# data_roots: [{missing}/data]", again.stdout)
+
+    def test_variables(self):
+        """What comes from the environment is told, and what is misspelt there."""
+        result = fsdpd("config", "check")
+        self.assertEqual((result.returncode, result.stdout),
+                         (0, "no configuration file; everything is as it is by default\n"))
+        result = fsdpd("config", "check", "--threads", "2", FSDPD_LOG_LEVEL="debug", FSDPD_ADDRESS="unix:/x",
+                       FSDPD_CUDA_SYNC="1")
+        self.assertEqual((result.returncode, result.stdout, result.stderr),
+                         (0, "no configuration file; given: --threads, FSDPD_LOG_LEVEL; everything else is as "
+                             "it is by default\n", ""))
+        result = fsdpd("config", "check", FSDPD_LIMITS_WATCHRS="3")
+        self.assertEqual(result.returncode, 0)
+        self.assertEqual(result.stderr, "fsdpd: warning: the environment's FSDPD_LIMITS_WATCHRS is no variable "
+                                        "of fsdpd; did you mean FSDPD_LIMITS_WATCHERS?\n")
+
+    def test_help_in_columns(self):
+        for role in ([], ["coordinator"], ["worker"], ["plan"], ["config"], ["cert"]):
+            text = fsdpd(*role, "--help").stdout
+            flags = text[text.index("\nFlags"):]
+            for line in flags.splitlines():
+                self.assertLess(len(line), 81, line)
+                if line.startswith("  -"):
+                    self.assertRegex(line, r"^  --?[a-z][a-z-]*(, --?[a-z-]+)?( [A-Zcpu:N]+)?$|^.{25} ", line)
+
     def test_reload(self):
         self.write("limits: {watchers: 5}\n")
         with Daemon(workers=1, arguments=["--config", self.path]) as daemon:

@@ -126,7 +126,7 @@ class Pull(unittest.TestCase):
         self.assertEqual(refused.returncode, harness.CONFLICT, refused.stderr)
         self.assertEqual(os.listdir(self.directory), [])
         unwritable = self.daemon.ctl("pull", job, "-o", "/nonexistent/directory/file")
-        self.assertNotEqual(unwritable.returncode, 0)
+        self.assertEqual(unwritable.returncode, harness.NOT_FOUND, unwritable.stderr)
 
 
 if __name__ == "__main__":

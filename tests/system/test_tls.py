@@ -131,6 +131,29 @@ class Tls(unittest.TestCase):
         self.assertEqual(result.returncode, harness.UNREACHABLE, result.stdout)
         self.assertIn("tls/ca.crt is not used", result.stdout)
 
+    def test_missing_files(self):
+        """fsdpctl says which of its own flags is wrong; fsdpd, which key."""
+        missing = os.path.join(self.root, "missing")
+        for number, flag in enumerate(("--tls-ca", "--tls-certificate", "--tls-key")):
+            files = [*self.ann[:number], missing, *self.ann[number + 1:]]
+            result = client(self.address, files, "status")
+            self.assertEqual(result.returncode, harness.USAGE, result.stderr)
+            self.assertIn(f"fsdpctl: {flag} (or FSDPD_", result.stderr)
+            self.assertIn(f"cannot open {missing}", result.stderr)
+        environment = {key: value for key, value in os.environ.items()
+                       if not key.startswith("FSDPD_")}
+        result = subprocess.run([FSDPCTL, "status", "--address", self.address, "--tls-ca", self.ann[0]],
+                                env=dict(environment, XDG_CONFIG_HOME=self.root), text=True, timeout=30,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(result.returncode, harness.USAGE, result.stdout)
+        self.assertIn("--tls-certificate (or FSDPD_TLS_CERTIFICATE) is not set", result.stdout)
+        self.assertNotIn("tls.", result.stdout)
+        result = subprocess.run([FSDPD, "worker", "--config=", "--coordinator", self.address, "--data-root",
+                                 self.root, *tls_flags([missing, *self.ann[1:]])], text=True, timeout=30,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertNotEqual(result.returncode, 0, result.stdout)
+        self.assertIn(f"tls.ca: cannot open {missing}", result.stdout)
+
     def test_certificates_of_the_wrong_use(self):
         """Each side refuses to begin with a certificate that the other would not take."""
         result = client(self.address, self.server, "status")

@@ -138,6 +138,18 @@ class ViewsTest(unittest.TestCase):
         self.assertIn(f"detached; {job} goes on", terminal.text)
         self.assertEqual(self.daemon.show(job)["state"], "RUNNING")
 
+    def test_echo_does_not_wrap(self):
+        """The terminal's own ^C must not make a row more than fsdpctl counts: the lines fill 80 columns."""
+        job = self.start()
+        terminal = Terminal(self, self.daemon, "watch", job, columns=80)
+        terminal.wait_for(BRAILLE)
+        terminal.wait_for(r"\d+/\d+  .*loss \d")
+        terminal.press("\x03")
+        self.assertEqual(terminal.finish(), INTERRUPTED)
+        before = terminal.text[:terminal.text.index("^C")]
+        line = before[before.rindex("\r") + 1:]
+        self.assertLess(max(widths(line)), 8, line)
+
     def test_watch_plain(self):
         """ASCII where the locale is not UTF-8, and no colour where that is not wanted."""
         job = self.start()

@@ -83,7 +83,25 @@ static const struct {
     {"list --timeout=-1", "--timeout: expected seconds from 0 (no limit) to 1000000, found '-1'"},
     {"list --timeout soon",
      "--timeout: expected seconds from 0 (no limit) to 1000000, found 'soon'"},
-    {"submit f --id=", "--id: expected an id"},
+    {"submit f --id=",
+     "--id: expected a job's id, 1 to 64 of a-z, 0-9 and -, not beginning with -, "
+     "found ''"},
+    {"submit f --id=Foo", "--id: expected a job's id, 1 to 64 of a-z, 0-9 and -, not beginning "
+                          "with -, found 'Foo'"},
+    {"submit f --after=", "--after: expected a job's id, 1 to 64 of a-z, 0-9 and -, not beginning "
+                          "with -, found ''"},
+    {"submit f --after=a,", "--after: expected a job's id, 1 to 64 of a-z, 0-9 and -, not "
+                            "beginning with -, found ''"},
+    {"submit f --after-any=a,,b", "--after-any: expected a job's id, 1 to 64 of a-z, 0-9 and -, "
+                                  "not beginning with -, found ''"},
+    {"submit f --start-by=", "--start-by: expected a duration such as 2h, or a time, found ''"},
+    {"submit f --finish-by=", "--finish-by: expected a duration such as 2h, or a time, found ''"},
+    {"submit f --label=\xff=1", "--label: KEY=VALUE is not valid UTF-8"},
+    {"list --state=", "--state: expected QUEUED, STARTING, RUNNING, PAUSED, SUCCEEDED, FAILED, "
+                      "CANCELLED, active or over, found ''"},
+    {"list --name=", "--name: expected a pattern, found ''"},
+    {"list --user=", "--user: expected a user, found ''"},
+    {"show \xff", "show: JOB is not valid UTF-8"},
 };
 
 START_TEST(bad_options)
@@ -236,7 +254,8 @@ START_TEST(json_values)
                 "\"device\":\"\xc3\xa9\\ufffd\\u202e\\u009b\",\"state\":\"\",\"job\":\"\","
                 "\"rank\":-1,\"memory_bytes\":18446744073709551615,"
                 "\"attached_ms\":-9223372036854775808,\"pid\":0,\"version\":\"\","
-                "\"restarts\":4294967295,\"host\":\"\",\"drained\":false,\"drained_by\":\"\",\"drained_ms\":0,"
+                "\"restarts\":4294967295,\"host\":\"\",\"drained\":false,\"drained_by\":\"\","
+                "\"drained_ms\":0,"
                 "\"shares_device\":false}");
 
     Fsdpd__V1__StateDictChunk chunk = FSDPD__V1__STATE_DICT_CHUNK__INIT;
@@ -298,10 +317,12 @@ START_TEST(json_parts)
     change.state = FSDPD__V1__JOB_STATE__RUNNING;
     event.event_case = FSDPD__V1__JOB_EVENT__EVENT_STATE;
     event.state = &change;
-    expect_json(&event.base, "{\"sequence\":3,\"time_ms\":0,\"state\":{\"state\":\"RUNNING\","
-                             "\"reason\":null,\"attempt\":0,\"by\":\"\",\"step\":0},\"steps\":0,\"attempt\":0}");
+    expect_json(&event.base,
+                "{\"sequence\":3,\"time_ms\":0,\"state\":{\"state\":\"RUNNING\","
+                "\"reason\":null,\"attempt\":0,\"by\":\"\",\"step\":0},\"steps\":0,\"attempt\":0}");
     change.state = (Fsdpd__V1__JobState)99;
-    expect_json(&change.base, "{\"state\":99,\"reason\":null,\"attempt\":0,\"by\":\"\",\"step\":0}");
+    expect_json(&change.base,
+                "{\"state\":99,\"reason\":null,\"attempt\":0,\"by\":\"\",\"step\":0}");
 
     Fsdpd__V1__Unit unit = FSDPD__V1__UNIT__INIT;
     char *modules[] = {(char *)"a", (char *)"b"};

@@ -255,7 +255,7 @@ START_TEST(pull_refused)
     expect_in(err, "pull: expected -o FILE, for example -o mnist-1.safetensors");
     expect("pull mnist-1 -o out", 2);
     expect_in(err, "out is a directory");
-    expect("pull mnist-1 -o nowhere/file", 1);
+    expect("pull mnist-1 -o nowhere/file", EXIT_NOT_FOUND);
     expect_in(err, "cannot write nowhere/file: No such file or directory");
     expect("pull mnist-1 -o /dev/full", 1);
     expect_in(err, "cannot write /dev/full: No space left on device");
@@ -332,7 +332,8 @@ START_TEST(watch_detaches)
 }
 END_TEST
 
-/* A stream that nothing came over may be lost as any other; that it held is a sign of the daemon. */
+/* A stream that nothing came over may be lost as any other; that it held is a sign of the daemon.
+ */
 START_TEST(logs_reconnect)
 {
     script.break_logs = true;
@@ -384,6 +385,13 @@ START_TEST(submit_refused)
     ck_assert_str_eq(err, "fsdpctl: --set train.epoch=3: train.epoch: unknown key; did you mean "
                           "train.epochs?\n");
     expect("plan job.yaml --set workers=0", EXIT_USAGE);
+    /* What was typed is named, not the key's override that it stands for. */
+    expect("submit job.yaml --priority 5000", EXIT_USAGE);
+    expect_in(err, "fsdpctl: --priority 5000: priority: expected an integer");
+    expect("submit job.yaml --start-by soon", EXIT_USAGE);
+    expect_in(err, "fsdpctl: --start-by soon: deadline.start: ");
+    expect("submit job.yaml --set model.file=missing.yaml", EXIT_NOT_FOUND);
+    expect_in(err, "--set model.file=missing.yaml: model.file: cannot open missing.yaml");
     static const struct {
         enum status_code refusal;
         int code;

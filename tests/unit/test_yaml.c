@@ -101,6 +101,21 @@ static const struct {
                 "found unexpected end of stream"},
 };
 
+/* Places are those of the text after it. */
+START_TEST(byte_order_mark_is_skipped)
+{
+    struct yamldoc *document = parse("\xef\xbb\xbfname: mnist\n");
+    struct yamldoc_node *name = yamldoc_get(document->root, "name");
+    ck_assert_ptr_nonnull(name);
+    ck_assert_str_eq(name->text, "mnist");
+    ck_assert_int_eq(name->key_line, 1);
+    ck_assert_int_eq(name->column, 7);
+    yamldoc_free(document);
+    assert_error(yamldoc_parse("\xef\xbb\xbf", 3, "job.yaml", &document),
+                 "job.yaml:1: the file is empty");
+}
+END_TEST
+
 START_TEST(bad_text_is_refused)
 {
     struct yamldoc *document = NULL;
@@ -407,6 +422,7 @@ int main(void)
     TCase *tests = tcase_create("yaml");
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, tree_keeps_order_and_places);
+    tcase_add_test(tests, byte_order_mark_is_skipped);
     tcase_add_loop_test(tests, bad_text_is_refused, 0, sizeof refused / sizeof refused[0]);
     tcase_add_test(tests, depth_is_limited);
     tcase_add_test(tests, size_is_limited);
