@@ -42,6 +42,7 @@ struct snapshot {
     bool sharded; /* the values are spread over the ranks */
     struct part *parts;
     int part_count;
+    status_t failed; /* why there are no values */
 };
 
 void snapshot_free(struct snapshot *snapshot)
@@ -54,6 +55,7 @@ void snapshot_free(struct snapshot *snapshot)
         free(part->values);
     }
     free(snapshot->parts);
+    status_free(snapshot->failed);
     free(snapshot);
 }
 
@@ -119,7 +121,7 @@ static status_t take_part(struct executor *executor, const struct plan *plan, in
     return executor_read_shard(executor, unit, part->values);
 }
 
-status_t snapshot_take(struct executor *executor, uint64_t step, struct snapshot **result)
+struct snapshot *snapshot_take(struct executor *executor, uint64_t step)
 {
     const struct plan *plan = executor_plan(executor);
     struct snapshot *snapshot = mem_alloc(sizeof *snapshot);
@@ -132,12 +134,13 @@ status_t snapshot_take(struct executor *executor, uint64_t step, struct snapshot
     status_t status = NULL;
     for (int i = 0; i < snapshot->part_count && status == NULL; i++)
         status = take_part(executor, plan, i, &snapshot->parts[i]);
-    if (status != NULL) {
-        snapshot_free(snapshot);
-        return status;
+    snapshot->failed = status_wrap(status, "rank %d", snapshot->rank);
+    /* What it did get was too much. */
+    for (int i = 0; i < snapshot->part_count && status != NULL; i++) {
+        free(snapshot->parts[i].values);
+        snapshot->parts[i].values = NULL;
     }
-    *result = snapshot;
-    return NULL;
+    return snapshot;
 }
 
 static status_t write_pieces(const struct state_dict_sink *sink, const void *bytes, size_t size)
@@ -274,6 +277,30 @@ static status_t stream_sharded(const struct snapshot *snapshot, struct comm *com
     return status_first(sink_status, status);
 }
 
+/* *mine becomes the failure of the first rank that has one, on all ranks. */
+static status_t agree(struct comm *comm, struct lane_queue *lane, status_t *mine)
+{
+    enum { TEXT_MAX = 1024 };
+    int world = comm_world(comm), culprit = -1;
+    float code = (float)status_code(*mine);
+    float *codes = mem_alloc_array((size_t)world, sizeof *codes);
+    status_t status = comm_all_gather(comm, lane, &code, codes, 1);
+    if (status == NULL) status = lane_wait(lane, LANE_TIMEOUT_MS);
+    for (int r = 0; r < world && status == NULL && culprit < 0; r++)
+        if (codes[r] != 0) culprit = r;
+    enum status_code found = culprit >= 0 ? (enum status_code)codes[culprit] : STATUS_OK;
+    free(codes);
+    if (status != NULL || culprit < 0) return status;
+    char text[TEXT_MAX] = "";
+    if (culprit == comm_rank(comm)) snprintf(text, sizeof text, "%s", status_message(*mine));
+    TRY(comm_broadcast(comm, lane, text, sizeof text, culprit));
+    TRY(lane_wait(lane, LANE_TIMEOUT_MS));
+    text[sizeof text - 1] = '\0';
+    status_free(*mine);
+    *mine = status_new(found, "%s", text);
+    return NULL;
+}
+
 status_t state_dict_stream(const struct snapshot *snapshot, struct comm *comm,
                            struct lane_queue *lane, const char *job,
                            const struct state_dict_sink *sink)
@@ -281,16 +308,18 @@ status_t state_dict_stream(const struct snapshot *snapshot, struct comm *comm,
     bool root = snapshot->rank == 0;
     if (!snapshot->sharded) {
         if (!root) return NULL;
+        if (snapshot->failed != NULL) return status_copy(snapshot->failed);
         TRY(write_header(snapshot, job, sink));
         for (int i = 0; i < snapshot->part_count; i++)
             TRY(write_part(&snapshot->parts[i], snapshot->parts[i].values, sink));
         return NULL;
     }
     float *flat = NULL;
-    /* Without the memory rank 0 cannot take part: the caller's communicator ends the others' wait.
-     */
-    if (root) TRY(allocate_unit(snapshot, &flat));
-    status_t status = stream_sharded(snapshot, comm, lane, flat, job, sink);
+    status_t mine = status_copy(snapshot->failed);
+    if (root && mine == NULL) mine = allocate_unit(snapshot, &flat);
+    status_t status = agree(comm, lane, &mine);
+    if (status == NULL && mine == NULL)
+        status = stream_sharded(snapshot, comm, lane, flat, job, sink);
     free(flat);
-    return status;
+    return status_first(mine, status);
 }

@@ -11,8 +11,9 @@
 /* Host copies of one rank's shards at one step. Independent of the executor once taken. */
 struct snapshot;
 
-status_t snapshot_take(struct executor *executor, uint64_t step,
-                       struct snapshot **snapshot) FSDPD_MUST_USE;
+/* Cannot fail: if this rank had no memory for the copies, streaming the snapshot does, on every
+ * rank that takes part in that. */
+struct snapshot *snapshot_take(struct executor *executor, uint64_t step);
 void snapshot_free(struct snapshot *snapshot); /* accepts NULL */
 /* Whether streaming it takes a communicator: its values are spread over the ranks. */
 bool snapshot_is_sharded(const struct snapshot *snapshot);
@@ -30,8 +31,9 @@ struct state_dict_sink {
  * Every rank calls this with its snapshot of the same step and a communicator of its own (never the
  * executor's); only rank 0 uses `sink`. Names, shapes and (through each parameter's own bytes)
  * values are PyTorch's state_dict; a tied parameter appears under each of its names. The file's
- * metadata holds format=pt, step, job. With world 1 `comm` may be NULL. If rank 0's sink fails,
- * rank 0 still takes part in the remaining gathers, so that the others end.
+ * metadata holds format=pt, step, job. With world 1 `comm` may be NULL. Ranks first tell each other
+ * whether all have what it takes; if one has not, its failure is that of all of them. If rank 0's
+ * sink fails, rank 0 still takes part in the remaining gathers, so that the others end.
  */
 status_t state_dict_stream(const struct snapshot *snapshot, struct comm *comm,
                            struct lane_queue *lane, const char *job,

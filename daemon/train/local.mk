@@ -78,6 +78,7 @@ EXTRA_tests_engine_test_step_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 tests_engine_test_pull_SOURCES = tests/engine/test_pull.c tests/engine/session_group.c \
   tests/engine/session_group.h
 tests_engine_test_pull_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_engine_test_pull_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=snapshot_take -Wl,--wrap=malloc
 tests_engine_test_pull_LDADD = $(TRAIN_TEST_LIBS)
 EXTRA_tests_engine_test_pull_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 

@@ -418,9 +418,8 @@ static status_t run_orders(void *user, uint64_t sequence, struct executor *execu
             free(order.cancel_message);
             return status;
         }
-        struct snapshot *snapshot;
-        TRY(snapshot_take(train_session_executor(attempt->session), step, &snapshot));
-        puller_add(attempt->puller, order.pull, snapshot);
+        puller_add(attempt->puller, order.pull,
+                   snapshot_take(train_session_executor(attempt->session), step));
     }
     return NULL;
 }
@@ -583,10 +582,8 @@ static void on_progress(void *user, uint64_t step)
 static status_t keep_state_dict(void *user, struct executor *executor, uint64_t step)
 {
     struct attempt *attempt = user;
-    if (!attempt->assignment->spec->save_model) return NULL;
-    struct snapshot *snapshot;
-    TRY(snapshot_take(executor, step, &snapshot));
-    puller_add(attempt->puller, 0, snapshot);
+    if (attempt->assignment->spec->save_model)
+        puller_add(attempt->puller, 0, snapshot_take(executor, step));
     return NULL;
 }
 

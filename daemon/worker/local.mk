@@ -24,6 +24,7 @@ tests/unit/test_outbox-test_outbox.$(OBJEXT): proto/generated.stamp
 worker_world = tests/unit/test_worker_world.c tests/unit/test_worker_world.h
 tests_unit_test_worker_SOURCES = tests/unit/test_worker.c $(worker_world)
 tests_unit_test_worker_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS) $(CHECK_CFLAGS)
+tests_unit_test_worker_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=malloc
 tests_unit_test_worker_LDADD = libworker.a libplanning.a libprint.a libtrain.a libcheckpoint.a libhf.a \
   $(RUNTIME_LIBS) libspec.a libyamldoc.a librpc.a libx509.a libproto.a libbase.a $(YAML_LIBS) $(GRPC_LIBS) $(CRYPTO_LIBS) \
   $(PROTOBUF_C_LIBS) $(UV_LIBS) $(JANSSON_LIBS) $(ZLIB_LIBS) $(CHECK_LIBS) -lm

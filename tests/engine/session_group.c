@@ -185,7 +185,8 @@ static status_t run_orders(void *user, uint64_t sequence, struct executor *execu
     for (; member->orders_done < sequence; member->orders_done++)
         if (member->group->wraps[member->orders_done] != NULL)
             TRY(set_wrap(member, (int)member->orders_done));
-    return snapshot_take(train_session_executor(member->session), step, pulled);
+    *pulled = snapshot_take(train_session_executor(member->session), step);
+    return NULL;
 }
 
 static status_t checkpoint(void *user)
@@ -209,7 +210,8 @@ static status_t finish(void *user, struct executor *executor, uint64_t step)
     struct member *member = user;
     member->finished++;
     member->last_step = step;
-    return snapshot_take(executor, step, &member->final);
+    member->final = snapshot_take(executor, step);
+    return NULL;
 }
 
 static status_t train(struct member *member)

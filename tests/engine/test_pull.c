@@ -3,6 +3,7 @@
  * threads.
  */
 #include <check.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -190,6 +191,61 @@ START_TEST(test_pull_without_listener)
 }
 END_TEST
 
+/* The linker (--wrap) puts these in the place of malloc and of snapshot_take. */
+static _Thread_local bool no_memory;
+static atomic_int poor_rank = -1;
+
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_malloc(size_t size)
+{
+    return no_memory && size > 4000 ? NULL : __real_malloc(size);
+}
+
+struct snapshot *__real_snapshot_take(struct executor *executor, uint64_t step);
+struct snapshot *__wrap_snapshot_take(struct executor *executor, uint64_t step);
+struct snapshot *__wrap_snapshot_take(struct executor *executor, uint64_t step)
+{
+    no_memory = executor_plan(executor)->options.rank == atomic_load(&poor_rank) && step < 9;
+    struct snapshot *snapshot = __real_snapshot_take(executor, step);
+    no_memory = false;
+    return snapshot;
+}
+
+/* A rank without memory for its copies: all ranks of that pull know, and training goes on. */
+START_TEST(test_pull_without_memory)
+{
+    struct group group;
+    group_init(&group, group_sum_model, group_data, group_worlds[_i].world);
+    group.job.strategy = group_worlds[_i].strategy;
+    group.job.batch_size = 5;
+    group.job.max_steps = 9;
+    group.order_at[0] = 5;
+    group.order_count = 1;
+    bool shared = group.job.strategy != STRATEGY_NO_SHARD && group.job.world > 1;
+    atomic_store(&poor_rank, shared ? 1 : 0);
+    group_run(&group);
+    group_expect_success(&group);
+    struct buf file = {0};
+    status_t statuses[GROUP_MAX_WORLD];
+    group_pull(&group, 0, 1000, &file, statuses);
+    for (int rank = 0; rank < (shared ? group.job.world : 1); rank++) {
+        ck_assert_int_eq(status_code(statuses[rank]), STATUS_RESOURCE_EXHAUSTED);
+        char *words = mem_printf("rank %d: no memory to copy the", atomic_load(&poor_rank));
+        ck_assert_msg(strstr(status_message(statuses[rank]), words) != NULL, "%s",
+                      status_message(statuses[rank]));
+        free(words);
+    }
+    for (int rank = 0; rank < group.job.world; rank++) status_free(statuses[rank]);
+    ck_assert_uint_eq(file.length, 0);
+    buf_deinit(&file);
+    file = group_pull_file(&group, -1);
+    ck_assert_uint_gt(file.length, 0);
+    buf_deinit(&file);
+    group_reset(&group);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("pull");
@@ -200,6 +256,7 @@ int main(void)
     tcase_add_loop_test(tests, test_pull_in_the_middle, 0, GROUP_WORLDS);
     tcase_add_loop_test(tests, test_pull_of_tied_parameters, 0, GROUP_WORLDS);
     tcase_add_loop_test(tests, test_pull_without_listener, 0, GROUP_WORLDS);
+    tcase_add_loop_test(tests, test_pull_without_memory, 0, GROUP_WORLDS);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

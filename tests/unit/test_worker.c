@@ -1,5 +1,6 @@
 /* The worker and its coordinator, as long as both are there: plans, training, pulls, orders,
  * refusals. */
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -105,6 +106,41 @@ START_TEST(pulls_while_training)
     expect_finished(&world, STATUS_CANCELLED, "not wanted");
     ck_assert_int_eq(world.uploads, 3);
     ck_assert_int_eq(world.pulls_failed, 0);
+    world_end(&world, 0);
+}
+END_TEST
+
+/* The linker (--wrap) puts this in the place of malloc. */
+static atomic_bool no_memory;
+void *__real_malloc(size_t size);
+void *__wrap_malloc(size_t size);
+void *__wrap_malloc(size_t size)
+{
+    return atomic_load(&no_memory) && size > STATE_BYTES / 2 ? NULL : __real_malloc(size);
+}
+
+/* No room for a copy of the weights: who pulls is told; training goes on, and so do later pulls. */
+START_TEST(pull_without_memory)
+{
+    struct world world;
+    world_init(&world, false);
+    world_train(&world);
+    atomic_store(&no_memory, true);
+    world_pull(&world, 1, 101);
+    WAIT(&world, world.pulls_failed == 1);
+    const Fsdpd__V1__PullFailed *failed = world.pull_failed->event->pull_failed;
+    ck_assert_uint_eq(failed->pull, 101);
+    ck_assert_uint_eq(failed->code, STATUS_RESOURCE_EXHAUSTED);
+    ck_assert_msg(strstr(failed->message, "rank 0: no memory to copy the") != NULL, "%s",
+                  failed->message);
+    uint64_t step = world.step;
+    WAIT(&world, world.step > step + 3);
+    atomic_store(&no_memory, false);
+    world_pull(&world, 2, 102);
+    WAIT(&world, world.uploads == 1);
+    expect_upload(&world, 102);
+    world_cancel(&world, 3, false);
+    expect_finished(&world, STATUS_CANCELLED, "not wanted");
     world_end(&world, 0);
 }
 END_TEST
@@ -276,6 +312,7 @@ int main(void)
     tcase_add_test(tests, plans);
     tcase_add_test(tests, trains_and_uploads);
     tcase_add_test(tests, pulls_while_training);
+    tcase_add_test(tests, pull_without_memory);
     tcase_add_loop_test(tests, ends_in_the_middle_of_a_pull, 0, 2);
     tcase_add_test(tests, upload_refused);
     tcase_add_test(tests, cancelled_while_it_waits_for_the_others);
