@@ -31,10 +31,23 @@ const struct option_row metrics_options[] = {
 struct rows {
     struct client *client;
     struct table table;
-    uint64_t step, left_out;
-    uint32_t attempt;
+    uint64_t left_out;
     bool headed; /* the line of names is out */
 };
+
+/* Training steps done; 0: the end of an epoch of a daemon that did not say. */
+static uint64_t row_step(const Fsdpd__V1__JobEvent *event)
+{
+    if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_METRICS) return event->metrics->step;
+    if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_EPOCH) return event->epoch->step;
+    return event->validation->step;
+}
+
+/* Epochs done, fractional, at the end of an epoch, which may be where the job's steps ended. */
+static double epochs_done(const Fsdpd__V1__EpochEnd *epoch)
+{
+    return epoch->step > 0 ? epoch->epochs_done : epoch->epoch;
+}
 
 /* ---- CSV ---- */
 
@@ -88,22 +101,24 @@ static void csv_step(const Fsdpd__V1__Metrics *m, struct buf *out)
     buf_add_text(out, ",,,,,\n"); /* what epochs and validations have */
 }
 
-static void csv_row(const struct rows *rows, const Fsdpd__V1__MetricsRow *row, struct buf *out)
+static void csv_row(const Fsdpd__V1__MetricsRow *row, struct buf *out)
 {
     const Fsdpd__V1__JobEvent *event = row->event;
     char when[32];
     bool epoch = event->event_case == FSDPD__V1__JOB_EVENT__EVENT_EPOCH;
     bool step = event->event_case == FSDPD__V1__JOB_EVENT__EVENT_METRICS;
-    buf_printf(out, "%u,%s,%s,%llu", row->attempt, clock_format_wall(event->time_ms, when),
+    bool known = !epoch || event->epoch->step > 0;
+    buf_printf(out, "%u,%s,%s", row->attempt, clock_format_wall(event->time_ms, when),
                step    ? "step"
                : epoch ? "epoch"
-                       : "validation",
-               (unsigned long long)rows->step);
+                       : "validation");
+    if (known) csv_count(out, row_step(event));
+    else buf_add_char(out, ',');
     if (step) {
         csv_step(event->metrics, out);
         return;
     }
-    csv_number(out, epoch ? event->epoch->epoch : event->validation->epoch);
+    csv_number(out, epoch ? epochs_done(event->epoch) : event->validation->epoch);
     for (int i = 0; i < 16; i++) buf_add_char(out, ',');
     csv_known(out, epoch, epoch ? event->epoch->train_loss : 0);
     csv_known(out, !epoch, !epoch ? event->validation->loss : 0);
@@ -154,13 +169,15 @@ static void table_row(struct rows *rows, const Fsdpd__V1__MetricsRow *row)
     struct table *table = &rows->table;
     const Fsdpd__V1__JobEvent *event = row->event;
     table_addf(table, "%u", row->attempt);
-    table_addf(table, "%llu", (unsigned long long)rows->step);
+    uint64_t step = row_step(event);
+    if (step > 0) table_addf(table, "%llu", (unsigned long long)step);
+    else table_add(table, "-");
     if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_METRICS) {
         table_step(table, event->metrics);
         return;
     }
     bool epoch = event->event_case == FSDPD__V1__JOB_EVENT__EVENT_EPOCH;
-    table_addf(table, "%.3f", epoch ? event->epoch->epoch : event->validation->epoch);
+    table_addf(table, "%.3f", epoch ? epochs_done(event->epoch) : event->validation->epoch);
     table_addf(table, "%.4f", epoch ? event->epoch->train_loss : event->validation->loss);
     for (int i = 4; i < COLUMNS - 1; i++) table_add(table, "");
     if (!epoch) table_add(table, "validation");
@@ -171,16 +188,6 @@ static void table_row(struct rows *rows, const Fsdpd__V1__MetricsRow *row)
 }
 
 /* ---- reading ---- */
-
-static void note_step(struct rows *rows, const Fsdpd__V1__MetricsRow *row)
-{
-    const Fsdpd__V1__JobEvent *event = row->event;
-    if (row->attempt != rows->attempt) rows->step = 0;
-    rows->attempt = row->attempt;
-    if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_METRICS) rows->step = event->metrics->step;
-    if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_VALIDATION)
-        rows->step = event->validation->step;
-}
 
 static void print_head(struct rows *rows)
 {
@@ -204,9 +211,8 @@ static status_t take_chunk(const ProtobufCMessage *message, void *user)
             row->event->event_case != FSDPD__V1__JOB_EVENT__EVENT_EPOCH &&
             row->event->event_case != FSDPD__V1__JOB_EVENT__EVENT_VALIDATION)
             continue; /* of a newer daemon */
-        note_step(rows, row);
         if (options->csv) {
-            csv_row(rows, row, &text);
+            csv_row(row, &text);
         } else if (options->format == FORMAT_JSON) {
             json_add_message(&text, &row->base, -1);
             buf_add_char(&text, '\n');

@@ -53,7 +53,8 @@ void page_take(struct page *page, const Fsdpd__V1__MetricsRow *row)
     else if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_VALIDATION)
         series_add(&page->validation, (double)event->validation->step, event->validation->loss);
     else if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_EPOCH && event->epoch->evaluated)
-        series_add(&page->test, last, event->epoch->test_loss);
+        series_add(&page->test, event->epoch->step > 0 ? (double)event->epoch->step : last,
+                   event->epoch->test_loss);
 }
 
 void page_deinit(struct page *page)

@@ -9,14 +9,16 @@
 
 #include "base/utf8.h"
 
-/* Fields that mean nothing unless another one is true. */
+/* Fields that mean nothing unless another one is true, or, of a uint64, is not 0. */
 static const struct {
     const char *message, *flag, *fields[6];
 } conditional[] = {
     {"fsdpd.v1.Metrics", "evaluated", {"test_loss", "accuracy"}},
     {"fsdpd.v1.Metrics", "mfu_known", {"mfu"}},
     {"fsdpd.v1.Metrics", "validated", {"val_loss", "val_step"}},
+    {"fsdpd.v1.Metrics", "epoch_step", {"epoch_step"}},
     {"fsdpd.v1.EpochEnd", "evaluated", {"test_loss", "accuracy", "correct", "test_samples"}},
+    {"fsdpd.v1.EpochEnd", "step", {"step", "epochs_done"}},
 };
 
 static void new_line(struct buf *out, int indent)
@@ -193,7 +195,10 @@ static bool is_left_out(const ProtobufCMessage *message, const ProtobufCFieldDes
         const ProtobufCFieldDescriptor *flag =
             protobuf_c_message_descriptor_get_field_by_name(message->descriptor,
                                                             conditional[i].flag);
-        if (flag == NULL || *(const protobuf_c_boolean *)(const void *)(bytes + flag->offset))
+        if (flag == NULL) continue;
+        const void *value = bytes + flag->offset;
+        bool is_count = flag->type == PROTOBUF_C_TYPE_UINT64;
+        if (is_count ? *(const uint64_t *)value != 0 : *(const protobuf_c_boolean *)value != 0)
             continue;
         for (int f = 0; f < 6 && conditional[i].fields[f] != NULL; f++)
             if (strcmp(conditional[i].fields[f], field->name) == 0) return true;

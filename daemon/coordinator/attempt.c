@@ -285,6 +285,19 @@ static bool is_machine_failure(const struct rank *culprit)
     return telling == 4 || telling == 1 || (telling == 2 && culprit->code != STATUS_CANCELLED);
 }
 
+static void set_paused(struct job *job)
+{
+    struct coordinator *c = job->c;
+    const char *actor = c->actor;
+    char *user =
+        mem_strdup(job->stop.pausing ? job->stop.message : ""); /* which the change frees */
+    c->actor = user;
+    job_set_state(job, JOB_PAUSED, "PAUSED", "paused at step %llu: fsdpctl resume %s",
+                  (unsigned long long)job->message->step, job->message->id);
+    c->actor = actor;
+    free(user);
+}
+
 /* Ends the attempt, or the job, by what its ranks said. The job may be freed. */
 static void give_verdict(struct job *job)
 {
@@ -301,8 +314,7 @@ static void give_verdict(struct job *job)
         job_set_state(job, JOB_QUEUED, "SHUTDOWN",
                       "fsdpd was stopped; the job goes on from step %llu when it is back", step);
     } else if (has_paused(job)) {
-        job_set_state(job, JOB_PAUSED, "PAUSED", "paused at step %llu: fsdpctl resume %s", step,
-                      message->id);
+        set_paused(job);
     } else if (job->stop.shut_down) {
         retry_attempt_interrupted(job, "SHUTDOWN",
                                   "fsdpd was stopped while the job ran (step %llu)", step);
@@ -375,7 +387,7 @@ static void note_start(struct job *job, const Fsdpd__V1__Started *started)
     if (started->resumed_name[0] != '\0')
         buf_printf(&text, ", on from step %llu", (unsigned long long)started->resumed_step);
     if (started->resumed_note[0] != '\0') buf_printf(&text, "; %s", started->resumed_note);
-    job->message->step = started->resumed_step;
+    job_go_back(job, started->resumed_step);
     free(job->started_text);
     job->started_text = buf_take(&text);
 }
@@ -596,6 +608,12 @@ static void set_text(char **text, const char *value)
     *text = copy;
 }
 
+static void set_why(struct job *job, const char *why)
+{
+    set_text(&job->stop.message, why);
+    job->stop.pausing = false; /* that was its message */
+}
+
 /* Ends the attempt at a step boundary; whose wish it is, the caller has noted. */
 static void order_end(struct job *job, const char *why)
 {
@@ -616,7 +634,7 @@ void attempt_cancel(struct job *job, const char *why)
 {
     if (job->ranks == NULL || job->ending) return; /* it has failed already */
     job->stop.cancelled = true;
-    set_text(&job->stop.message, why);
+    set_why(job, why);
     order_end(job, job->stop.message);
 }
 
@@ -626,7 +644,7 @@ void attempt_shut_down(struct job *job, const char *why)
     if (job->ranks == NULL || job->ending || job->cancel_ordered) return; /* it ends anyway */
     if (job->pausing || job->stop.vacating) return;                       /* so, too */
     job->stop.shut_down = true;
-    set_text(&job->stop.message, why);
+    set_why(job, why);
     if (job->message->state != FSDPD__V1__JOB_STATE__RUNNING) {
         order_end(job, job->stop.message);
         return;
@@ -650,7 +668,7 @@ void attempt_stop(struct job *job, const char *code, bool machine, const char *w
     if (job->ranks == NULL || job->ending || job->cancel_ordered) return;
     set_text(&job->stop.code, code);
     job->stop.machine = machine;
-    set_text(&job->stop.message, why);
+    set_why(job, why);
     order_end(job, job->stop.message);
 }
 

@@ -99,27 +99,41 @@ void checkpoints_closed(struct coordinator *c, struct rpc_call *call)
     if (own != NULL) forget(c, own);
 }
 
+/* Kept with the job, as the one who asked may be gone when it is done. */
+static void begin_pause(struct job *job, const char *user)
+{
+    struct coordinator *c = job->c;
+    const char *actor = c->actor;
+    free(job->stop.message);
+    job->stop.message = mem_strdup(user);
+    job->stop.pausing = true;
+    c->actor = job->stop.message;
+    job_set_reason(job, "PAUSING", "takes a checkpoint at its next step boundary, then ends");
+    c->actor = actor;
+}
+
 void checkpoints_advance(struct job *job)
 {
     struct coordinator *c = job->c;
     if (job->message->state != FSDPD__V1__JOB_STATE__RUNNING || job->ending ||
         job->cancel_ordered || job->checkpoint_order != 0)
         return;
-    bool pause = false, any = false;
+    const struct checkpoint_call *pause = NULL;
+    bool any = false;
     for (int i = 0; i < c->checkpoint_count; i++) {
-        if (!is_of(c->checkpoints[i], job) || c->checkpoints[i]->number != 0) continue;
+        const struct checkpoint_call *own = c->checkpoints[i];
+        if (!is_of(own, job) || own->number != 0) continue;
         any = true;
-        pause = pause || c->checkpoints[i]->pause;
+        if (own->pause) pause = own;
     }
     if (!any) return;
     job->checkpoint_order = ++c->last_checkpoint;
     for (int i = 0; i < c->checkpoint_count; i++)
         if (is_of(c->checkpoints[i], job) && c->checkpoints[i]->number == 0)
             c->checkpoints[i]->number = job->checkpoint_order;
-    attempt_order_checkpoint(job, job->checkpoint_order, pause);
-    job->pausing = pause;
-    if (pause)
-        job_set_reason(job, "PAUSING", "takes a checkpoint at its next step boundary, then ends");
+    attempt_order_checkpoint(job, job->checkpoint_order, pause != NULL);
+    job->pausing = pause != NULL;
+    if (pause != NULL) begin_pause(job, access_user(pause->call));
 }
 
 /* ---- the job's side ---- */
@@ -144,6 +158,7 @@ void checkpoints_vacate(struct job *job, const char *why)
         return; /* it ends */
     free(job->stop.message);
     job->stop.message = mem_strdup(why);
+    job->stop.pausing = false;
     bool can_save = !job->stop.vacating && job->message->state == FSDPD__V1__JOB_STATE__RUNNING;
     job->stop.vacating = true;
     if (!can_save) vacate_at_once(job);
@@ -192,7 +207,7 @@ void checkpoints_report(struct job *job, const Fsdpd__V1__CheckpointReport *repo
     if (report->number == job->checkpoint_order) {
         job->checkpoint_order = 0;
         if (report->code != STATUS_OK && job->pausing) {
-            job->pausing = false;
+            job->pausing = job->stop.pausing = false;
             job_set_reason(job, "RUNNING", "could not be paused: %s", report->message);
         }
         if (job->stop.vacating) {

@@ -321,6 +321,7 @@ static void merge_metrics(job_message *message, const Fsdpd__V1__Metrics *report
     const Fsdpd__V1__Metrics *old = message->metrics;
     if (old != NULL) {
         if (merged->train_loss == 0) merged->train_loss = old->train_loss;
+        if (merged->epoch_step == 0) merged->epoch_step = old->epoch_step;
         if (!merged->evaluated) {
             merged->evaluated = old->evaluated;
             merged->test_loss = old->test_loss;
@@ -336,6 +337,24 @@ static void merge_metrics(job_message *message, const Fsdpd__V1__Metrics *report
     }
     message_free(message->metrics);
     message->metrics = merged;
+}
+
+void job_go_back(struct job *job, uint64_t step)
+{
+    Fsdpd__V1__Metrics *metrics = job->message->metrics;
+    job->message->step = step;
+    if (metrics == NULL) return;
+    /* When an epoch ended, an earlier fsdpd did not say: not after the last step it reported. */
+    if ((metrics->epoch_step > 0 ? metrics->epoch_step : metrics->step) > step) {
+        metrics->evaluated = false;
+        metrics->train_loss = metrics->test_loss = metrics->accuracy = 0;
+        metrics->epoch_step = 0;
+    }
+    if (metrics->val_step > step) {
+        metrics->validated = false;
+        metrics->val_loss = 0;
+        metrics->val_step = 0;
+    }
 }
 
 void job_add_metrics(struct job *job, const Fsdpd__V1__Metrics *metrics)
@@ -368,6 +387,7 @@ void job_add_epoch(struct job *job, const Fsdpd__V1__EpochEnd *epoch)
     Fsdpd__V1__Metrics report = FSDPD__V1__METRICS__INIT;
     if (job->message->metrics != NULL) report = *job->message->metrics;
     report.train_loss = epoch->train_loss;
+    report.epoch_step = epoch->step;
     if (epoch->evaluated) {
         report.evaluated = true;
         report.test_loss = epoch->test_loss;

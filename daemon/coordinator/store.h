@@ -36,8 +36,9 @@ struct store_stop {
     bool cancelled; /* by a user */
     bool shut_down; /* by the daemon's end: the job goes on when it is back */
     bool vacating;  /* its workers are needed back: the job goes on elsewhere */
+    bool pausing;   /* a user's pause: `message` is that user */
     bool machine;   /* with `code`: what it runs on is to blame, it may be tried again */
-    char *code;     /* the job's reason if none of the first three is; NULL: there is none */
+    char *code;     /* the job's reason if none of the first four is; NULL: there is none */
     char *message;  /* for people; NULL: none */
 };
 

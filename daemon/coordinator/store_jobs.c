@@ -41,7 +41,13 @@ status_t store_next_id(struct store *store, const char *name, char **id)
 }
 
 /* The column jobs.stop. */
-enum stop_bit { STOP_CANCELLED = 1, STOP_SHUT_DOWN = 2, STOP_VACATING = 4, STOP_MACHINE = 8 };
+enum stop_bit {
+    STOP_CANCELLED = 1,
+    STOP_SHUT_DOWN = 2,
+    STOP_VACATING = 4,
+    STOP_MACHINE = 8,
+    STOP_PAUSING = 16
+};
 
 /* Binds ?1 to ?20, as far as the statement has them. The bound texts belong to `job` and `workers`.
  */
@@ -66,7 +72,8 @@ static void bind_stop(sqlite3_stmt *statement, const struct store_stop *stop)
 {
     sqlite3_bind_int(statement, 21,
                      stop->cancelled * STOP_CANCELLED | stop->shut_down * STOP_SHUT_DOWN |
-                         stop->vacating * STOP_VACATING | stop->machine * STOP_MACHINE);
+                         stop->vacating * STOP_VACATING | stop->machine * STOP_MACHINE |
+                         stop->pausing * STOP_PAUSING);
     sqlite3_bind_text(statement, 22, stop->code ? stop->code : "", -1, SQLITE_STATIC);
     sqlite3_bind_text(statement, 23, stop->message ? stop->message : "", -1, SQLITE_STATIC);
 }
@@ -315,6 +322,7 @@ status_t store_get_stop(struct store *store, const char *id, struct store_stop *
                                     .shut_down = (bits & STOP_SHUT_DOWN) != 0,
                                     .vacating = (bits & STOP_VACATING) != 0,
                                     .machine = (bits & STOP_MACHINE) != 0,
+                                    .pausing = (bits & STOP_PAUSING) != 0,
                                     .code = text_or_null(statement, 1),
                                     .message = text_or_null(statement, 2)};
     } else if (code == SQLITE_DONE) {

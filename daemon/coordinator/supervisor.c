@@ -151,7 +151,9 @@ static void on_exit_of_adopted(void *user)
     struct slot *slot = user;
     struct adopted *adopted = slot->adopted;
     slot->adopted = NULL;
-    process_ended(slot->c, slot, adopted_pid(adopted), "ended");
+    /* Only a parent learns how a process ended. */
+    process_ended(slot->c, slot, adopted_pid(adopted),
+                  "ended; how is not known, as an earlier fsdpd started it");
     adopted_free(adopted, on_adopted_closed);
 }
 

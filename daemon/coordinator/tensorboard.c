@@ -216,6 +216,7 @@ void tensorboard_record(struct job *job, const job_event *event)
         step = (int64_t)event->metrics->step;
         count = of_metrics(event->metrics, scalars);
     } else if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_EPOCH) {
+        if (event->epoch->step > 0) step = (int64_t)event->epoch->step;
         count = of_epoch(event->epoch, scalars);
     } else if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_VALIDATION) {
         step = (int64_t)event->validation->step;

@@ -863,6 +863,11 @@ uint64_t executor_memory(const struct executor *executor)
     return allocated > executor->allocated_before ? allocated - executor->allocated_before : 0;
 }
 
+void executor_replaced(struct executor *executor, uint64_t bytes)
+{
+    executor->allocated_before -= bytes;
+}
+
 uint64_t executor_memory_peak(const struct executor *executor)
 {
     return executor->peak;

@@ -104,6 +104,10 @@ void executor_abort(struct executor *executor, const char *why);
 /* What a device would do at once is enqueued call by call: why, once; NULL otherwise. The caller's. */
 char *executor_take_note(struct executor *executor);
 
+/* Of `bytes` that were allocated when the executor was made, another's, the device has been given
+ * back all: they are no longer to be taken off what executor_memory measures. */
+void executor_replaced(struct executor *executor, uint64_t bytes);
+
 /* For tests: from now on the work arena is full of NaNs before every step, and a unit's gathered
  * buffer after it was freed, so that whoever reads what is not there yet or any more is found. */
 void executor_set_poison(struct executor *executor, bool on);

@@ -143,7 +143,9 @@ status_t rewrap(struct rewrap *rewrap, const struct wrap_policy *policy,
     }
     struct next old = {session->units, session->plan};
     session_set_executor(session, executor);
+    uint64_t both = device_allocated_bytes(session->device);
     executor_free(rewrap->executor);
+    executor_replaced(executor, both - device_allocated_bytes(session->device));
     rewrap->executor = executor;
     session->units = next.units;
     session->plan = next.plan;

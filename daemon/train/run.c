@@ -381,6 +381,8 @@ static status_t run_epoch(struct run *run)
     if (job->evaluate) TRY(evaluate(run, &test));
     const struct train_epoch epoch = {
         .epoch = run->epochs + 1,
+        .step = run->step,
+        .epochs_done = left == 0 ? run->epochs + 1.0 : epochs_done(run),
         .train_loss = per(run->epoch.loss, run->epoch.samples),
         .test_loss = per(test.loss, test.samples),
         .accuracy = per(test.correct, test.samples),

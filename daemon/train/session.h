@@ -54,6 +54,8 @@ struct train_metrics {
 
 struct train_epoch {
     uint32_t epoch;                         /* from 1 */
+    uint64_t step;                          /* training steps done */
+    double epochs_done;                     /* fractional, if the run's steps ended before it */
     double train_loss, test_loss, accuracy; /* losses: mean per sample over all ranks */
     uint64_t correct, test_samples;
     double seconds;

@@ -217,6 +217,8 @@ static void tell_epoch(void *user, const struct train_epoch *epoch)
     message->test_samples = epoch->test_samples;
     message->seconds = epoch->seconds;
     message->evaluated = epoch->evaluated;
+    message->step = epoch->step;
+    message->epochs_done = epoch->epochs_done;
     post_event(attempt, event);
 }
 

@@ -219,6 +219,9 @@ START_TEST(test_another_world)
     group_expect_success(&again);
     ck_assert_uint_eq(again.members[0].resumed_step, 17);
     ck_assert_int_eq(again.members[0].epoch_count, 1); /* the second one: it is evaluated */
+    ck_assert_uint_eq(again.members[0].epochs[0].step, 17);
+    double done = again.members[0].epochs[0].epochs_done; /* 13 steps, and 4 of 13 */
+    ck_assert_msg(done > 1.28 && done < 1.34, "%g epochs", done);
     struct buf found = group_pull_file(&again, -1);
     ck_assert_uint_eq(expected.length, found.length);
     ck_assert_mem_eq(expected.data, found.data, expected.length);
@@ -234,6 +237,8 @@ START_TEST(test_another_world)
     group_expect_success(&again);
     ck_assert_uint_eq(again.members[0].last_step, 26);
     ck_assert_uint_eq(again.members[0].epochs[0].epoch, 2);
+    ck_assert_uint_eq(again.members[0].epochs[0].step, 26);
+    ck_assert(again.members[0].epochs[0].epochs_done == 2);
     group_reset(&again);
 
     /* Half the samples per step: 26 steps per epoch, of which 8 are done. */

@@ -90,6 +90,24 @@ static void expect_memory(const struct group *group, int order)
     }
 }
 
+/* From the step after a change on: the new arenas, and nothing else. */
+static void expect_memory_after(const struct group *group, int order)
+{
+    for (int rank = 0; rank < group->job.world; rank++) {
+        const struct member *member = &group->members[rank];
+        uint64_t begin = member->orders[order].step, end = member->orders[order + 1].step;
+        int seen = 0;
+        for (int i = 0; i < member->metric_count; i++) {
+            const struct train_metrics *metrics = &member->metrics[i];
+            if (metrics->step <= begin || metrics->step > end) continue;
+            ck_assert_uint_eq(metrics->memory_bytes, member->changes[order].state_bytes +
+                                                         member->changes[order].work_bytes);
+            seen++;
+        }
+        ck_assert_int_gt(seen, 0);
+    }
+}
+
 static const struct optimizer_step optimizers[] = {
     {.kind = OPTIMIZER_ADADELTA, .lr = 1, .rho = 0.9, .eps = 1e-6},
     {.kind = OPTIMIZER_SGD, .lr = 0.01, .momentum = 0.9},
@@ -111,6 +129,7 @@ START_TEST(test_three_changes)
 {
     struct group plain, group;
     set_up(&plain, _i);
+    plain.job.log_interval = 1;
     plain.order_count = 4;
     for (int i = 0; i < 4; i++) plain.order_at[i] = 2 + 3 * (uint64_t)i;
     group = plain;
@@ -130,6 +149,7 @@ START_TEST(test_three_changes)
         for (int rank = 0; rank < group.job.world; rank++)
             ck_assert_ptr_null(group.members[rank].changes[i].refused);
         expect_memory(&group, i);
+        expect_memory_after(&group, i);
     }
     struct buf a = group_pull_file(&group, -1), b = group_pull_file(&plain, -1);
     expect_same_file(&a, &b);

@@ -117,6 +117,10 @@ class LogsTest(unittest.TestCase):
         self.assertTrue(all(float(row["step_seconds"]) > 0 for row in steps))
         epochs = [row for row in rows if row["kind"] == "epoch"]
         self.assertEqual([float(row["epoch"]) for row in epochs], [1, 2])
+        # 32 steps of an epoch, of which every fifth is recorded
+        ends = [shown["steps"] // 2, shown["steps"]]
+        self.assertNotEqual(ends[0] % 5, 0)
+        self.assertEqual([int(row["step"]) for row in epochs], ends)
         self.assertEqual(float(epochs[-1]["accuracy"]), shown["metrics"]["accuracy"])
         self.assertEqual(epochs[0]["loss"], "")
 
@@ -129,12 +133,20 @@ class LogsTest(unittest.TestCase):
         thinned = list(csv.DictReader(io.StringIO(result.stdout)))
         self.assertEqual([row["step"] for row in thinned if row["kind"] == "step"],
                          [row["step"] for row in steps][::3])
-        self.assertEqual(len([row for row in thinned if row["kind"] == "epoch"]), 2)
+        self.assertEqual([int(row["step"]) for row in thinned if row["kind"] == "epoch"], ends)
         result = self.daemon.ctl("metrics", self.done, "--attempt", "2", "--csv")
         self.assertEqual(len(result.stdout.splitlines()), 1)
         table = self.daemon.ctl("metrics", self.done).stdout.splitlines()
         self.assertEqual(len(table), len(rows) + 1)
         self.assertIn("end of epoch: test loss", table[-1])
+
+    def test_metrics_of_half_an_epoch(self):
+        job = self.daemon.submit("train.max_steps=8", "train.batch_size=32", "train.log_interval=3")
+        self.daemon.wait_state(job, "SUCCEEDED")
+        result = self.daemon.ctl("metrics", job, "--csv")
+        rows = list(csv.DictReader(io.StringIO(result.stdout)))
+        self.assertEqual([(row["kind"], row["step"], float(row["epoch"])) for row in rows[-2:]],
+                         [("step", "8", 0.25), ("epoch", "8", 0.25)])
 
     def test_follow(self):
         job = self.daemon.submit("train.epochs=1000", "train.batch_size=16")

@@ -47,6 +47,11 @@ class Pause(unittest.TestCase):
         shown = self.daemon.show(job)
         self.assertEqual((shown["state"], int(shown["step"])), ("PAUSED", step))
 
+        entries = self.daemon.json("history", job)
+        asked = [(entry["reason"]["code"], entry["by"]) for entry in entries
+                 if entry["reason"]["code"] in ("PAUSING", "PAUSED")]
+        self.assertEqual(asked, [("PAUSING", shown["owner"]), ("PAUSED", shown["owner"])])
+
         watcher = self.daemon.spawn("watch", job)
         resumed = self.daemon.ctl("resume", job)
         self.assertEqual(resumed.returncode, 0, resumed.stderr)

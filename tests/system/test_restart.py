@@ -164,6 +164,22 @@ class Restart(unittest.TestCase):
             self.assertIn("rank 1", text)
             daemon.ctl("cancel", job)
 
+    def test_adopted_worker_that_dies(self):
+        """Only who started a process learns how it ended: fsdpd says that, and no signal."""
+        with harness.Daemon() as daemon:
+            job = daemon.submit("train.epochs=100000", "retry.machine_failures=0")
+            daemon.wait_step(job, 3)
+            workers = {worker["rank"]: worker for worker in daemon.worker_list()}
+            daemon.kill()
+            daemon.start()
+            daemon.wait_log("job_resumed job=" + job)
+            os.kill(int(workers[1]["pid"]), signal.SIGKILL)
+            reason = daemon.wait_state(job, "FAILED", seconds=30)["reason"]
+            self.assertEqual(reason["code"], "WORKER_LOST")
+            self.assertEqual(reason["message"],
+                             f"rank 1 ({workers[1]['id']}) ended; how is not known, as an earlier "
+                             "fsdpd started it")
+
     def test_worker_that_dies_behind_its_checkpoint(self):
         """The coordinator is away, a checkpoint is taken, the workers are killed: what they had not
         told anybody is in the checkpoint, and the curve has no gap and nothing twice."""

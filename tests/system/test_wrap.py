@@ -114,6 +114,8 @@ class Wrap(unittest.TestCase):
         peak = max(int(change["peak_bytes"]) for change in changes)
         self.assertGreaterEqual(int(ended["metrics"]["memory_peak_bytes"]), peak)
         self.assertGreater(peak, 0)
+        # What is used in the end is what the last plan needs, as without a change.
+        self.assertEqual(int(ended["metrics"]["memory_bytes"]), int(ended["plan"]["peak_bytes"]))
         plain_text = self.daemon.ctl("watch", job).stdout
         self.assertIn("wrap policy match, 4 units", plain_text)
 

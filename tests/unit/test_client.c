@@ -280,6 +280,10 @@ START_TEST(json_metrics)
     epoch.epoch = 1;
     epoch.train_loss = NAN;
     expect_json(&epoch.base, "{\"epoch\":1,\"train_loss\":null,\"seconds\":0,\"evaluated\":false}");
+    epoch.step = 5;
+    expect_json(&epoch.base, "{\"epoch\":1,\"train_loss\":null,\"seconds\":0,\"evaluated\":false,"
+                             "\"step\":5,\"epochs_done\":0}");
+    epoch.step = 0; /* it is not known */
     epoch.train_loss = 0.1;
     epoch.test_loss = 1e-9;
     epoch.evaluated = true;

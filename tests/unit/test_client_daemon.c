@@ -312,6 +312,41 @@ static void on_logs(struct rpc_call *call, const ProtobufCMessage *message, void
                               : NULL);
 }
 
+/* A step, the end of an epoch that does not say its step, and one that does. */
+static void on_metrics(struct rpc_call *call, const ProtobufCMessage *message, void *user)
+{
+    (void)user, (void)message;
+    if (refused(call)) return;
+    Fsdpd__V1__MetricsChunk chunk = FSDPD__V1__METRICS_CHUNK__INIT;
+    Fsdpd__V1__MetricsRow rows[3], *list[3];
+    Fsdpd__V1__JobEvent events[3];
+    Fsdpd__V1__Metrics metrics = FSDPD__V1__METRICS__INIT;
+    Fsdpd__V1__EpochEnd epochs[2];
+    metrics.step = 460;
+    for (int i = 0; i < 3; i++) {
+        fsdpd__v1__metrics_row__init(&rows[i]);
+        fsdpd__v1__job_event__init(&events[i]);
+        events[i].sequence = (uint64_t)i + 1;
+        events[i].event_case = FSDPD__V1__JOB_EVENT__EVENT_METRICS;
+        events[i].metrics = &metrics;
+        rows[i].attempt = 1;
+        rows[i].event = &events[i];
+        list[i] = &rows[i];
+    }
+    for (int i = 0; i < 2; i++) {
+        fsdpd__v1__epoch_end__init(&epochs[i]);
+        epochs[i].epoch = (uint32_t)i + 1;
+        events[i + 1].event_case = FSDPD__V1__JOB_EVENT__EVENT_EPOCH;
+        events[i + 1].epoch = &epochs[i];
+    }
+    epochs[1].step = 589;
+    epochs[1].epochs_done = 1.25;
+    chunk.rows = list;
+    chunk.n_rows = 3;
+    rpc_call_send(call, &chunk.base);
+    rpc_call_finish(call, NULL);
+}
+
 static const struct rpc_handler handlers[] = {
     {.method = &control_submit_job, .on_start = on_submit},
     {.method = &control_get_job, .on_start = on_get},
@@ -323,6 +358,7 @@ static const struct rpc_handler handlers[] = {
     {.method = &control_watch_job, .on_start = on_watch},
     {.method = &control_pull_state_dict, .on_start = on_pull},
     {.method = &control_get_logs, .on_start = on_logs},
+    {.method = &control_get_metrics, .on_start = on_metrics},
 };
 static const struct rpc_service service = {
     "fsdpd.v1.Control", handlers, sizeof handlers / sizeof handlers[0], NULL, RPC_USER, 0};

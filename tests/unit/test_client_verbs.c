@@ -297,6 +297,19 @@ START_TEST(watch_to_the_end)
 }
 END_TEST
 
+/* The end of an epoch has a step of its own, or none: never that of another row. */
+START_TEST(ends_of_epochs)
+{
+    expect("metrics mnist-1 --csv", 0);
+    expect_in(out, ",step,460,0,");
+    expect_in(out, ",epoch,,1,");
+    expect_in(out, ",epoch,589,1.25,");
+    expect("metrics mnist-1", 0);
+    expect_in(out, "\n      1     -  1.000  ");
+    expect_in(out, "\n      1   589  1.250  ");
+}
+END_TEST
+
 /* A stream that breaks goes on where it stopped: nothing twice, nothing missing. */
 START_TEST(watch_reconnects)
 {
@@ -584,6 +597,7 @@ int main(void)
                         (int)(sizeof broken_pulls / sizeof broken_pulls[0]));
     tcase_add_test(tests, pull_refused);
     tcase_add_test(tests, watch_to_the_end);
+    tcase_add_test(tests, ends_of_epochs);
     tcase_add_loop_test(tests, watch_reconnects, 0, 2);
     tcase_add_test(tests, watch_gives_up);
     tcase_add_loop_test(tests, watch_detaches, 0, 2);

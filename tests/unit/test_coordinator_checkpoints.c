@@ -55,6 +55,14 @@ static void open_call(struct listener *call, const struct rpc_method *method, co
                   false);
 }
 
+static bool world_step(uint64_t step)
+{
+    job_message *job = world_job(&world, id);
+    bool reached = job->step == step;
+    message_free(job);
+    return reached;
+}
+
 /* What was opened before has come to the coordinator: a later call has been answered. */
 static void settle(void)
 {
@@ -169,6 +177,30 @@ START_TEST(test_orders_and_reports)
 }
 END_TEST
 
+/* Whoever called: the test is the only user there is. */
+static void expect_pauses_by(int pausing, int paused)
+{
+    Fsdpd__V1__GetHistoryRequest request = FSDPD__V1__GET_HISTORY_REQUEST__INIT;
+    request.id = id;
+    void *response = NULL;
+    expect_ok(world_call(&world, &test_history, &request, &response));
+    const Fsdpd__V1__History *history = response;
+    const char *owner = history->entries[0]->by; /* who submitted it */
+    ck_assert_str_ne(owner, "");
+    for (size_t i = 0; i < history->n_entries; i++) {
+        const Fsdpd__V1__HistoryEntry *entry = history->entries[i];
+        bool is_pausing = strcmp(entry->reason->code, "PAUSING") == 0;
+        bool is_paused = strcmp(entry->reason->code, "PAUSED") == 0;
+        if (is_pausing || is_paused) ck_assert_str_eq(entry->by, owner);
+        else if (strcmp(entry->reason->code, "RUNNING") == 0) ck_assert_str_eq(entry->by, "");
+        pausing -= is_pausing;
+        paused -= is_paused;
+    }
+    ck_assert_int_eq(pausing, 0);
+    ck_assert_int_eq(paused, 0);
+    message_free(response);
+}
+
 START_TEST(test_pause_and_resume)
 {
     start_running(0, 0);
@@ -182,19 +214,28 @@ START_TEST(test_pause_and_resume)
 
     open_call(&calls[0], &test_pause, id);
     WAIT(&world, fakes[0].pauses == 2);
+    if (_i == 2) { /* the one who asked hears no more of it */
+        listener_deinit(&calls[0]);
+        settle();
+    }
     fake_metrics(&fakes[0], 6, 1);
     fake_checkpoint(&fakes[0], fakes[0].checkpoint, 6, STATUS_OK, "", NULL);
     world_run(&world, 100);
-    ck_assert(!calls[0].closed); /* it still runs */
+    if (_i != 2) ck_assert(!calls[0].closed); /* it still runs */
     fake_ended(&fakes[0], STATUS_CANCELLED, "PAUSED", "paused at step 6");
-    if (_i == 0) fake_ended(&fakes[1], STATUS_CANCELLED, "PAUSED", "paused at step 6");
+    if (_i != 1) fake_ended(&fakes[1], STATUS_CANCELLED, "PAUSED", "paused at step 6");
     else fake_detach(&fakes[1]); /* it is lost, which loses nothing */
-    WAIT(&world, calls[0].closed);
-    expect_end(&calls[0], STATUS_OK, NULL);
+    if (_i == 2) {
+        WAIT(&world, world_job_is(&world, id, JOB_PAUSED));
+    } else {
+        WAIT(&world, calls[0].closed);
+        expect_end(&calls[0], STATUS_OK, NULL);
+    }
     world_check_reason(&world, id, JOB_PAUSED, "PAUSED", "step 6");
+    expect_pauses_by(2, 1);
     open_call(&calls[0], &test_pause, id);
     expect_end(&calls[0], STATUS_FAILED_PRECONDITION, "is PAUSED already");
-    if (_i == 1) return;
+    if (_i != 0) return;
 
     /* Also when the coordinator is another one. */
     for (int r = 0; r < 2; r++) fake_deinit(&fakes[r]);
@@ -262,6 +303,47 @@ START_TEST(test_retries)
     for (int r = 0; r < 2; r++) fake_finished(&fakes[r], STATUS_FAILED_PRECONDITION, "nan again");
     WAIT(&world, world_job_is(&world, id, JOB_FAILED));
     world_check_reason(&world, id, JOB_FAILED, "FAILED_PRECONDITION", "(attempt 4)");
+}
+END_TEST
+
+/* Of the attempt before, the latest figures are those that the next one does not do again. */
+START_TEST(test_figures_behind_the_start)
+{
+    static const uint64_t starts[] = {0, 20, 25, 30, 20, 30};
+    uint64_t start = starts[_i], epoch_step = _i < 4 ? 20 : 0; /* 0: an older worker */
+    start_running(0, 1);
+    fake_metrics(&fakes[0], 10, 1);
+    fake_epoch_at(&fakes[0], 1, epoch_step);
+    fake_validation(&fakes[0], 25, 0.3);
+    fake_metrics(&fakes[0], 30, 0.5);
+    WAIT(&world, world_step(30));
+    job_message *job = world_job(&world, id);
+    ck_assert(job->metrics->evaluated && job->metrics->validated);
+    ck_assert_uint_eq(job->metrics->epoch_step, epoch_step);
+    message_free(job);
+    fake_detach(&fakes[1]);
+    WAIT(&world, fakes[0].cancels_at_once == 1);
+    fake_finished(&fakes[0], STATUS_ABORTED, "");
+    WAIT(&world, world_job_is(&world, id, JOB_QUEUED));
+    fake_deinit(&fakes[1]);
+    fakes[1] = (struct fake){0};
+    fake_attach(&world, &fakes[1], "host/cpu:1", 1001);
+    for (int r = 0; r < 2; r++) {
+        WAIT(&world, fakes[r].assignments == (r == 0 ? 2 : 1));
+        fake_resumed(&fakes[r], 42, start);
+    }
+    WAIT(&world, world_job_is(&world, id, JOB_RUNNING));
+    job = world_job(&world, id);
+    const Fsdpd__V1__Metrics *metrics = job->metrics;
+    bool epoch = start >= (epoch_step > 0 ? epoch_step : 30), validation = start >= 25;
+    ck_assert_uint_eq(job->step, start);
+    ck_assert_int_eq(metrics->evaluated, epoch);
+    ck_assert(metrics->accuracy == (epoch ? 0.98 : 0));
+    ck_assert(metrics->test_loss == (epoch ? 0.1 : 0));
+    ck_assert(metrics->train_loss == (epoch ? 0.2 : 0));
+    ck_assert_int_eq(metrics->validated, validation);
+    ck_assert_uint_eq(metrics->val_step, validation ? 25 : 0);
+    message_free(job);
 }
 END_TEST
 
@@ -435,9 +517,10 @@ int main(void)
     tcase_set_timeout(tests, 60);
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, test_orders_and_reports);
-    tcase_add_loop_test(tests, test_pause_and_resume, 0, 2);
+    tcase_add_loop_test(tests, test_pause_and_resume, 0, 3);
     tcase_add_test(tests, test_paused_is_cancelled);
     tcase_add_test(tests, test_retries);
+    tcase_add_loop_test(tests, test_figures_behind_the_start, 0, 6);
     tcase_add_loop_test(tests, test_budget_survives, 0, 2);
     tcase_add_test(tests, test_checkpoint_that_the_store_refused);
     tcase_add_test(tests, test_checkpoints_that_cannot_be_read);

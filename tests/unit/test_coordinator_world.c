@@ -493,9 +493,15 @@ static void send_event(struct fake *fake, Fsdpd__V1__AttemptEvent *event)
 
 void fake_started(struct fake *fake, uint64_t hash)
 {
+    fake_resumed(fake, hash, 0);
+}
+
+void fake_resumed(struct fake *fake, uint64_t hash, uint64_t step)
+{
     Fsdpd__V1__Started started = FSDPD__V1__STARTED__INIT;
     started.plan_hash = hash;
     started.steps = 100;
+    started.resumed_step = step;
     Fsdpd__V1__AttemptEvent event = FSDPD__V1__ATTEMPT_EVENT__INIT;
     event.event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_STARTED;
     event.started = &started;
@@ -529,12 +535,18 @@ void fake_thinned(struct fake *fake, uint64_t step, uint64_t thinned)
 
 void fake_epoch(struct fake *fake, uint32_t number)
 {
+    fake_epoch_at(fake, number, 0);
+}
+
+void fake_epoch_at(struct fake *fake, uint32_t number, uint64_t step)
+{
     Fsdpd__V1__EpochEnd epoch = FSDPD__V1__EPOCH_END__INIT;
     epoch.epoch = number;
     epoch.train_loss = 0.2;
     epoch.test_loss = 0.1;
     epoch.accuracy = 0.98;
     epoch.evaluated = true;
+    epoch.step = step;
     Fsdpd__V1__AttemptEvent event = FSDPD__V1__ATTEMPT_EVENT__INIT;
     event.event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_EPOCH;
     event.epoch = &epoch;

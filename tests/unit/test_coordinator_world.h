@@ -126,11 +126,13 @@ void fake_detach(struct fake *fake);
 void fake_deinit(struct fake *fake);
 void fake_heartbeat(struct fake *fake, uint64_t step);
 void fake_started(struct fake *fake, uint64_t hash);
+void fake_resumed(struct fake *fake, uint64_t hash, uint64_t step);
 void fake_metrics(struct fake *fake, uint64_t step, double loss);
 /* The same, after `thinned` ones that were dropped. */
 void fake_thinned(struct fake *fake, uint64_t step, uint64_t thinned);
 void fake_validation(struct fake *fake, uint64_t step, double loss);
-void fake_epoch(struct fake *fake, uint32_t epoch);
+void fake_epoch(struct fake *fake, uint32_t epoch); /* of a version that says no step */
+void fake_epoch_at(struct fake *fake, uint32_t epoch, uint64_t step);
 void fake_finished(struct fake *fake, enum status_code code, const char *message);
 /* With a reason other than the code's name. */
 void fake_ended(struct fake *fake, enum status_code code, const char *reason, const char *message);

@@ -395,6 +395,7 @@ START_TEST(test_stops_of_older_versions)
     job_message *job = NULL;
     expect_ok(store_get_job(store, "mnist-2", &job));
     stop = (struct store_stop){.shut_down = true,
+                               .pausing = true,
                                .machine = true,
                                .code = (char *)"WORKER_DRAINED",
                                .message = (char *)"a: b; c"};
@@ -402,7 +403,7 @@ START_TEST(test_stops_of_older_versions)
     expect_ok(store_update_job(store, job, NULL, false)); /* leaves it alone */
     struct store_stop read;
     expect_ok(store_get_stop(store, "mnist-2", &read));
-    ck_assert(read.shut_down && read.machine && !read.vacating && !read.cancelled);
+    ck_assert(read.shut_down && read.pausing && read.machine && !read.vacating && !read.cancelled);
     ck_assert_str_eq(read.code, "WORKER_DRAINED");
     ck_assert_str_eq(read.message, "a: b; c");
     free(read.code), free(read.message);
