@@ -91,8 +91,10 @@ const char *profile_name(int index)
 static void finish(const struct description *description, struct profile *profile)
 {
     *profile = description->profile;
-    profile->peak_flops_f32 = profile->rates.flops_f32;
-    profile->peak_flops_bf16 = profile->rates.flops_bf16;
+    if (!profile->here) {
+        profile->peak_flops_f32 = profile->rates.flops_f32;
+        profile->peak_flops_bf16 = profile->rates.flops_bf16;
+    }
     profile->rates.flops_f32 *= description->efficiency;
     profile->rates.flops_bf16 *= description->efficiency;
     profile->rates.memory_bandwidth *= description->efficiency;

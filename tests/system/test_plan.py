@@ -49,6 +49,32 @@ class Offline(unittest.TestCase):
         self.assertNotIn("plan of Net", result.stdout)
         self.assertIn("plan of Net", plan("--profile", "h200x8", "--dump").stdout)
 
+    def test_documentation(self):
+        """docs/plan.md explains what this command prints; where it has "...", lines are left out."""
+        with open(os.path.join(harness.SOURCE, "docs/plan.md")) as file:
+            page = file.read()
+        result = plan("--profile", "h200x2", "--dump")
+        self.assertIn("fsdpd plan examples/mnist/job.yaml --profile h200x2 --dump", page)
+        printed = [" ".join(line.split()) for line in result.stdout.splitlines()]
+        blocks = [[" ".join(line.split()) for line in block.splitlines()]
+                  for block in page.split("\n\n") if block.startswith("    ")]
+        for first in ("MEMORY PER RANK", "ESTIMATE FOR h200", "unit parameters padded",
+                      "bytes per rank", "train: 34 instructions, each rank sends"):
+            found = [block for block in blocks if block[0].startswith(first)]
+            self.assertEqual(len(found), 1, first)
+            starts = [i for i, line in enumerate(printed) if line == found[0][0]]
+            self.assertEqual(len(starts), 1, found[0][0])
+            at, skip = starts[0], False
+            for line in found[0]:
+                if line == "...":
+                    skip = True
+                    continue
+                if skip:
+                    self.assertIn(line, printed[at:])
+                    at += printed[at:].index(line)
+                self.assertEqual(line, printed[at])
+                at, skip = at + 1, False
+
     def test_numbers_add_up(self):
         for arguments in (("--profile", "cpux2"), ("--profile", "h200x8"),
                           ("--profile", "t4", "--world", "3", "--set", "fsdp.strategy=no_shard"),
