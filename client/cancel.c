@@ -5,6 +5,6 @@ int verb_cancel(struct client *client)
 {
     Fsdpd__V1__CancelJobRequest request = FSDPD__V1__CANCEL_JOB_REQUEST__INIT;
     request.id = (char *)client->options.arguments[0];
-    return client_change_job(client, &control_cancel_job, &request.base,
-                             "it ends at its next step boundary");
+    /* The answer says when it ends. */
+    return client_change_job(client, &control_cancel_job, &request.base, "next");
 }

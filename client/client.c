@@ -38,6 +38,23 @@ status_t client_get_job(struct session *session, const char *id, Fsdpd__V1__Job 
     return NULL;
 }
 
+status_t client_check_part(struct session *session, const char *id, uint32_t attempt, int32_t rank)
+{
+    Fsdpd__V1__Job *job;
+    TRY(client_get_job(session, id, &job));
+    uint32_t ranks = job->spec != NULL ? job->spec->workers : (uint32_t)job->n_workers;
+    status_t status = NULL;
+    if (attempt > job->attempt && job->attempt == 0)
+        status = status_new(STATUS_NOT_FOUND, "attempt %u: %s has not had any yet", attempt, id);
+    else if (attempt > job->attempt)
+        status =
+            status_new(STATUS_NOT_FOUND, "attempt %u: %s has had %u", attempt, id, job->attempt);
+    else if (rank >= 0 && (uint32_t)rank >= ranks && ranks > 0)
+        status = status_new(STATUS_NOT_FOUND, "rank %d: %s has %u, from 0 on", rank, id, ranks);
+    fsdpd__v1__job__free_unpacked(job, NULL);
+    return status;
+}
+
 int client_change_job(struct client *client, const struct rpc_method *method,
                       const ProtobufCMessage *request, const char *unless_over)
 {

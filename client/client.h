@@ -91,6 +91,13 @@ status_t option_set_key(struct options *options, const char *key, const char *va
 /* "--attempt N", for the verbs that read what attempts have left. */
 status_t option_attempt(struct options *options, const char *value);
 
+/*
+ * For verbs that found nothing: NOT_FOUND if that is because the job has no such attempt (0: not
+ * asked for) or rank (-1: likewise).
+ */
+status_t client_check_part(struct session *session, const char *id, uint32_t attempt,
+                           int32_t rank) FSDPD_MUST_USE;
+
 /* A number from `low` to `high`; INVALID_ARGUMENT says so. */
 status_t option_integer(const char *value, int64_t low, int64_t high,
                         int64_t *integer) FSDPD_MUST_USE;

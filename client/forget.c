@@ -11,7 +11,12 @@ int verb_forget(struct client *client)
     if (!client_call(client, &control_forget_job, &request.base, &response, &code)) return code;
     protobuf_c_message_free_unpacked(response, NULL);
     struct buf text = {0};
-    if (client->options.format == FORMAT_JSON) buf_add_text(&text, "{}\n");
+    if (client->options.format == FORMAT_JSON) {
+        buf_add_text(&text, "{}\n");
+    } else {
+        output_clean(&text, request.id, false);
+        buf_add_text(&text, " forgotten\n");
+    }
     output_print(&text);
     return EXIT_DONE;
 }

@@ -126,13 +126,19 @@ static status_t read_on(void *user, bool *fresh)
                           options->follow ? 0 : options->timeout_ms, take_chunk, logs);
 }
 
+/* An attempt may yet come (0: any will do); a rank may not. */
+static status_t check_part(struct logs *logs, uint32_t attempt)
+{
+    const struct options *options = &logs->client->options;
+    return client_check_part(logs->session, options->arguments[0], attempt,
+                             options->one_rank ? options->rank : -1);
+}
+
 /* Follows through restarts of the daemon, if it is there to begin with. */
 static status_t follow(struct logs *logs)
 {
     const struct options *options = &logs->client->options;
-    Fsdpd__V1__Job *job;
-    TRY(client_get_job(logs->session, options->arguments[0], &job));
-    fsdpd__v1__job__free_unpacked(job, NULL);
+    TRY(check_part(logs, 0));
     return reconnect_follow(logs->session, options->timeout_ms, read_on, logs);
 }
 
@@ -144,7 +150,13 @@ int verb_logs(struct client *client)
     if (status != NULL) return output_usage_error(status);
     session_catch_signals(logs.session);
     bool fresh = false;
-    status = client->options.follow ? follow(&logs) : read_on(&logs, &fresh);
+    if (client->options.follow) {
+        status = follow(&logs);
+    } else {
+        status = read_on(&logs, &fresh);
+        if (status == NULL && logs.position == 0)
+            status = check_part(&logs, client->options.attempt);
+    }
     int signal = session_signal(logs.session);
     int code = EXIT_DONE;
     if (signal != 0) {

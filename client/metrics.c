@@ -31,7 +31,7 @@ const struct option_row metrics_options[] = {
 struct rows {
     struct client *client;
     struct table table;
-    uint64_t left_out;
+    uint64_t left_out, count;
     bool headed; /* the line of names is out */
 };
 
@@ -202,8 +202,9 @@ static status_t take_chunk(const ProtobufCMessage *message, void *user)
     const Fsdpd__V1__MetricsChunk *chunk = (const Fsdpd__V1__MetricsChunk *)(const void *)message;
     const struct options *options = &rows->client->options;
     struct buf text = {0};
-    print_head(rows);
+    if (chunk->n_rows > 0) print_head(rows);
     rows->left_out += chunk->left_out;
+    rows->count += chunk->n_rows;
     for (size_t i = 0; i < chunk->n_rows; i++) {
         const Fsdpd__V1__MetricsRow *row = chunk->rows[i];
         if (row->event == NULL) continue;
@@ -228,7 +229,9 @@ static void print_table(struct rows *rows)
 {
     const struct terminal *terminal = &rows->client->terminal;
     struct buf text = {0};
-    if (rows->table.cell_count == 0) output_note("no step of this job is recorded");
+    if (rows->table.cell_count == 0)
+        output_note("no step of this %s is recorded",
+                    rows->client->options.attempt > 0 ? "attempt" : "job");
     else table_print(&rows->table, terminal->out ? terminal->width : 0, 0, &text);
     output_print(&text);
 }
@@ -249,6 +252,8 @@ int verb_metrics(struct client *client)
     request.every = options->every;
     status = session_stream(session, &control_get_metrics, &request.base, options->timeout_ms,
                             take_chunk, &rows);
+    if (status == NULL && rows.count == 0)
+        status = client_check_part(session, request.id, options->attempt, -1);
     if (status == NULL) print_head(&rows); /* also of a job without steps */
     if (status == NULL && !options->csv && options->format == FORMAT_TABLE) print_table(&rows);
     if (status == NULL && rows.left_out > 0)

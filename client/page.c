@@ -46,6 +46,10 @@ void page_take(struct page *page, const Fsdpd__V1__MetricsRow *row)
     for (int i = 0; i < SERIES_COUNT; i++) all[i]->limit = CHART_BUCKETS;
     const Fsdpd__V1__JobEvent *event = row->event;
     if (event == NULL) return;
+    page->wrap_changes += event->event_case == FSDPD__V1__JOB_EVENT__EVENT_WRAP;
+    if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_WRAP ||
+        event->event_case == FSDPD__V1__JOB_EVENT__EVENT_STATE)
+        return;
     if (row->attempt > page->attempts) page->attempts = row->attempt;
     double last = page->loss.count > 0 ? page->loss.buckets[page->loss.count - 1].x : 0;
     if (event->event_case == FSDPD__V1__JOB_EVENT__EVENT_METRICS)
@@ -241,7 +245,15 @@ static void add_memory(const struct page *page, struct buf *out)
     if (measured > 0) memory_row(out, "measured peak", measured, plan->peak_bytes, -1);
     buf_add_text(out, "</tfoot></table>\n<p>The peak is at <code>");
     html_add(out, plan->peak_at);
-    buf_add_text(out, "</code>.</p></section>\n");
+    buf_add_text(out, "</code>.</p>\n");
+    if (page->wrap_changes > 0)
+        buf_printf(out,
+                   "<p>The wrap policy was changed %u time%s while the job ran. The plan is that "
+                   "of the policy now; what was measured is the largest of all policies, and "
+                   "of the changes, in which old and new units are there together: it may be "
+                   "more than the plan.</p>\n",
+                   page->wrap_changes, page->wrap_changes == 1 ? "" : "s");
+    buf_add_text(out, "</section>\n");
 }
 
 static void add_units(const Fsdpd__V1__Job *job, struct buf *out)

@@ -23,6 +23,7 @@ struct page {
     struct series loss, validation, test, learning_rate, rate, gradient_norm, step_time, exposed;
     bool tokens;            /* the rate is of tokens, else of samples */
     uint32_t attempts;      /* that have recorded steps */
+    uint32_t wrap_changes;  /* since the job's first step */
     uint64_t steps_thinned; /* recorded, and no longer kept */
 
     /* The step: measured, or by the plan, or why there is neither. */
@@ -31,7 +32,7 @@ struct page {
     const char *no_timeline;
 };
 
-/* Takes a row of GetMetrics into the series. */
+/* Takes a row of GetMetrics, with changes, into the series. */
 void page_take(struct page *page, const Fsdpd__V1__MetricsRow *row);
 
 void page_write(const struct page *page, struct buf *out);

@@ -66,6 +66,7 @@ static status_t read_record(struct sources *sources)
     sources->page.history = sources->history = (Fsdpd__V1__History *)(void *)response;
     Fsdpd__V1__GetMetricsRequest metrics = FSDPD__V1__GET_METRICS_REQUEST__INIT;
     metrics.id = sources->job->id;
+    metrics.changes = true;
     return session_stream(sources->session, &control_get_metrics, &metrics.base,
                           options->timeout_ms, take_rows, sources);
 }

@@ -64,8 +64,9 @@ static status_t set_max_shard_size(struct options *options, const char *value)
     static const struct {
         const char *name;
         int64_t bytes;
-    } units[] = {{"", 1},          {"KB", 1000},     {"MB", 1000000}, {"GB", 1000000000},
-                 {"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}};
+    } units[] = {{"", 1},          {"kB", 1000},       {"KB", 1000},
+                 {"MB", 1000000},  {"GB", 1000000000}, {"KiB", 1 << 10},
+                 {"MiB", 1 << 20}, {"GiB", 1 << 30}};
     int64_t number;
     size_t digits = strspn(value, "0123456789");
     char text[20];
@@ -217,7 +218,8 @@ static void report(struct pull *pull, const char *id, double seconds)
         json_add_number(&text, seconds);
         buf_add_text(&text, "\n}\n");
     } else {
-        buf_printf(&text, "%s: %s", options->file, text_format_bytes(size, bytes));
+        buf_printf(&text, "%s%s%s", to_stdout ? "" : options->file, to_stdout ? "" : ": ",
+                   text_format_bytes(size, bytes));
         if (pull->config != NULL) buf_printf(&text, " in %d files", pull->directory.file_count);
         buf_printf(&text, ", the weights of %s after step %llu%s\n", id, (unsigned long long)step,
                    options->bf16 ? ", as bf16" : "");

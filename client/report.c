@@ -2,9 +2,11 @@
 #include "report.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/mem.h"
 #include "base/text.h"
 #include "output.h"
 #include "progress.h"
@@ -215,7 +217,7 @@ static void add_job_row(struct table *table, const Fsdpd__V1__Job *job, struct j
 void report_jobs(Fsdpd__V1__Job *const *jobs, size_t count, int64_t now_ms, int width,
                  struct buf *out)
 {
-    struct job_columns shown = {false, false};
+    struct job_columns shown = {.owner = count == 0};
     for (size_t i = 0; i < count; i++) {
         shown.owner = shown.owner || jobs[i]->owner[0] != '\0';
         shown.priority = shown.priority || jobs[i]->priority != 0;
@@ -236,6 +238,13 @@ void report_jobs(Fsdpd__V1__Job *const *jobs, size_t count, int64_t now_ms, int 
     table_deinit(&table);
 }
 
+/* cpu:2 comes before cpu:10. */
+static int compare_workers(const void *a, const void *b)
+{
+    const Fsdpd__V1__Worker *const *first = a, *const *second = b;
+    return strverscmp((*first)->id, (*second)->id);
+}
+
 void report_workers(Fsdpd__V1__Worker *const *workers, size_t count, int64_t now_ms, int width,
                     struct buf *out)
 {
@@ -245,8 +254,11 @@ void report_workers(Fsdpd__V1__Worker *const *workers, size_t count, int64_t now
         {"DEVICE", false}, {"VERSION", false}, {"HOST", false},
     };
     struct table table = {.columns = columns, .column_count = 11};
+    Fsdpd__V1__Worker **sorted = mem_alloc_array(count + 1, sizeof *sorted);
+    for (size_t i = 0; i < count; i++) sorted[i] = workers[i];
+    qsort(sorted, count, sizeof *sorted, compare_workers);
     for (size_t i = 0; i < count; i++) {
-        const Fsdpd__V1__Worker *worker = workers[i];
+        const Fsdpd__V1__Worker *worker = sorted[i];
         char age[32];
         table_add(&table, worker->id);
         table_add(&table, worker->state);
@@ -262,6 +274,7 @@ void report_workers(Fsdpd__V1__Worker *const *workers, size_t count, int64_t now
         table_add(&table, worker->version);
         table_add(&table, worker->host[0] ? worker->host : "-");
     }
+    free(sorted);
     table_print(&table, width, 0, out);
     table_deinit(&table);
 }

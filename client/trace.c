@@ -69,12 +69,14 @@ static void report(const struct trace *trace)
                    (unsigned long long)timeline->first_step,
                    (unsigned long long)timeline->last_step);
     } else {
-        buf_printf(&text, "%s: steps %llu to %llu of %s on %d rank%s%s; open it in Perfetto\n",
-                   options->file, (unsigned long long)timeline->first_step,
+        buf_printf(&text, "%s%ssteps %llu to %llu of %s on %d rank%s%s%s\n",
+                   to_stdout ? "" : options->file, to_stdout ? "" : ": ",
+                   (unsigned long long)timeline->first_step,
                    (unsigned long long)timeline->last_step, options->arguments[0], timeline->world,
                    timeline->world == 1 ? "" : "s",
                    timeline->host_count > 1 ? ", whose clocks meet at the end of the first step"
-                                            : "");
+                                            : "",
+                   to_stdout ? "" : "; open it in Perfetto");
     }
     if (!to_stdout) {
         output_print(&text);

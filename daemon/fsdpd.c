@@ -111,8 +111,10 @@ static void reload(struct process *process)
     options_differences(process->started, &fresh, false, &waiting);
     log_set_level(fresh.log_level);
     char *changed = log_quote(buf_text(&applied)), *restart = log_quote(buf_text(&waiting));
-    log_event(LOG_INFO, "reloaded", "file=%s changed=%s needs_restart=%s",
-              fresh.config_file != NULL ? fresh.config_file : "none", changed, restart);
+    log_event(LOG_INFO, "reloaded", "file=%s%s%s%s%s",
+              fresh.config_file != NULL ? fresh.config_file : "none",
+              applied.length > 0 ? " changed=" : "", applied.length > 0 ? changed : "",
+              waiting.length > 0 ? " needs_restart=" : "", waiting.length > 0 ? restart : "");
     free(changed);
     free(restart);
     buf_deinit(&applied);

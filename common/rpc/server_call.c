@@ -237,8 +237,11 @@ static status_t refusal(const struct rpc_call *call)
                           "subject's alternative names");
     if ((peer->roles & slot->roles) == 0 && !slot->own) {
         char *needed = rpc_roles_text(slot->roles, "or"), *has = rpc_roles_text(peer->roles, "and");
-        status_t status = status_new(STATUS_PERMISSION_DENIED, "%s is for the role %s; %s has %s",
-                                     path, needed, peer->name, has);
+        const char *name = strrchr(path, '/');
+        status_t status = status_new(STATUS_PERMISSION_DENIED,
+                                     "%s: only who has the role %s may do that, and you are %s, "
+                                     "with the role %s",
+                                     name != NULL ? name + 1 : path, needed, peer->name, has);
         free(needed);
         free(has);
         return status;

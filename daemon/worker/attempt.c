@@ -69,7 +69,7 @@ struct attempt {
     struct tracer tracer;
     uint64_t memory_planned, memory_peak;
     double peak_flops; /* of all ranks' devices; 0 if it is not known */
-    uint64_t step; /* that it came to, when it is over */
+    uint64_t step;     /* that it came to, when it is over */
 };
 
 /* Telling the coordinator. */
@@ -98,9 +98,10 @@ static void note_resumed(void *user, uint64_t step, const char *name, const char
     attempt->resumed_step = step;
     attempt->resumed_name = name != NULL ? mem_strdup(name) : NULL;
     attempt->resumed_note = note != NULL ? mem_strdup(note) : NULL;
-    char *quoted = log_quote(note != NULL ? note : "");
-    log_event(note != NULL ? LOG_WARNING : LOG_INFO, "resumed", "step=%llu checkpoint=%s note=%s",
-              (unsigned long long)step, name != NULL ? name : "none", quoted);
+    char *quoted = note != NULL ? log_quote(note) : NULL;
+    log_event(note != NULL ? LOG_WARNING : LOG_INFO, "resumed", "step=%llu checkpoint=%s%s%s",
+              (unsigned long long)step, name != NULL ? name : "none", note != NULL ? " note=" : "",
+              note != NULL ? quoted : "");
     free(quoted);
 }
 

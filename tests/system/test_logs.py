@@ -60,7 +60,15 @@ class LogsTest(unittest.TestCase):
                              [line for line in everything if line[2] == rank])
         self.assertEqual(self.logs(self.done, "--attempt", "1"),
                          [line for line in everything if line[1] == "1"])
-        self.assertEqual(self.logs(self.done, "--attempt", "2"), [])
+        for verb, part, message in (
+                ("logs", ("--attempt", "2"), f"attempt 2: {self.done} has had 1"),
+                ("logs", ("--rank", "7"), f"rank 7: {self.done} has 2, from 0 on"),
+                ("logs", ("--rank", "2", "--follow"), f"rank 2: {self.done} has 2, from 0 on"),
+                ("metrics", ("--attempt", "5"), f"attempt 5: {self.done} has had 1"),
+                ("metrics", ("--attempt", "5", "--csv"), f"attempt 5: {self.done} has had 1")):
+            result = self.daemon.ctl(verb, self.done, *part)
+            self.assertEqual((result.returncode, result.stdout, result.stderr),
+                             (NOT_FOUND, "", f"fsdpctl: {message}\n"))
         self.assertEqual(self.logs(self.done, "-n", "3"), everything[-3:])
         self.assertEqual(self.logs(self.done, "--rank", "1", "--tail", "1"),
                          [line for line in everything if line[2] == "1"][-1:])
@@ -134,8 +142,8 @@ class LogsTest(unittest.TestCase):
         self.assertEqual([row["step"] for row in thinned if row["kind"] == "step"],
                          [row["step"] for row in steps][::3])
         self.assertEqual([int(row["step"]) for row in thinned if row["kind"] == "epoch"], ends)
-        result = self.daemon.ctl("metrics", self.done, "--attempt", "2", "--csv")
-        self.assertEqual(len(result.stdout.splitlines()), 1)
+        result = self.daemon.ctl("metrics", self.done, "--attempt", "1", "--csv")
+        self.assertEqual(len(result.stdout.splitlines()), len(rows) + 1)
         table = self.daemon.ctl("metrics", self.done).stdout.splitlines()
         self.assertEqual(len(table), len(rows) + 1)
         self.assertIn("end of epoch: test loss", table[-1])

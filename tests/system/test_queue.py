@@ -234,6 +234,10 @@ class Queue(unittest.TestCase):
             refused = nobody(*words)
             self.assertEqual(refused.returncode, harness.NOT_PERMITTED, refused.stderr)
             self.assertIn(f"job {job} belongs to root", refused.stderr)
+        refused = nobody("drain", self.daemon.worker_list()[0]["id"])
+        self.assertEqual(refused.returncode, harness.NOT_PERMITTED, refused.stderr)
+        self.assertEqual(refused.stderr, "fsdpctl: DrainWorkers: only who has the role operator may do that, "
+                                         "and you are nobody, with the role user\n")
         self.assertEqual(self.daemon.show(job)["state"], "RUNNING")
 
         arguments = ("submit", harness.JOB, "--set", f"data.dir={self.daemon.data}", "--set", SHORT)
@@ -303,7 +307,8 @@ class Queue(unittest.TestCase):
         directory = os.path.join(self.daemon.root, "state/jobs", job)
         self.assertTrue(os.path.exists(os.path.join(directory, "state_dict.safetensors")))
         forgotten = self.daemon.ctl("forget", job)
-        self.assertEqual(forgotten.returncode, 0, forgotten.stderr)
+        self.assertEqual((forgotten.returncode, forgotten.stdout), (0, f"{job} forgotten\n"),
+                         forgotten.stderr)
         self.assertFalse(os.path.exists(directory))
         for words in (("show", job), ("history", job), ("watch", job), ("forget", job)):
             self.assertEqual(self.daemon.ctl(*words).returncode, harness.NOT_FOUND, words)

@@ -180,7 +180,7 @@ class Certificates(Case):
                 if method.for_workers:
                     code, details = method.call(channel, b"")
                     self.assertEqual(code, Code.PERMISSION_DENIED, method.name)
-                    self.assertIn("is for the role worker", details)
+                    self.assertIn("only who has the role worker may do that", details)
 
     def test_worker_of_another_name(self):
         hello = self.link.WorkerMessage(hello=self.link.Hello(id="node2/cpu:0", device="cpu"))

@@ -150,7 +150,17 @@ class ReportTest(unittest.TestCase):
         self.assertEqual(boxes, 2 * program["instructions"])
         _, text, told = self.report(job, "--no-trace")
         self.assertFalse(told["traced"])
-        self.daemon.ctl("cancel", job)
+        # what was measured may be more than the plan of now, and the page says why
+        self.assertNotIn("The wrap policy was changed", text)
+        changed = self.daemon.ctl("wrap", "set", job, "--policy", "none")
+        self.assertEqual(changed.returncode, 0, changed.stderr)
+        _, text, _ = self.report(job, "--no-trace")
+        self.assertIn("The wrap policy was changed 1 time while the job ran", text)
+        piped = self.daemon.ctl("trace", job, "--steps", "1", "-o", "-")
+        self.assertEqual(piped.returncode, 0, piped.stderr)
+        self.assertRegex(piped.stderr, rf"^steps \d+ to \d+ of {job} on 2 ranks\n$")
+        cancelled = self.daemon.ctl("cancel", job)
+        self.assertEqual((cancelled.stdout + cancelled.stderr).count("next step boundary"), 1)
         self.daemon.wait_state(job, "CANCELLED")
 
     def test_queued(self):

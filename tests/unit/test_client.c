@@ -56,6 +56,15 @@ START_TEST(good_options)
     ck_assert_msg(status == NULL, "%s", status_message(status));
     ck_assert_str_eq(options.file, "-");
     ck_assert_str_eq(options.arguments[0], "--odd");
+    /* In units as they are printed, and as others write them. */
+    static const char *const sizes[] = {"100000", "100kB", "100KB"};
+    for (int i = 0; i < 3; i++) {
+        char line[80];
+        snprintf(line, sizeof line, "pull job --max-shard-size %s", sizes[i]);
+        status = parse(line, &verb, &options);
+        ck_assert_msg(status == NULL, "%s", status_message(status));
+        ck_assert_uint_eq(options.max_shard_bytes, 100000);
+    }
     status = parse("submit --help", &verb, &options);
     ck_assert_msg(status == NULL && options.help, "%s", status_message(status));
     status = parse("help", &verb, &options);
@@ -618,6 +627,21 @@ START_TEST(reports)
                                       "WORKERS  AGE  REASON\n"
                                       "mnist-1  alice        -5  QUEUED     -     -         -  "
                                       "      0   1m  waiting for 2 workers?[0m\n");
+    /* The same columns before the first job as with it. */
+    buf_clear(&text);
+    report_jobs(NULL, 0, 61000, 0, &text);
+    ck_assert_str_eq(buf_text(&text),
+                     "JOB  USER  STATE  STEP  LOSS  ACCURACY  WORKERS  AGE  REASON\n");
+    Fsdpd__V1__Worker tenth = FSDPD__V1__WORKER__INIT, second = FSDPD__V1__WORKER__INIT;
+    Fsdpd__V1__Worker *workers[] = {&tenth, &second};
+    tenth.id = (char *)"host/cpu:10";
+    second.id = (char *)"host/cpu:2";
+    buf_clear(&text);
+    report_workers(workers, 2, 61000, 0, &text);
+    const char *last = strstr(buf_text(&text), "host/cpu:10");
+    ck_assert_ptr_nonnull(last);
+    ck_assert_ptr_nonnull(strstr(buf_text(&text), "host/cpu:2"));
+    ck_assert(strstr(buf_text(&text), "host/cpu:2") < last);
     /* Everything that may be missing is: nothing falls over. */
     buf_clear(&text);
     report_job(&job, 61000, 80, &text);

@@ -197,6 +197,17 @@ START_TEST(hostile_page)
     series_add(&page.loss, 1, 2);
     struct buf text = {0};
     page_write(&page, &text);
+    ck_assert_ptr_null(strstr(buf_text(&text), "The wrap policy was changed"));
+    buf_clear(&text);
+    Fsdpd__V1__JobEvent change = FSDPD__V1__JOB_EVENT__INIT;
+    Fsdpd__V1__WrapChange wrap = FSDPD__V1__WRAP_CHANGE__INIT;
+    Fsdpd__V1__MetricsRow row = FSDPD__V1__METRICS_ROW__INIT;
+    change.event_case = FSDPD__V1__JOB_EVENT__EVENT_WRAP;
+    change.wrap = &wrap;
+    row.event = &change;
+    page_take(&page, &row);
+    page_write(&page, &text);
+    ck_assert_ptr_nonnull(strstr(buf_text(&text), "The wrap policy was changed 1 time while"));
     int scripts = 0;
     for (const char *at = buf_text(&text); (at = strstr(at, "<script")) != NULL; at++) scripts++;
     ck_assert_int_eq(scripts, 1);
