@@ -38,8 +38,7 @@ status_t executor_set_parameter_part(struct executor *executor, int parameter,
 
 /* The same of what the optimizer keeps for the parameter (slot -1: its values). */
 status_t executor_set_state_part(struct executor *executor, int parameter, int slot,
-                                 struct parameter_part part,
-                                 const float *values) FSDPD_MUST_USE;
+                                 struct parameter_part part, const float *values) FSDPD_MUST_USE;
 
 struct step_input {
     const void *input;               /* (batch, ...) f32, the plan's batch size */
@@ -73,7 +72,8 @@ status_t executor_evaluate_step(struct executor *executor, const struct step_inp
 /* Copies this rank's parameter shard of `unit` (flat.shard elements) to
  * host memory, between steps. */
 status_t executor_read_shard(struct executor *executor, int unit, float *values) FSDPD_MUST_USE;
-/* The same of an optimizer slot's; nothing is written if the unit has none (executor_unit_state). */
+/* The same of an optimizer slot's; nothing is written if the unit has none (executor_unit_state).
+ */
 status_t executor_read_slot(struct executor *executor, int unit, int slot,
                             float *values) FSDPD_MUST_USE;
 /* Elements that they give. */
@@ -101,7 +101,8 @@ bool executor_is_tracing(const struct executor *executor, const struct trace *tr
 /* The step in progress, and those to come, fail with ABORTED. From any thread. */
 void executor_abort(struct executor *executor, const char *why);
 
-/* What a device would do at once is enqueued call by call: why, once; NULL otherwise. The caller's. */
+/* What a device would do at once is enqueued call by call: why, once; NULL otherwise. The caller's.
+ */
 char *executor_take_note(struct executor *executor);
 
 /* Of `bytes` that were allocated when the executor was made, another's, the device has been given

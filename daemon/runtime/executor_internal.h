@@ -1,0 +1,86 @@
+/* What the files of the executor share: executor_prepare.c makes the programs' actions, executor.c
+ * runs them, executor_state.c reads and writes what it keeps between steps. */
+#ifndef FSDPD_RUNTIME_EXECUTOR_INTERNAL_H
+#define FSDPD_RUNTIME_EXECUTOR_INTERNAL_H
+
+#include <pthread.h>
+
+#include "kernels/kernels.h"
+#include "runtime/executor.h"
+#include "runtime/recorder.h"
+
+enum { MAX_SLOTS = 2 };
+
+/* An instruction with everything that does not change from step to step. */
+struct action {
+    char *label;         /* for errors */
+    struct event *fires; /* NULL unless another lane waits for it */
+    char *source, *target, *workspace;
+    struct comm *comm; /* a collective's */
+    float scale;       /* a reduction's */
+    bool low;          /* bf16 on the wire */
+    size_t count;      /* elements that a collective or the optimizer works on */
+    float *slots[MAX_SLOTS];
+    struct plan_range *ranges; /* of the unit's kept elements */
+    int range_count;
+    struct kernel_call call;
+};
+
+struct program {
+    const struct plan_program *plan;
+    struct device_graph *graph;
+    struct action *actions;
+    char *input, *target, *stats;
+    uint64_t input_bytes, target_bytes;
+    const struct action *first_norm; /* which starts this rank's part; NULL without norms */
+    enum lane stats_lane;            /* that has the last word on the statistics */
+    struct recorder recorder;
+};
+
+/* The parts of the group that units sharded, or resharded, over `ranks` ranks need. */
+struct shard_groups {
+    int ranks;
+    struct comm *shard, *replica;
+};
+
+struct executor {
+    struct device *device;
+    struct comm *comm; /* NULL for one rank */
+    struct shard_groups *groups;
+    int group_count;
+    const struct plan *plan;
+    uint64_t seed;
+    char *state, *work; /* the arenas */
+    bool released;      /* the work arena was given back */
+    struct lane_queue *lanes[LANE_COUNT];
+    struct program train, accumulate, evaluate;
+    float stats_in[PLAN_STATS_COUNT], stats_out[PLAN_STATS_COUNT]; /* host side of a step */
+    uint64_t allocated_before, peak;                               /* the device's books */
+    struct trace *trace;                                           /* being filled; NULL: off */
+    void *poison; /* NaNs, as large as the work arena; NULL: off */
+    char *note;   /* why steps are not recorded, once; NULL: nothing to say */
+    bool noted;
+    pthread_mutex_t lock; /* guards what follows */
+    status_t aborted;
+};
+
+/* The address of a buffer; NULL for -1. */
+char *executor_buffer(const struct executor *executor, const struct plan_program *program,
+                      int buffer);
+
+/* The first buffer of this class and unit (and slot, of BUFFER_OPTIMIZER); -1. */
+int executor_find_buffer(const struct plan_program *program, enum buffer_class class, int unit,
+                         int slot);
+
+/* Splits the group, allocates the arenas, opens the lanes, and makes the actions of all programs.
+ * What was made before a failure is executor_free's. */
+status_t executor_prepare(struct executor *executor, struct device_graph *train,
+                          struct device_graph *evaluate) FSDPD_MUST_USE;
+
+/* Notes what the device has given out, for the peak. */
+void executor_note_memory(struct executor *executor);
+
+/* Waits for one lane, and looks meanwhile whether the step was aborted. */
+status_t executor_wait_lane(struct executor *executor, enum lane kind) FSDPD_MUST_USE;
+
+#endif

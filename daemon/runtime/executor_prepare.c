@@ -1,0 +1,255 @@
+/*
+ * What an executor works out before its first step: parts of the group, the plan's two arenas,
+ * lanes, one event per instruction that another lane waits for, and every instruction's addresses.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/mem.h"
+#include "runtime/executor_internal.h"
+
+char *executor_buffer(const struct executor *executor, const struct plan_program *program,
+                      int buffer)
+{
+    if (buffer < 0) return NULL;
+    const struct plan_buffer *b = &program->buffers[buffer];
+    return (b->state ? executor->state : executor->work) + b->offset;
+}
+
+static char *value_memory(const struct executor *executor, const struct plan_program *program,
+                          int value)
+{
+    if (value < 0 || program->buffer_of_value[value] < 0) return NULL;
+    return executor_buffer(executor, program, program->buffer_of_value[value]) +
+           program->offset_of_value[value];
+}
+
+int executor_find_buffer(const struct plan_program *program, enum buffer_class class, int unit,
+                         int slot)
+{
+    for (int b = 0; b < program->buffer_count; b++) {
+        const struct plan_buffer *buffer = &program->buffers[b];
+        if (buffer->class == class && buffer->unit == unit &&
+            (class != BUFFER_OPTIMIZER || buffer->slot == slot))
+            return b;
+    }
+    return -1;
+}
+
+static char *label_of(const struct executor *executor, const struct program *program, int i)
+{
+    const struct plan_instruction *instruction = &program->plan->instructions[i];
+    struct buf text = {0};
+    buf_printf(&text, "%s step, instruction %d, %s",
+               program == &executor->evaluate ? "evaluation" : "training", i,
+               plan_instruction_name(instruction->kind));
+    if (instruction->op >= 0)
+        buf_printf(&text, " of op %d, %s", instruction->op,
+                   program->plan->graph->ops[instruction->op].name);
+    if (instruction->unit >= 0)
+        buf_printf(&text, " of unit %s", executor->plan->units->units[instruction->unit].name);
+    return buf_take(&text);
+}
+
+static void prepare_compute(const struct executor *executor, const struct program *program,
+                            const struct plan_instruction *instruction, struct action *action)
+{
+    const struct graph_op *op = &program->plan->graph->ops[instruction->op];
+    for (int i = 0; i < OP_MAX_INPUTS; i++)
+        action->call.inputs[i] = value_memory(executor, program->plan, op->inputs[i]);
+    for (int i = 0; i < OP_MAX_OUTPUTS; i++)
+        action->call.outputs[i] = value_memory(executor, program->plan, op->outputs[i]);
+    action->call.workspace = action->workspace;
+    action->call.seed = executor->seed;
+    action->call.rank = (uint32_t)executor->plan->options.rank;
+}
+
+static const struct shard_groups *find_groups(const struct executor *executor, int ranks)
+{
+    for (int g = 0; g < executor->group_count; g++)
+        if (executor->groups[g].ranks == ranks) return &executor->groups[g];
+    return NULL;
+}
+
+/* Who takes part in a collective, and what sums are multiplied with: the last reduction of a
+ * gradient makes the mean over all ranks of it. */
+static void prepare_collective(const struct executor *executor,
+                               const struct plan_instruction *instruction, struct action *action)
+{
+    const struct plan *plan = executor->plan;
+    bool mean = instruction->kind != INSTRUCTION_REDUCE_STATS && instruction->group != GROUP_SHARD;
+    action->scale = mean ? 1.0f / (float)plan->options.world : 1.0f;
+    action->comm = executor->comm;
+    if (instruction->unit >= 0)
+        action->low = (instruction->kind == INSTRUCTION_ALL_GATHER
+                           ? plan_param_dtype(plan, instruction->unit)
+                           : plan_reduce_dtype(plan, instruction->unit)) == DTYPE_BF16;
+    if (instruction->group == GROUP_WORLD) return;
+    int ranks = plan->units->units[instruction->unit].shard_world;
+    if (instruction->group == GROUP_RESHARD) ranks = plan_ranks_between(plan, instruction->unit);
+    const struct shard_groups *groups = find_groups(executor, ranks);
+    action->comm = instruction->group == GROUP_REPLICA ? groups->replica : groups->shard;
+}
+
+static void prepare_action(const struct executor *executor, const struct program *program, int i)
+{
+    const struct plan_program *plan = program->plan;
+    const struct plan_instruction *instruction = &plan->instructions[i];
+    const struct plan_options *options = &executor->plan->options;
+    struct action *action = &program->actions[i];
+    action->label = label_of(executor, program, i);
+    action->source = executor_buffer(executor, plan, instruction->source);
+    action->target = executor_buffer(executor, plan, instruction->target);
+    action->workspace = executor_buffer(executor, plan, instruction->workspace);
+    switch (instruction->kind) {
+    case INSTRUCTION_COMPUTE: prepare_compute(executor, program, instruction, action); break;
+    case INSTRUCTION_ALL_GATHER:
+    case INSTRUCTION_REDUCE_SCATTER:
+    case INSTRUCTION_ALL_REDUCE:
+    case INSTRUCTION_REDUCE_STATS:
+        action->target += (size_t)instruction->from * sizeof(float);
+        action->count = (size_t)instruction->count;
+        prepare_collective(executor, instruction, action);
+        break;
+    case INSTRUCTION_REDUCE_NORM:
+    case INSTRUCTION_GATE: break;
+    case INSTRUCTION_RESHARD:
+        action->count = plan->buffers[instruction->target].bytes;
+        action->source +=
+            action->count *
+            (uint64_t)(options->rank % plan_ranks_between(executor->plan, instruction->unit));
+        break;
+    case INSTRUCTION_ACCUMULATE:
+    case INSTRUCTION_ZERO: action->count = plan->buffers[instruction->target].bytes; break;
+    case INSTRUCTION_NORM:
+        action->target += (size_t)options->rank * sizeof(double);
+        if (plan_counts_in_norm(executor->plan, instruction->unit))
+            action->range_count =
+                plan_find_ranges(executor->plan, instruction->unit, false, &action->ranges);
+        break;
+    case INSTRUCTION_OPTIMIZER:
+        action->range_count =
+            plan_find_ranges(executor->plan, instruction->unit, true, &action->ranges);
+        for (int slot = 0; slot < options->optimizer_slots && slot < MAX_SLOTS; slot++)
+            action->slots[slot] =
+                (float *)executor_buffer(executor, plan,
+                                         executor_find_buffer(plan, BUFFER_OPTIMIZER,
+                                                              instruction->unit, slot));
+        break;
+    case INSTRUCTION_FREE: action->count = plan->buffers[instruction->source].bytes; break;
+    case INSTRUCTION_COPY_BATCH: break;
+    }
+}
+
+static status_t prepare_program(struct executor *executor, struct program *program,
+                                const struct plan_program *plan, struct device_graph *graph)
+{
+    if (plan->graph == NULL) return STATUS_OKAY;
+    program->plan = plan;
+    program->graph = graph;
+    program->actions = mem_alloc_array((size_t)plan->instruction_count, sizeof *program->actions);
+    program->input = value_memory(executor, plan, plan->graph->input);
+    program->target = value_memory(executor, plan, plan->graph->target);
+    program->input_bytes = tensor_bytes(&plan->graph->values[plan->graph->input].type);
+    program->target_bytes = tensor_bytes(&plan->graph->values[plan->graph->target].type);
+    program->stats =
+        executor_buffer(executor, plan, executor_find_buffer(plan, BUFFER_STATS, -1, 0));
+    program->stats_lane = LANE_COMPUTE;
+    for (int i = 0; i < plan->instruction_count; i++) {
+        const struct plan_instruction *instruction = &plan->instructions[i];
+        prepare_action(executor, program, i);
+        if (instruction->kind == INSTRUCTION_REDUCE_STATS || instruction->kind == INSTRUCTION_GATE)
+            program->stats_lane = instruction->lane;
+        if (instruction->kind == INSTRUCTION_NORM && program->first_norm == NULL)
+            program->first_norm = &program->actions[i];
+        for (int w = 0; w < instruction->wait_count; w++) {
+            struct action *awaited = &program->actions[instruction->waits[w]];
+            if (awaited->fires == NULL) TRY(event_new(executor->device, &awaited->fires));
+        }
+    }
+    return STATUS_OKAY;
+}
+
+void executor_note_memory(struct executor *executor)
+{
+    uint64_t allocated = device_allocated_bytes(executor->device);
+    if (allocated > executor->allocated_before + executor->peak)
+        executor->peak = allocated - executor->allocated_before;
+}
+
+/* First of all, so that the ranks make their parts in the same order whatever fails later. */
+static status_t make_groups(struct executor *executor)
+{
+    const struct plan *plan = executor->plan;
+    int world = plan->options.world, rank = plan->options.rank;
+    int *ranks = mem_alloc_array((size_t)world, sizeof *ranks);
+    executor->groups =
+        mem_alloc_array(2 * (size_t)plan->units->unit_count, sizeof *executor->groups);
+    status_t status = STATUS_OKAY;
+    for (int k = 0; k < 2 * plan->units->unit_count && status == STATUS_OKAY; k++) {
+        int u = k / 2;
+        int size = k % 2 ? plan_ranks_between(plan, u) : plan->units->units[u].shard_world;
+        if (size == 1 || size == world || find_groups(executor, size) != NULL) continue;
+        struct shard_groups *groups = &executor->groups[executor->group_count++];
+        groups->ranks = size;
+        for (int i = 0; i < size; i++) ranks[i] = rank / size * size + i;
+        status = comm_split(executor->comm, ranks, size, &groups->shard);
+        if (status != STATUS_OKAY) break;
+        for (int i = 0; i < world / size; i++) ranks[i] = rank % size + i * size;
+        status = comm_split(executor->comm, ranks, world / size, &groups->replica);
+    }
+    free(ranks);
+    return status;
+}
+
+uint64_t executor_collective_bytes(const struct unit_set *units, int world)
+{
+    uint64_t most = world > 1 ? comm_workspace_bytes(world) : 0;
+    for (int u = 0; u < units->unit_count; u++) {
+        int size = units->units[u].shard_world;
+        if (size <= 1 || size >= world) continue;
+        uint64_t shard = comm_workspace_bytes(size), replica = comm_workspace_bytes(world / size);
+        if (shard > most) most = shard;
+        if (replica > most) most = replica;
+    }
+    return most;
+}
+
+/* How many collectives lie in the queue at once depends on who is slow. A step is over before the
+ * one after the next begins. */
+static void reserve_calls(struct executor *executor)
+{
+    const struct plan_program *programs[] = {&executor->plan->train, &executor->plan->accumulate,
+                                             &executor->plan->evaluate};
+    int most = 0;
+    for (size_t p = 0; p < sizeof programs / sizeof *programs; p++) {
+        int calls = 0;
+        for (int i = 0; i < programs[p]->instruction_count; i++)
+            calls += programs[p]->instructions[i].lane == LANE_COMM;
+        if (calls > most) most = calls;
+    }
+    if (executor->comm != NULL) comm_reserve(executor->comm, 2 * most);
+    for (int g = 0; g < executor->group_count; g++) {
+        if (executor->groups[g].shard != NULL) comm_reserve(executor->groups[g].shard, 2 * most);
+        if (executor->groups[g].replica != NULL)
+            comm_reserve(executor->groups[g].replica, 2 * most);
+    }
+}
+
+status_t executor_prepare(struct executor *executor, struct device_graph *train,
+                          struct device_graph *evaluate)
+{
+    const struct plan *plan = executor->plan;
+    TRY(make_groups(executor));
+    reserve_calls(executor);
+    executor->allocated_before = device_allocated_bytes(executor->device);
+    TRY(device_allocate(executor->device, plan->state_bytes, (void **)&executor->state));
+    TRY(device_allocate(executor->device, plan->work_bytes, (void **)&executor->work));
+    executor_note_memory(executor);
+    for (int lane = 0; lane < LANE_COUNT; lane++)
+        TRY(lane_open(executor->device, (enum lane)lane, &executor->lanes[lane]));
+    TRY(prepare_program(executor, &executor->train, &plan->train, train));
+    TRY(prepare_program(executor, &executor->accumulate, &plan->accumulate, train));
+    return prepare_program(executor, &executor->evaluate, &plan->evaluate, evaluate);
+}

@@ -1,0 +1,117 @@
+/* What an executor keeps between steps: shards of parameters and of what the optimizer has. */
+#include "base/mem.h"
+#include "runtime/executor_internal.h"
+
+/* The unit's parameter shard; its elements and where in the flat parameter it starts. */
+static char *shard_memory(const struct executor *executor, int unit, int64_t *start, int64_t *count)
+{
+    const struct plan *plan = executor->plan;
+    const struct flat_parameter *flat = &plan->units->units[unit].flat;
+    const struct plan_program *program = plan->train.graph != NULL ? &plan->train : &plan->evaluate;
+    *start = flat->shard * (plan->options.rank % plan->units->units[unit].shard_world);
+    *count = flat->shard;
+    return executor_buffer(executor, program, executor_find_buffer(program, BUFFER_SHARD, unit, 0));
+}
+
+size_t executor_shard_elements(const struct executor *executor, int unit)
+{
+    int64_t start, count;
+    return shard_memory(executor, unit, &start, &count) != NULL ? (size_t)count : 0;
+}
+
+/* This rank's part of a parameter, and where in the shard's memory it lies; NULL if it has none. */
+static float *find_part(const struct executor *executor, int parameter, struct parameter_part *part)
+{
+    const struct plan *plan = executor->plan;
+    const struct parameter *info = &plan->model->parameters[parameter];
+    int owner = info->tied_to >= 0 ? info->tied_to : parameter;
+    int unit = plan->units->unit_of_parameter[owner];
+    const struct flat_parameter *flat = &plan->units->units[unit].flat;
+    int64_t shard_start, shard_count;
+    char *shard = shard_memory(executor, unit, &shard_start, &shard_count);
+    *part = (struct parameter_part){0};
+    for (int i = 0; i < flat->parameter_count && shard != NULL; i++) {
+        if (flat->parameters[i] != owner) continue;
+        int64_t start = flat->offsets[i], end = start + tensor_element_count(&info->type);
+        int64_t from = start > shard_start ? start : shard_start;
+        int64_t to = end < shard_start + shard_count ? end : shard_start + shard_count;
+        if (from >= to) return NULL; /* another rank's */
+        *part = (struct parameter_part){.offset = from - start, .count = to - from};
+        return (float *)(void *)shard + (from - shard_start);
+    }
+    return NULL;
+}
+
+struct parameter_part executor_parameter_part(const struct executor *executor, int parameter)
+{
+    struct parameter_part part;
+    find_part(executor, parameter, &part);
+    return part;
+}
+
+status_t executor_set_state_part(struct executor *executor, int parameter, int slot,
+                                 struct parameter_part part, const float *values)
+{
+    struct parameter_part mine;
+    const struct plan *plan = executor->plan;
+    float *memory = find_part(executor, parameter, &mine);
+    if (part.count == 0) return STATUS_OKAY;
+    if (memory == NULL || part.offset < mine.offset ||
+        part.offset + part.count > mine.offset + mine.count)
+        return status_new(STATUS_INTERNAL, "this rank does not hold this part of parameter %d",
+                          parameter);
+    if (slot >= 0) { /* laid out as the shard is */
+        int unit = plan->units->unit_of_parameter[parameter];
+        float *state = executor_unit_state(executor, unit, slot);
+        if (state == NULL)
+            return status_new(STATUS_INTERNAL, "parameter %d has no optimizer slot %d", parameter,
+                              slot);
+        memory = state + (memory - executor_unit_state(executor, unit, -1));
+    }
+    struct lane_queue *lane = executor->lanes[LANE_COPY];
+    lane_label(lane, NULL);
+    TRY(lane_copy(lane, memory + (part.offset - mine.offset), values,
+                  (size_t)part.count * sizeof(float)));
+    return executor_wait_lane(executor, LANE_COPY);
+}
+
+status_t executor_set_parameter_part(struct executor *executor, int parameter,
+                                     struct parameter_part part, const float *values)
+{
+    return executor_set_state_part(executor, parameter, -1, part, values);
+}
+
+status_t executor_set_parameter(struct executor *executor, int parameter, const float *values)
+{
+    const struct plan *plan = executor->plan;
+    if (parameter < 0 || parameter >= plan->model->parameter_count)
+        return status_new(STATUS_INTERNAL, "parameter %d of %d", parameter,
+                          plan->model->parameter_count);
+    struct parameter_part part = executor_parameter_part(executor, parameter);
+    return executor_set_parameter_part(executor, parameter, part, values + part.offset);
+}
+
+status_t executor_read_slot(struct executor *executor, int unit, int slot, float *values)
+{
+    const float *state = executor_unit_state(executor, unit, slot);
+    size_t count = executor_shard_elements(executor, unit);
+    struct lane_queue *lane = executor->lanes[LANE_COPY];
+    if (state == NULL || count == 0) return STATUS_OKAY;
+    lane_label(lane, NULL);
+    TRY(lane_copy(lane, values, state, count * sizeof(float)));
+    return executor_wait_lane(executor, LANE_COPY);
+}
+
+status_t executor_read_shard(struct executor *executor, int unit, float *values)
+{
+    return executor_read_slot(executor, unit, -1, values);
+}
+
+float *executor_unit_state(const struct executor *executor, int unit, int slot)
+{
+    const struct plan *plan = executor->plan;
+    const struct plan_program *program = plan->train.graph != NULL ? &plan->train : &plan->evaluate;
+    enum buffer_class class = slot < 0 ? BUFFER_SHARD : BUFFER_OPTIMIZER;
+    return (float *)(void *)executor_buffer(executor, program,
+                                            executor_find_buffer(program, class, unit, slot));
+}
