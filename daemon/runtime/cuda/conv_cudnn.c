@@ -1,7 +1,8 @@
 /*
  * Convolutions by cuDNN: the first algorithm of its own ranking that is deterministic and whose
  * scratch memory is bounded. f32 is f32 throughout unless tf32 is allowed. Biases and activations
- * are our own passes; the gradient of a weight in f32 from operands in bf16 is left to our kernel.
+ * are our own passes; in bf16, a convolution with a bias, which would be rounded twice, and the
+ * gradient of a weight, which is f32, are left to our kernel.
  */
 #include "runtime/cuda/device_cuda.h"
 
@@ -183,6 +184,8 @@ status_t cuda_conv_prepare(struct cuda_device *device, const struct op_desc *des
 {
     if (desc->kind == OP_CONV2D_BACKWARD_WEIGHTS && desc->inputs[0].dtype != DTYPE_F32)
         return status_new(STATUS_UNIMPLEMENTED, "of bf16 to f32");
+    if (desc->kind == OP_CONV2D && desc->inputs[0].dtype != DTYPE_F32 && desc->input_present[2])
+        return status_new(STATUS_UNIMPLEMENTED, "rounds to bf16 before it adds the bias");
     struct conv *conv = mem_alloc(sizeof *conv);
     conv->base.op.desc = *desc;
     conv->base.run = run;

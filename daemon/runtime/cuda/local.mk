@@ -42,16 +42,18 @@ check_LIBRARIES += tests/emulation/libcuda_stub.a
 cuda_stub_sources = \
   tests/emulation/cuda_stub.cc tests/emulation/cuda_stub.h tests/emulation/graph_stub.cc \
   tests/emulation/nccl_stub.cc tests/emulation/stub_streams.h \
-  %D%/comm_nccl.c %D%/comm_staged.c %D%/conv_cudnn.c %D%/device_cuda.c %D%/head_cuda.c %D%/lane_cuda.c \
+  %D%/comm_nccl.c %D%/comm_staged.c %D%/device_cuda.c %D%/head_cuda.c %D%/lane_cuda.c \
   %D%/linear_cuda.c %D%/matmul.c %D%/module.c %D%/ops_cuda.c %D%/recording.c %D%/step_cuda.c
 tests_emulation_libcuda_stub_a_SOURCES = $(cuda_stub_sources)
 tests_emulation_libcuda_stub_a_CPPFLAGS = $(stub_flags)
 tests_emulation_libcuda_stub_a_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_emulation_libcuda_stub_a_CXXFLAGS = $(AM_CXXFLAGS) -O2 -ffp-contract=off
-# And a stub of cuDNN's backend, for attention; convolutions are left to our own kernels here.
+# And one of cuDNN: its backend for attention, and convolutions.
 check_LIBRARIES += tests/emulation/libcudnn_stub.a
-cudnn_sources = %D%/attention_cudnn.c %D%/attention_graph.c %D%/dnn_graph.c %D%/dnn_handle.c
-tests_emulation_libcudnn_stub_a_SOURCES = tests/emulation/cudnn_stub.cc $(cudnn_sources)
+cudnn_sources = %D%/attention_cudnn.c %D%/attention_graph.c %D%/conv_cudnn.c %D%/dnn_graph.c \
+  %D%/dnn_handle.c
+tests_emulation_libcudnn_stub_a_SOURCES = tests/emulation/cudnn_stub.cc \
+  tests/emulation/cudnn_conv_stub.cc $(cudnn_sources)
 tests_emulation_libcudnn_stub_a_CPPFLAGS = $(stub_flags) $(CUDNN_CPPFLAGS)
 tests_emulation_libcudnn_stub_a_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_emulation_libcudnn_stub_a_CXXFLAGS = $(AM_CXXFLAGS) -O2 -ffp-contract=off
