@@ -461,7 +461,9 @@ START_TEST(bad_values)
     status_t status = read_with(text, &bad[_i].set, bad[_i].set != NULL, &spec);
     ck_assert_ptr_null(spec);
     ck_assert_str_eq(status_message(status), bad[_i].message);
-    ck_assert_int_eq(status_code(status), STATUS_INVALID_ARGUMENT);
+    /* A file that is not there is not a mistake in what names it. */
+    bool missing = strstr(bad[_i].message, "No such file") != NULL;
+    ck_assert_int_eq(status_code(status), missing ? STATUS_NOT_FOUND : STATUS_INVALID_ARGUMENT);
     status_free(status);
 }
 END_TEST
