@@ -22,11 +22,14 @@ struct description {
 /*
  * What the vendors' data sheets say, one way where they add up both ways; plain f32 arithmetic,
  * as PyTorch's default for matmul. The efficiency is a rule of thumb. "cpu" is one thread of a
- * current server processor as our kernels use it, ranks linked by loopback TCP.
+ * current server processor as our kernels use it, ranks linked by loopback TCP; its peak is that of
+ * two 512-bit units that multiply and add (64 operations a clock on f32, 128 on bf16) at 4.4 GHz.
  */
 static const struct description built_in[] = {
     {.profile = {.name = "cpu",
                  .here = true,
+                 .peak_flops_f32 = 280e9,
+                 .peak_flops_bf16 = 560e9,
                  .rates = {.flops_f32 = 80e9,
                            .flops_bf16 = 80e9,
                            .memory_bandwidth = 12e9,
@@ -91,7 +94,7 @@ const char *profile_name(int index)
 static void finish(const struct description *description, struct profile *profile)
 {
     *profile = description->profile;
-    if (!profile->here) {
+    if (profile->peak_flops_f32 == 0) {
         profile->peak_flops_f32 = profile->rates.flops_f32;
         profile->peak_flops_bf16 = profile->rates.flops_bf16;
     }

@@ -18,8 +18,8 @@ struct profile {
     char name[48];
     bool here;                              /* this host's processor */
     int world;                              /* ranks; 0: the job says */
-    /* As the rates, before efficiency is taken off. `here`: 0. What a processor can do at most it
-     * does not tell: that takes its clock under load and how many units of which width it has. */
+    /* As the rates, before efficiency is taken off. `here`: of one thread, and a yardstick: this
+     * host's processor does not tell its clock under load, nor its units of each width. */
     double peak_flops_f32, peak_flops_bf16;
     uint64_t memory_bytes;                  /* of a device; 0: what this host has available */
     struct plan_rates rates; /* what ops reach, efficiency included; `here`: of one thread */

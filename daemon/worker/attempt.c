@@ -161,6 +161,7 @@ static double peak_flops(const struct attempt *attempt, const struct device *dev
     }
     bool low = spec->precision != NULL && strcmp(spec->precision->param_dtype, "bf16") == 0;
     double flops = low ? profile.peak_flops_bf16 : profile.peak_flops_f32;
+    if (profile.here) flops *= attempt->options->threads > 0 ? attempt->options->threads : 1;
     return flops * attempt->assignment->world;
 }
 
