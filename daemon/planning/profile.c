@@ -91,13 +91,16 @@ const char *profile_name(int index)
     return index >= 0 && index < BUILT_IN_COUNT ? built_in[index].profile.name : NULL;
 }
 
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
 static void finish(const struct description *description, struct profile *profile)
 {
     *profile = description->profile;
-    if (profile->peak_flops_f32 == 0) {
-        profile->peak_flops_f32 = profile->rates.flops_f32;
-        profile->peak_flops_bf16 = profile->rates.flops_bf16;
-    }
+    profile->peak_flops_f32 = larger(profile->peak_flops_f32, profile->rates.flops_f32);
+    profile->peak_flops_bf16 = larger(profile->peak_flops_bf16, profile->rates.flops_bf16);
     profile->rates.flops_f32 *= description->efficiency;
     profile->rates.flops_bf16 *= description->efficiency;
     profile->rates.memory_bandwidth *= description->efficiency;

@@ -14,6 +14,8 @@ __global__ void __launch_bounds__(BLOCK) attention_kernel(const attention<T> a)
     SHARED(float, q, R *(D + 1));
     SHARED(float, kv, R *(D + 1));
     SHARED(float, scores, R *(R + 1));
+    SHARED(uint32_t, step, 1);
+    find_step(a, step);
     int64_t batch = blockIdx.x / a.heads, head = blockIdx.x % a.heads;
     int64_t first = (int64_t)blockIdx.y * R;
     int row = threadIdx.x / N, part = threadIdx.x % N;
@@ -43,7 +45,7 @@ __global__ void __launch_bounds__(BLOCK) attention_kernel(const attention<T> a)
             total += p;
             if (column < R)
                 scores[row * (R + 1) + column] =
-                    p != 0 ? p * keep(a, batch, head, first + row, from + column) : 0;
+                    p != 0 ? p * keep(a, step, batch, head, first + row, from + column) : 0;
         }
         sum = sum * factor + row_sum_of<N>(total);
         max = most;

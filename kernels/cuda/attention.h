@@ -95,15 +95,21 @@ __device__ inline bool sees(const attention<T> &a, int64_t batch, int64_t row, i
     return a.mask == nullptr || a.mask[batch * a.time + column] != 0;
 }
 
+/* The step that keys dropout, for the block to read after its next barrier: in shared memory, as
+ * there are no registers left for it. */
+template <typename T> __device__ inline void find_step(const attention<T> &a, uint32_t *step)
+{
+    if (threadIdx.x == 0) *step = a.live != nullptr ? (uint32_t)*a.live : a.step;
+}
+
 /* What a probability is multiplied with: 0, or 1 / (1 - p). */
 template <typename T>
-__device__ inline float keep(const attention<T> &a, int64_t batch, int64_t head, int64_t row,
-                             int64_t column)
+__device__ inline float keep(const attention<T> &a, const uint32_t *step, int64_t batch,
+                             int64_t head, int64_t row, int64_t column)
 {
     if (!a.dropout) return 1;
     uint64_t i = (uint64_t)(((batch * a.heads + head) * a.time + row) * a.time + column);
-    uint32_t step = a.live != nullptr ? (uint32_t)*a.live : a.step;
-    uint32_t counter[4] = {(uint32_t)(i / 4), a.stream, step, a.rank}, words[4];
+    uint32_t counter[4] = {(uint32_t)(i / 4), a.stream, *step, a.rank}, words[4];
     philox_block(counter, a.key, words);
     return word_of(words, i) >= a.threshold ? a.keep_scale : 0;
 }

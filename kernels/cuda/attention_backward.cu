@@ -33,6 +33,8 @@ __global__ void __launch_bounds__(BLOCK) attention_dq(const attention<T> a)
     SHARED(float, dy, R *(D + 1));
     SHARED(float, kv, R *(D + 1));
     SHARED(float, scores, R *(R + 1));
+    SHARED(uint32_t, step, 1);
+    find_step(a, step);
     int64_t batch = blockIdx.x / a.heads, head = blockIdx.x % a.heads;
     int64_t first = (int64_t)blockIdx.y * R, y_row = a.heads * a.head_dim;
     int row = threadIdx.x / N, part = threadIdx.x % N;
@@ -66,7 +68,7 @@ __global__ void __launch_bounds__(BLOCK) attention_dq(const attention<T> a)
             if (column >= R) continue;
             float slope = 0;
             if (p[j] != 0) {
-                float kept = keep(a, batch, head, first + row, from + column);
+                float kept = keep(a, step, batch, head, first + row, from + column);
                 slope = p[j] * (kept * dot<D>(dy + row * (D + 1), kv + column * (D + 1)) - total);
             }
             scores[row * (R + 1) + column] = slope;
@@ -98,6 +100,8 @@ __global__ void __launch_bounds__(BLOCK) attention_dkv(const attention<T> a)
     SHARED(float, other, R *(D + 1));
     SHARED(float, slopes, R *(R + 1));
     SHARED(float, kept, R *(R + 1));
+    SHARED(uint32_t, step, 1);
+    find_step(a, step);
     int64_t batch = blockIdx.x / a.kv_heads, kv_head = blockIdx.x % a.kv_heads;
     int64_t first = (int64_t)blockIdx.y * R, y_row = a.heads * a.head_dim;
     int key = threadIdx.x / N, part = threadIdx.x % N;
@@ -130,7 +134,7 @@ __global__ void __launch_bounds__(BLOCK) attention_dkv(const attention<T> a)
                 if (column >= R) continue;
                 float slope = 0, left = 0;
                 if (p[j] != 0) {
-                    float m = keep(a, batch, head, from + column, first + key);
+                    float m = keep(a, step, batch, head, from + column, first + key);
                     float total = a.totals[(batch * a.heads + head) * a.time + from + column];
                     left = p[j] * m;
                     slope =

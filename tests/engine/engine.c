@@ -321,7 +321,26 @@ static status_t evaluate(struct rank *rank, struct engine_outcome *outcome)
     return STATUS_OKAY;
 }
 
-/* This rank's shards into their places in the parameters, in model order. */
+/* A unit's shard of this rank into its places in the parameters; `starts`: where each begins. */
+static void place_shard(const struct rank *rank, int unit, const int64_t *starts,
+                        const float *shard, float *parameters)
+{
+    const struct flat_parameter *flat = &rank->units->units[unit].flat;
+    int64_t count = (int64_t)executor_shard_elements(rank->executor, unit);
+    int shard_world = rank->units->units[unit].shard_world;
+    int64_t first = count * (rank->index % shard_world);
+    if (rank->index >= shard_world) return; /* the first ranks together have all */
+    for (int i = 0; i < flat->parameter_count; i++) {
+        int p = flat->parameters[i];
+        int64_t elements = tensor_element_count(&rank->model->parameters[p].type);
+        for (int64_t e = 0; e < elements; e++) {
+            int64_t place = flat->offsets[i] + e - first;
+            if (place >= 0 && place < count) parameters[starts[p] + e] = shard[place];
+        }
+    }
+}
+
+/* In model order. */
 static status_t read_parameters(struct rank *rank, float *parameters)
 {
     int64_t *starts = mem_alloc_array((size_t)rank->model->parameter_count, sizeof *starts);
@@ -331,27 +350,16 @@ static status_t read_parameters(struct rank *rank, float *parameters)
         if (rank->model->parameters[p].tied_to < 0)
             total += tensor_element_count(&rank->model->parameters[p].type);
     }
-    for (int u = 0; u < rank->units->unit_count; u++) {
-        const struct flat_parameter *flat = &rank->units->units[u].flat;
-        int64_t count = (int64_t)executor_shard_elements(rank->executor, u);
-        int shard_world = rank->units->units[u].shard_world;
-        int64_t first = count * (rank->index % shard_world);
-        float *shard = mem_alloc_array((size_t)count + 1, sizeof *shard);
-        TRY(executor_read_shard(rank->executor, u, shard));
-        for (int i = 0; i < flat->parameter_count; i++) {
-            int p = flat->parameters[i];
-            int64_t elements = tensor_element_count(&rank->model->parameters[p].type);
-            for (int64_t e = 0; e < elements; e++) {
-                int64_t place = flat->offsets[i] + e - first;
-                /* the first ranks together have all; the others have the same once more */
-                bool mine = rank->index < shard_world;
-                if (mine && place >= 0 && place < count) parameters[starts[p] + e] = shard[place];
-            }
-        }
+    status_t status = STATUS_OKAY;
+    for (int u = 0; u < rank->units->unit_count && status == STATUS_OKAY; u++) {
+        float *shard =
+            mem_alloc_array(executor_shard_elements(rank->executor, u) + 1, sizeof *shard);
+        status = executor_read_shard(rank->executor, u, shard);
+        if (status == STATUS_OKAY) place_shard(rank, u, starts, shard, parameters);
         free(shard);
     }
     free(starts);
-    return STATUS_OKAY;
+    return status;
 }
 
 static int count_computes(const struct plan_program *program)

@@ -366,6 +366,16 @@ static void set_up_streams(struct streams *s)
     ck_assert_int_eq(cudaMemsetAsync(s->memory, 0, 64, s->second), 0);
 }
 
+static void tear_down_streams(struct streams *s)
+{
+    cudaStreamDestroy(s->first);
+    cudaStreamDestroy(s->second);
+    cudaEventDestroy(s->fork);
+    cudaEventDestroy(s->join);
+    cudaEventDestroy(s->outside);
+    cudaFree(s->memory);
+}
+
 START_TEST(test_rules_of_captures)
 {
     enum { UNJOINED, WAITS, TAKES_MEMORY, ASKS_EVENT, FROM_OUTSIDE, PAGEABLE, JOINED };
@@ -404,6 +414,8 @@ START_TEST(test_rules_of_captures)
     ck_assert((graph != NULL) == (wanted == cudaSuccess));
     ck_assert_int_eq(cudaMemsetAsync(s.memory, 0, 64, s.second), 0); /* as before */
     ck_assert_int_eq(cudaStreamSynchronize(s.second), 0);
+    if (graph != NULL) cudaGraphDestroy(graph);
+    tear_down_streams(&s);
 }
 END_TEST
 
