@@ -171,7 +171,7 @@ class Certificates(Case):
             if not method.for_workers:
                 code, details = method.call(channel, b"")
                 self.assertEqual(code, Code.PERMISSION_DENIED, method.name)
-                self.assertIn("node1 has worker", details)
+                self.assertIn("you are node1, with the role worker", details)
 
     def test_user_as_worker(self):
         for files in (self.ann, self.olga):
