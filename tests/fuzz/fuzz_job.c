@@ -10,7 +10,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     char *copy = mem_alloc(size + 1);
     memcpy(copy, data, size);
-    struct spec_override overrides[OVERRIDES_MAX];
+    struct spec_override overrides[OVERRIDES_MAX] = {{NULL}};
     int count = 0;
     size_t length = strlen(copy);
     for (size_t at = length + 1; at < size && count < OVERRIDES_MAX; at += strlen(copy + at) + 1)

@@ -215,6 +215,8 @@ START_TEST(test_pause_and_resume)
     open_call(&calls[0], &test_pause, id);
     WAIT(&world, fakes[0].pauses == 2);
     if (_i == 2) { /* the one who asked hears no more of it */
+        rpc_stream_cancel(calls[0].stream);
+        WAIT(&world, calls[0].closed);
         listener_deinit(&calls[0]);
         settle();
     }

@@ -69,7 +69,7 @@ START_TEST(test_ranks_share_a_host)
         for (int i = 0; i < 4; i++) fakes[i].plan_sharers = 0;
         Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
         request.spec = world_spec(workers);
-        message_set_text(&request.spec->device, "cpu");
+        request.spec->device = (char *)"cpu"; /* a static spec, which nobody frees */
         void *response = NULL;
         expect_ok(world_call(&world, &test_submit, &request, &response));
         char *id = mem_strdup(((job_message *)response)->id);
