@@ -105,8 +105,10 @@ class Examples(unittest.TestCase):
             arguments = [argument.replace("/etc/fsdpd/fsdpd.yaml", path)
                          for argument in container["args"]]
             self.assertEqual(arguments[0], name)
-            result = subprocess.run([FSDPD, "config", "check", *arguments[1:]], text=True,
-                                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+            result = subprocess.run(
+                [FSDPD, "config", "check", *arguments[1:]], text=True, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env={"PATH": os.environ["PATH"]})
             self.assertEqual((result.returncode, result.stdout), (0, f"{path}: ok\n"))
         ports = {port["port"] for port in objects["Service", "fsdpd"]["spec"]["ports"]}
         self.assertEqual(ports, {int(port) for port in re.findall(r"0\.0\.0\.0:(\d+)", text)})
