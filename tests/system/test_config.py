@@ -12,11 +12,14 @@ import unittest
 import harness
 from harness import Daemon, FSDPD
 
+# Without the variables that tests are told things by.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("FSDPD_")}
+
 
 def fsdpd(*arguments, **environment):
     return subprocess.run([FSDPD, *arguments], text=True, timeout=20, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                          env=dict(os.environ, FSDPD_CONFIG="", **environment))
+                          env=dict(ENVIRONMENT, FSDPD_CONFIG="", **environment))
 
 
 class Config(unittest.TestCase):
