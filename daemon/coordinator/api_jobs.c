@@ -237,9 +237,7 @@ void api_cancel_job(struct rpc_call *call, const ProtobufCMessage *message, void
         queue_place(c);
         return;
     }
-    char *why = mem_printf("cancelled by %s", user);
-    attempt_cancel(job, why);
-    free(why);
+    attempt_cancel(job, user);
     c->actor = NULL;
     job_reply(call, job->message);
 }

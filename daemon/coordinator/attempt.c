@@ -133,11 +133,9 @@ void attempt_clear(struct job *job)
     free(job->ranks);
     job->ranks = NULL;
     job->world = 0;
-    job->ending = job->cancel_ordered = job->pausing = false;
+    job->ending = job->cancel_ordered = false;
     job->escalate_at = 0;
-    free(job->stop.code);
-    free(job->stop.message);
-    job->stop = (struct store_stop){0};
+    store_stop_deinit(&job->stop);
     orders_clear(job);
     job->vacate_order = 0;
 }
@@ -285,28 +283,14 @@ static bool is_machine_failure(const struct rank *culprit)
     return telling == 4 || telling == 1 || (telling == 2 && culprit->code != STATUS_CANCELLED);
 }
 
-static void set_paused(struct job *job)
-{
-    struct coordinator *c = job->c;
-    const char *actor = c->actor;
-    char *user =
-        mem_strdup(job->stop.pausing ? job->stop.message : ""); /* which the change frees */
-    c->actor = user;
-    job_set_state(job, JOB_PAUSED, "PAUSED", "paused at step %llu: fsdpctl resume %s",
-                  (unsigned long long)job->message->step, job->message->id);
-    c->actor = actor;
-    free(user);
-}
-
 /* Ends the attempt, or the job, by what its ranks said. The job may be freed. */
-static void give_verdict(struct job *job)
+static void decide(struct job *job)
 {
     const struct rank *culprit = find_culprit(job);
     const job_message *message = job->message;
     unsigned long long step = (unsigned long long)message->step;
     if (job->stop.cancelled) {
-        job_set_state(job, JOB_CANCELLED, "CANCELLED", "%s at step %llu",
-                      job->stop.message != NULL ? job->stop.message : "cancelled", step);
+        job_set_state(job, JOB_CANCELLED, "CANCELLED", "%s at step %llu", job->stop.message, step);
     } else if (has_paused(job) && job->stop.vacating) {
         job_set_state(job, JOB_QUEUED, "WORKER_DRAINED", "%s; goes on from step %llu",
                       job->stop.message, step);
@@ -314,7 +298,8 @@ static void give_verdict(struct job *job)
         job_set_state(job, JOB_QUEUED, "SHUTDOWN",
                       "fsdpd was stopped; the job goes on from step %llu when it is back", step);
     } else if (has_paused(job)) {
-        set_paused(job);
+        job_set_state(job, JOB_PAUSED, "PAUSED", "paused at step %llu: fsdpctl resume %s", step,
+                      message->id);
     } else if (job->stop.shut_down) {
         retry_attempt_interrupted(job, "SHUTDOWN",
                                   "fsdpd was stopped while the job ran (step %llu)", step);
@@ -336,6 +321,25 @@ static void give_verdict(struct job *job)
                              finished ? "rank %d (%s): %s" : "rank %d (%s) %s",
                              (int)(culprit - job->ranks), culprit->worker_id, culprit->message);
     }
+}
+
+/* Whether it ends because a user wanted that, and not for what else happened meanwhile. */
+static bool is_wish(const struct job *job)
+{
+    const struct store_stop *stop = &job->stop;
+    return stop->cancelled || has_paused(job) || (stop->vacating && stop->machine);
+}
+
+/* The verdict, in the name of the user whose wish it is, if it is one's. The job may be freed. */
+static void give_verdict(struct job *job)
+{
+    struct coordinator *c = job->c;
+    const char *actor = c->actor;
+    char *by = mem_strdup(is_wish(job) && job->stop.by != NULL ? job->stop.by : "");
+    c->actor = by;
+    decide(job);
+    c->actor = actor;
+    free(by);
 }
 
 void attempt_check(struct job *job)
@@ -601,19 +605,6 @@ void attempt_process_exited(struct coordinator *c, const char *worker_id, int64_
     }
 }
 
-static void set_text(char **text, const char *value)
-{
-    char *copy = mem_strdup(value); /* which may be the old one */
-    free(*text);
-    *text = copy;
-}
-
-static void set_why(struct job *job, const char *why)
-{
-    set_text(&job->stop.message, why);
-    job->stop.pausing = false; /* that was its message */
-}
-
 /* Ends the attempt at a step boundary; whose wish it is, the caller has noted. */
 static void order_end(struct job *job, const char *why)
 {
@@ -630,11 +621,15 @@ static void order_end(struct job *job, const char *why)
     job_set_reason(job, "CANCELLING", "%s; it ends at its next step boundary", why);
 }
 
-void attempt_cancel(struct job *job, const char *why)
+void attempt_cancel(struct job *job, const char *by)
 {
     if (job->ranks == NULL || job->ending) return; /* it has failed already */
     job->stop.cancelled = true;
-    set_why(job, why);
+    job->stop.pausing = false;
+    message_set_text(&job->stop.by, by); /* which may be the old one */
+    free(job->stop.message);
+    by = job->stop.by;
+    job->stop.message = mem_printf(by[0] != '\0' ? "cancelled by %s" : "cancelled%s", by);
     order_end(job, job->stop.message);
 }
 
@@ -642,9 +637,9 @@ void attempt_shut_down(struct job *job, const char *why)
 {
     struct coordinator *c = job->c;
     if (job->ranks == NULL || job->ending || job->cancel_ordered) return; /* it ends anyway */
-    if (job->pausing || job->stop.vacating) return;                       /* so, too */
+    if (job->stop.pausing || job->stop.vacating) return;                  /* so, too */
     job->stop.shut_down = true;
-    set_why(job, why);
+    message_set_text(&job->stop.message, why);
     if (job->message->state != FSDPD__V1__JOB_STATE__RUNNING) {
         order_end(job, job->stop.message);
         return;
@@ -666,9 +661,9 @@ void attempt_not_saved(struct job *job)
 void attempt_stop(struct job *job, const char *code, bool machine, const char *why)
 {
     if (job->ranks == NULL || job->ending || job->cancel_ordered) return;
-    set_text(&job->stop.code, code);
+    message_set_text(&job->stop.code, code);
     job->stop.machine = machine;
-    set_why(job, why);
+    message_set_text(&job->stop.message, why);
     order_end(job, job->stop.message);
 }
 

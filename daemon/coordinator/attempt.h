@@ -50,8 +50,8 @@ void attempt_worker_lost(struct worker *worker, const char *how, bool certain);
 void attempt_process_exited(struct coordinator *c, const char *worker_id, int64_t pid,
                             const char *how);
 
-/* Ends the attempt at a step boundary: a user's wish. */
-void attempt_cancel(struct job *job, const char *message);
+/* Ends the attempt at a step boundary: this user's wish. */
+void attempt_cancel(struct job *job, const char *by);
 
 /* Ends the attempt at a step boundary with a checkpoint, if the job can have one, as the daemon ends:
  * the job is QUEUED for the next start. */

@@ -99,15 +99,15 @@ void checkpoints_closed(struct coordinator *c, struct rpc_call *call)
     if (own != NULL) forget(c, own);
 }
 
-/* Kept with the job, as the one who asked may be gone when it is done. */
+/* The order has been given. It is kept with the job, as the one who asked may be gone when it is
+ * done. */
 static void begin_pause(struct job *job, const char *user)
 {
     struct coordinator *c = job->c;
     const char *actor = c->actor;
-    free(job->stop.message);
-    job->stop.message = mem_strdup(user);
+    message_set_text(&job->stop.by, user);
     job->stop.pausing = true;
-    c->actor = job->stop.message;
+    c->actor = job->stop.by;
     job_set_reason(job, "PAUSING", "takes a checkpoint at its next step boundary, then ends");
     c->actor = actor;
 }
@@ -132,7 +132,6 @@ void checkpoints_advance(struct job *job)
         if (is_of(c->checkpoints[i], job) && c->checkpoints[i]->number == 0)
             c->checkpoints[i]->number = job->checkpoint_order;
     attempt_order_checkpoint(job, job->checkpoint_order, pause != NULL);
-    job->pausing = pause != NULL;
     if (pause != NULL) begin_pause(job, access_user(pause->call));
 }
 
@@ -152,13 +151,12 @@ static void vacate_at_once(struct job *job)
     attempt_stop(job, "WORKER_DRAINED", true, job->stop.message);
 }
 
-void checkpoints_vacate(struct job *job, const char *why)
+void checkpoints_vacate(struct job *job, const char *by, const char *why)
 {
-    if (job->ranks == NULL || job->ending || job->cancel_ordered || job->pausing)
+    if (job->ranks == NULL || job->ending || job->cancel_ordered || job->stop.pausing)
         return; /* it ends */
-    free(job->stop.message);
-    job->stop.message = mem_strdup(why);
-    job->stop.pausing = false;
+    message_set_text(&job->stop.by, by);
+    message_set_text(&job->stop.message, why);
     bool can_save = !job->stop.vacating && job->message->state == FSDPD__V1__JOB_STATE__RUNNING;
     job->stop.vacating = true;
     if (!can_save) vacate_at_once(job);
@@ -166,11 +164,17 @@ void checkpoints_vacate(struct job *job, const char *why)
     else job_sync_soon(job); /* after that one; the store is to know it, too */
 }
 
-void checkpoints_go_on_vacating(struct job *job)
+void checkpoints_go_on(struct job *job)
 {
-    if (!job->stop.vacating || job->ending || job->cancel_ordered || job->checkpoint_order != 0)
+    if (job->message->state != FSDPD__V1__JOB_STATE__RUNNING || job->ending ||
+        job->cancel_ordered || job->checkpoint_order != 0)
         return;
-    if (job->message->state == FSDPD__V1__JOB_STATE__RUNNING) order_vacating(job);
+    if (job->stop.vacating) {
+        order_vacating(job);
+    } else if (job->stop.pausing) {
+        job->checkpoint_order = ++job->c->last_checkpoint;
+        attempt_order_checkpoint(job, job->checkpoint_order, true);
+    }
 }
 
 /* A checkpoint of a job that is to vacate its workers has been taken, or could not be. */
@@ -206,9 +210,11 @@ void checkpoints_report(struct job *job, const Fsdpd__V1__CheckpointReport *repo
     if (report->number == 0) return;
     if (report->number == job->checkpoint_order) {
         job->checkpoint_order = 0;
-        if (report->code != STATUS_OK && job->pausing) {
-            job->pausing = job->stop.pausing = false;
-            job_set_reason(job, "RUNNING", "could not be paused: %s", report->message);
+        if (report->code != STATUS_OK && job->stop.pausing) {
+            job->stop.pausing = false;
+            message_set_text(&job->stop.by, "");
+            if (!job->cancel_ordered)
+                job_set_reason(job, "RUNNING", "could not be paused: %s", report->message);
         }
         if (job->stop.vacating) {
             answer(job, report);

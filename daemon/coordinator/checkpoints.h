@@ -20,14 +20,15 @@ void checkpoints_resume(struct rpc_call *call, const char *id, struct coordinato
 
 /*
  * The job's workers are needed back: it takes a checkpoint at its next step boundary, ends its
- * attempt and is queued again, to go on elsewhere. `why` is for the record. What cannot be saved,
- * or was asked before, ends without a checkpoint and is tried again as after a failure of the
- * machine.
+ * attempt and is queued again, to go on elsewhere. `by` is the user who wants it, `why` is for the
+ * record. What cannot be saved, or was asked before, ends without a checkpoint and is tried again
+ * as after a failure of the machine.
  */
-void checkpoints_vacate(struct job *job, const char *why);
+void checkpoints_vacate(struct job *job, const char *by, const char *why);
 
-/* After a restart of the coordinator: orders again what may not have reached all ranks. */
-void checkpoints_go_on_vacating(struct job *job);
+/* After a restart of the coordinator: orders again the checkpoint after which the job was to end,
+ * as it may not have reached all ranks. */
+void checkpoints_go_on(struct job *job);
 
 /* Rank 0 says how it went. */
 void checkpoints_report(struct job *job, const Fsdpd__V1__CheckpointReport *report);

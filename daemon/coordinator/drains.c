@@ -116,7 +116,7 @@ static void stop_attempt(struct worker *worker, const char *by)
     struct job *job = worker->job != NULL ? jobs_find(worker->c, worker->job) : NULL;
     if (job == NULL || job->ranks == NULL || job->message->attempt != worker->attempt) return;
     char *why = mem_printf("worker %s was drained by %s", worker->id, by);
-    checkpoints_vacate(job, why);
+    checkpoints_vacate(job, by, why);
     free(why);
 }
 

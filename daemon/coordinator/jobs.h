@@ -63,7 +63,6 @@ struct job {
     int64_t escalate_at;          /* when the cancel order is repeated "at once"; 0: not due */
     struct store_stop stop;       /* why it is to end */
     uint64_t checkpoint_order;    /* under way; 0: none */
-    bool pausing;                 /* after that one it ends, on a user's wish */
     uint64_t vacate_order;        /* the checkpoint after which it ends for that; 0: not ordered */
     char *started_text;           /* what RUNNING will say; NULL until rank 0 has started */
     struct store_retries retries; /* that were made */

@@ -72,12 +72,16 @@ static const struct migration migrations[] = {
      "ALTER TABLE jobs ADD COLUMN stop INTEGER NOT NULL DEFAULT 0;" /* see store_jobs.c */
      "ALTER TABLE jobs ADD COLUMN stop_code TEXT NOT NULL DEFAULT '';"
      "ALTER TABLE jobs ADD COLUMN stop_message TEXT NOT NULL DEFAULT '';"
+     "ALTER TABLE jobs ADD COLUMN stop_by TEXT NOT NULL DEFAULT '';"
      "UPDATE jobs SET stop = 1, "
      "stop_message = substr(reason_message, 1, instr(reason_message || ';', ';') - 1) "
      "WHERE reason_code = 'CANCELLING' AND reason_message LIKE 'cancelled%';"
      "UPDATE jobs SET stop = 4, stop_message = replace(reason_message, "
      "': takes a checkpoint at its next step boundary, then goes on elsewhere', '') "
-     "WHERE reason_code = 'VACATING';"},
+     "WHERE reason_code = 'VACATING';"
+     /* "cancelled by USER", "worker WORKER was drained by USER" */
+     "UPDATE jobs SET stop_by = substr(stop_message, instr(stop_message, ' by ') + 4) "
+     "WHERE stop != 0 AND instr(stop_message, ' by ') > 0;"},
 };
 
 enum { LATEST = sizeof migrations / sizeof migrations[0] };

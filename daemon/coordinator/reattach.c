@@ -35,7 +35,7 @@ bool reattach_job(struct job *job)
     free(store);
     /* That it is to end was said to people, so it is kept, and done when the ranks are back. */
     const struct store_stop *stop = &job->stop;
-    if (!stop->cancelled && !stop->vacating && stop->code == NULL)
+    if (!stop->cancelled && !stop->vacating && !stop->pausing && stop->code == NULL)
         job_set_reason(job, reattaching,
                        "fsdpd was restarted, and waits for the %d worker%s of the job to attach "
                        "again",
@@ -62,7 +62,7 @@ static void go_on_ending(struct job *job)
         job->cancel_ordered = true;
         job->escalate_at = coordinator_now() + job->c->options.limits.cancel_ms;
     } else if (stop->cancelled) {
-        attempt_cancel(job, why);
+        attempt_cancel(job, stop->by != NULL ? stop->by : "");
     } else if (stop->code != NULL) {
         attempt_stop(job, stop->code, stop->machine, why);
     }
@@ -93,7 +93,7 @@ static void complete(struct job *job)
     go_on_ending(job);
     orders_give_held(job);
     pulls_advance(job);
-    checkpoints_go_on_vacating(job);
+    checkpoints_go_on(job);
     checkpoints_advance(job);
     attempt_check_started(job);
 }

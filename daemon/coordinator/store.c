@@ -32,7 +32,8 @@ static const char *const statements[STATEMENT_COUNT] = {
         "attempt = ?8, step = ?9, steps = ?10, metrics = ?11, workers = ?12, "
         "started_ms = ?14, finished_ms = ?15, state_ms = ?16, report = coalesce(?17, report), "
         "priority = ?18, held_by = ?19, stop = coalesce(?21, stop), "
-        "stop_code = coalesce(?22, stop_code), stop_message = coalesce(?23, stop_message) "
+        "stop_code = coalesce(?22, stop_code), stop_message = coalesce(?23, stop_message), "
+        "stop_by = coalesce(?24, stop_by) "
         "WHERE id = ?1",
     [REPLAN_JOB] = "UPDATE jobs SET spec = ?2, plan = ?3 WHERE id = ?1",
     [GET_JOB] = "SELECT " JOB_COLUMNS " FROM jobs WHERE id = ?1",
@@ -46,7 +47,7 @@ static const char *const statements[STATEMENT_COUNT] = {
                    "FROM jobs WHERE name = ?1",
     [HAS_ID] = "SELECT 1 FROM jobs WHERE id = ?1",
     [GET_REPORT] = "SELECT report FROM jobs WHERE id = ?1",
-    [GET_STOP] = "SELECT stop, stop_code, stop_message FROM jobs WHERE id = ?1",
+    [GET_STOP] = "SELECT stop, stop_code, stop_message, stop_by FROM jobs WHERE id = ?1",
     [SET_STATE_DICT] = "UPDATE jobs SET state_dict_step = ?2 WHERE id = ?1",
     [INSERT_EVENT] = "INSERT INTO events (job, sequence, metrics, event) VALUES (?1, ?2, ?3, ?4)",
     [READ_EVENTS] = "SELECT event FROM events WHERE job = ?1 AND sequence > ?2 AND "

@@ -36,11 +36,13 @@ struct store_stop {
     bool cancelled; /* by a user */
     bool shut_down; /* by the daemon's end: the job goes on when it is back */
     bool vacating;  /* its workers are needed back: the job goes on elsewhere */
-    bool pausing;   /* a user's pause: `message` is that user */
+    bool pausing;   /* by a user, with a checkpoint that has been ordered */
     bool machine;   /* with `code`: what it runs on is to blame, it may be tried again */
+    char *by;       /* the user who wants it: cancelled, vacating, pausing; NULL: nobody */
     char *code;     /* the job's reason if none of the first four is; NULL: there is none */
     char *message;  /* for people; NULL: none */
 };
+void store_stop_deinit(struct store_stop *stop); /* zeros it */
 
 /*
  * A change in a job's life, written in one transaction: the job itself (all but its id, name, spec,

@@ -76,6 +76,7 @@ static void bind_stop(sqlite3_stmt *statement, const struct store_stop *stop)
                          stop->pausing * STOP_PAUSING);
     sqlite3_bind_text(statement, 22, stop->code ? stop->code : "", -1, SQLITE_STATIC);
     sqlite3_bind_text(statement, 23, stop->message ? stop->message : "", -1, SQLITE_STATIC);
+    sqlite3_bind_text(statement, 24, stop->by ? stop->by : "", -1, SQLITE_STATIC);
 }
 
 /* `change`: of a job that is there already; NULL: it is inserted. */
@@ -310,6 +311,14 @@ static char *text_or_null(sqlite3_stmt *row, int column)
     return text[0] != '\0' ? mem_strdup(text) : NULL;
 }
 
+void store_stop_deinit(struct store_stop *stop)
+{
+    free(stop->by);
+    free(stop->code);
+    free(stop->message);
+    *stop = (struct store_stop){0};
+}
+
 status_t store_get_stop(struct store *store, const char *id, struct store_stop *stop)
 {
     sqlite3_stmt *statement = store_use(store, GET_STOP);
@@ -324,7 +333,8 @@ status_t store_get_stop(struct store *store, const char *id, struct store_stop *
                                     .machine = (bits & STOP_MACHINE) != 0,
                                     .pausing = (bits & STOP_PAUSING) != 0,
                                     .code = text_or_null(statement, 1),
-                                    .message = text_or_null(statement, 2)};
+                                    .message = text_or_null(statement, 2),
+                                    .by = text_or_null(statement, 3)};
     } else if (code == SQLITE_DONE) {
         status = status_new(STATUS_NOT_FOUND, "there is no job %s", id);
     } else {

@@ -2,6 +2,7 @@
 """The life of jobs: submit, list, show, watch, cancel; queueing; several at once; what is printed."""
 
 import os
+import re
 import sys
 import time
 import unittest
@@ -62,6 +63,11 @@ class Jobs(unittest.TestCase):
         self.assertEqual(cancelled.returncode, 0, cancelled.stderr)
         shown = self.daemon.wait_state(job, "CANCELLED")
         self.assertTrue(shown["reason"]["message"])
+        ends = [entry["by"] for entry in self.daemon.json("history", job)
+                if entry["reason"]["code"] in ("CANCELLING", "CANCELLED")]
+        self.assertEqual(ends, [shown["owner"]] * 2)
+        last = self.daemon.ctl("history", job).stdout.splitlines()[-1]
+        self.assertRegex(last, rf"CANCELLED .*\b{re.escape(shown['owner'])}\b.* cancelled by ")
         watcher.communicate(timeout=20)
         self.assertEqual(watcher.returncode, harness.JOB_CANCELLED)
         again = self.daemon.ctl("cancel", job)

@@ -273,7 +273,30 @@ class Separate(unittest.TestCase):
             for worker in workers:
                 worker.send_signal(signal.SIGCONT)
             daemon.start()
-            daemon.wait_state(job, "CANCELLED")
+            shown = daemon.wait_state(job, "CANCELLED")
+            last = daemon.json("history", job)[-1]
+            self.assertEqual((last["state"], last["by"]), ("CANCELLED", shown["owner"]))
+
+    def test_paused_and_killed(self):
+        """A pause that was begun goes on, in the name of who asked for it."""
+        with harness.Daemon(workers=0) as daemon:
+            workers = self.start_workers(daemon)
+            job = daemon.submit("train.epochs=100000")
+            daemon.wait_step(job, 3)
+            for worker in workers:
+                worker.send_signal(signal.SIGSTOP)
+            asker = daemon.spawn("pause", job)
+            daemon.wait_for(lambda: daemon.show(job)["reason"]["code"] == "PAUSING", 20,
+                            "the pause to begin")
+            daemon.kill()
+            asker.communicate(timeout=30)
+            self.assertEqual(asker.returncode, harness.UNREACHABLE)
+            for worker in workers:
+                worker.send_signal(signal.SIGCONT)
+            daemon.start()
+            shown = daemon.wait_state(job, "PAUSED")
+            last = daemon.json("history", job)[-1]
+            self.assertEqual((last["state"], last["by"]), ("PAUSED", shown["owner"]))
 
     def test_coordinator_that_does_not_come_back(self):
         """Who trains gives up after --away; who has nothing to do waits."""

@@ -132,6 +132,7 @@ START_TEST(test_child_that_does_not_obey_is_killed)
     WAIT(&world, fake.assignments == 1);
     expect_ok(world_cancel(&world, job));
     WAIT(&world, world_job_is(&world, job, JOB_CANCELLED));
+    world_check_by(&world, job, "CANCELLED", true);
     ck_assert_int_eq(fake.cancels, 1);
     ck_assert_int_eq(fake.cancels_at_once, 1);
     ck_assert_int_ne(kill(pid, 0), 0); /* and reaped */

@@ -59,6 +59,14 @@ static void expect_metrics(const char *expected)
     listener_deinit(&all);
 }
 
+static bool reason_is(const char *code)
+{
+    job_message *job = world_job(&world, id);
+    bool is = strcmp(job->reason->code, code) == 0;
+    message_free(job);
+    return is;
+}
+
 static void end_well(void)
 {
     for (int r = 0; r < 2; r++) fake_finished(&fakes[r], STATUS_OK, "");
@@ -242,6 +250,51 @@ START_TEST(test_cancelled_before_the_restart)
     world_check_reason(&world, id, JOB_RUNNING, "CANCELLING", "");
     for (int r = 0; r < 2; r++) fake_finished(&fakes[r], STATUS_CANCELLED, "");
     WAIT(&world, world_job_is(&world, id, JOB_CANCELLED));
+    world_check_reason(&world, id, JOB_CANCELLED, "CANCELLED", "cancelled by ");
+    world_check_by(&world, id, "CANCELLED", true);
+}
+END_TEST
+
+/* A user's pause that was begun goes on behind a restart, whether its order arrived (1) or not (0);
+ * also one that then fails (2), or is cancelled by its user (3). */
+START_TEST(test_paused_before_the_restart)
+{
+    struct listener pause_call;
+    Fsdpd__V1__PauseJobRequest request = FSDPD__V1__PAUSE_JOB_REQUEST__INIT;
+    request.id = id;
+    listener_open(&world, &pause_call, &test_pause, &request, false);
+    for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].pauses == 1);
+    Fsdpd__V1__CheckpointOrder pause = FSDPD__V1__CHECKPOINT_ORDER__INIT;
+    pause.number = fakes[0].checkpoint;
+    pause.pause = true;
+    Fsdpd__V1__Order order = FSDPD__V1__ORDER__INIT, *tail = &order;
+    order.job = id;
+    order.attempt = 1;
+    order.sequence = 1;
+    order.order_case = FSDPD__V1__ORDER__ORDER_CHECKPOINT;
+    order.checkpoint = &pause;
+    size_t had = _i == 0 ? 0 : 1;
+    restart();
+    WAIT(&world, pause_call.closed);
+    listener_deinit(&pause_call);
+    check_running("PAUSING");
+    for (int r = 0; r < 2; r++) fake_attach_again(&fakes[r], 1000 + r, true, had, &tail, had);
+    for (int r = 0; r < 2; r++) WAIT(&world, fakes[r].pauses == 2); /* again: some may lack it */
+    check_running("PAUSING");
+    if (_i == 2) {
+        fake_checkpoint(&fakes[0], fakes[0].checkpoint, 7, STATUS_RESOURCE_EXHAUSTED, "disk full",
+                        NULL);
+        WAIT(&world, !reason_is("PAUSING"));
+        world_check_reason(&world, id, JOB_RUNNING, "RUNNING", "could not be paused: disk full");
+        world_check_by(&world, id, "RUNNING", false);
+        end_well();
+        world_check_by(&world, id, "DONE", false);
+        return;
+    }
+    if (_i == 3) expect_ok(world_cancel(&world, id));
+    for (int r = 0; r < 2; r++) fake_ended(&fakes[r], STATUS_CANCELLED, "PAUSED", "");
+    WAIT(&world, world_job_is(&world, id, _i == 3 ? JOB_CANCELLED : JOB_PAUSED));
+    world_check_by(&world, id, _i == 3 ? "CANCELLED" : "PAUSED", true);
 }
 END_TEST
 
@@ -298,6 +351,7 @@ START_TEST(test_drained_before_the_restart)
     }
     ck_assert(told);
     message_free(response);
+    world_check_by(&world, id, "WORKER_DRAINED", true);
 }
 END_TEST
 
@@ -396,6 +450,7 @@ int main(void)
     tcase_add_loop_test(tests, test_a_worker_that_does_not_come_back, 0, 2);
     tcase_add_loop_test(tests, test_orders_that_one_rank_lacks, 0, 2);
     tcase_add_loop_test(tests, test_cancelled_before_the_restart, 0, 2);
+    tcase_add_loop_test(tests, test_paused_before_the_restart, 0, 4);
     tcase_add_loop_test(tests, test_drained_before_the_restart, 0, 3);
     tcase_add_test(tests, test_units_that_changed_meanwhile);
     tcase_add_test(tests, test_thinned_metrics);

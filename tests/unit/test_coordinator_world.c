@@ -671,6 +671,22 @@ void world_check_reason(struct world *world, const char *id, enum job_state stat
     message_free(job);
 }
 
+void world_check_by(struct world *world, const char *id, const char *code, bool user)
+{
+    Fsdpd__V1__GetHistoryRequest request = FSDPD__V1__GET_HISTORY_REQUEST__INIT;
+    request.id = (char *)id;
+    void *response = NULL;
+    expect_ok(world_call(world, &test_history, &request, &response));
+    const Fsdpd__V1__History *history = response;
+    const char *owner = history->entries[0]->by, *by = NULL;
+    ck_assert_str_ne(owner, "");
+    for (size_t i = 0; i < history->n_entries; i++)
+        if (strcmp(history->entries[i]->reason->code, code) == 0) by = history->entries[i]->by;
+    ck_assert_msg(by != NULL, "%s has no entry %s", id, code);
+    ck_assert_str_eq(by, user ? owner : "");
+    message_free(response);
+}
+
 status_t world_cancel(struct world *world, const char *id)
 {
     Fsdpd__V1__CancelJobRequest request = FSDPD__V1__CANCEL_JOB_REQUEST__INIT;

@@ -151,6 +151,9 @@ void fake_wrap(struct fake *fake, uint64_t step, enum status_code code, const ch
 char *world_start_running(struct world *world, struct fake fakes[2]);
 void world_check_reason(struct world *world, const char *id, enum job_state state, const char *code,
                         const char *words);
+/* That the job's last entry of history with this reason is by the user who submitted it; by nobody
+ * without `user`. */
+void world_check_by(struct world *world, const char *id, const char *code, bool user);
 status_t world_cancel(struct world *world, const char *id);
 
 /* An UploadState call. */

@@ -381,15 +381,18 @@ START_TEST(test_stops_of_older_versions)
     expect_ok(store_get_stop(store, "mnist-2", &stop));
     ck_assert(stop.cancelled && !stop.vacating && !stop.shut_down && !stop.machine);
     ck_assert_str_eq(stop.message, "cancelled by root");
+    ck_assert_str_eq(stop.by, "root");
     ck_assert_ptr_null(stop.code);
-    free(stop.message);
+    store_stop_deinit(&stop);
     expect_ok(store_get_stop(store, "mnist-3", &stop));
     ck_assert(stop.vacating && !stop.cancelled);
     ck_assert_str_eq(stop.message, "worker node1/cpu:1 was drained by root");
-    free(stop.message);
+    ck_assert_str_eq(stop.by, "root");
+    store_stop_deinit(&stop);
     expect_ok(store_get_stop(store, "mnist-1", &stop));
     ck_assert(!stop.vacating && !stop.cancelled);
     ck_assert_ptr_null(stop.message);
+    ck_assert_ptr_null(stop.by);
     expect_error(store_get_stop(store, "nobody", &stop), STATUS_NOT_FOUND, "nobody");
 
     job_message *job = NULL;
@@ -397,6 +400,7 @@ START_TEST(test_stops_of_older_versions)
     stop = (struct store_stop){.shut_down = true,
                                .pausing = true,
                                .machine = true,
+                               .by = (char *)"ada",
                                .code = (char *)"WORKER_DRAINED",
                                .message = (char *)"a: b; c"};
     expect_ok(store_apply(store, &(struct store_change){.job = job, .report = -1, .stop = &stop}));
@@ -404,9 +408,11 @@ START_TEST(test_stops_of_older_versions)
     struct store_stop read;
     expect_ok(store_get_stop(store, "mnist-2", &read));
     ck_assert(read.shut_down && read.pausing && read.machine && !read.vacating && !read.cancelled);
+    ck_assert_str_eq(read.by, "ada");
     ck_assert_str_eq(read.code, "WORKER_DRAINED");
     ck_assert_str_eq(read.message, "a: b; c");
-    free(read.code), free(read.message);
+    store_stop_deinit(&read);
+    ck_assert(!read.pausing && read.by == NULL && read.code == NULL && read.message == NULL);
     message_free(job);
     store_close(store);
 }
