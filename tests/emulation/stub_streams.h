@@ -1,6 +1,6 @@
 /*
  * Streams, events and captures of the stub of the CUDA runtime: what cuda_stub.cc and graph_stub.cc
- * share. A stream that is captured gets nodes of a graph instead of tasks.
+ * share, and how calls are written down. A stream that is captured gets nodes of a graph instead of tasks.
  */
 #ifndef FSDPD_TESTS_STUB_STREAMS_H
 #define FSDPD_TESTS_STUB_STREAMS_H

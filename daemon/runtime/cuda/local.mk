@@ -41,7 +41,7 @@ stub_flags = $(AM_CPPFLAGS) -I$(srcdir)/tests/emulation $(CUDA_CPPFLAGS) $(NCCL_
 check_LIBRARIES += tests/emulation/libcuda_stub.a
 cuda_stub_sources = \
   tests/emulation/cuda_stub.cc tests/emulation/cuda_stub.h tests/emulation/graph_stub.cc \
-  tests/emulation/nccl_stub.cc tests/emulation/stub_streams.h \
+  tests/emulation/cublas_stub.cc tests/emulation/nccl_stub.cc tests/emulation/stub_streams.h \
   %D%/comm_nccl.c %D%/comm_staged.c %D%/device_cuda.c %D%/head_cuda.c %D%/lane_cuda.c \
   %D%/linear_cuda.c %D%/matmul.c %D%/module.c %D%/ops_cuda.c %D%/recording.c %D%/step_cuda.c
 tests_emulation_libcuda_stub_a_SOURCES = $(cuda_stub_sources)
