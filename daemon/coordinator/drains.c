@@ -101,6 +101,15 @@ static status_t check_name(struct coordinator *c, const char *name)
     return status_new(STATUS_NOT_FOUND, "no worker %s is attached, nor one of a host %s", name, name);
 }
 
+/* Of a worker, also of one of our slots that is not attached now; NULL: there is no such worker.
+ * The caller frees it. */
+static char *find_host(struct coordinator *c, const char *id)
+{
+    const struct worker *worker = workers_find(c, id);
+    if (worker != NULL) return mem_strdup(worker->host);
+    return supervisor_has_slot(c, id) ? mem_strndup(id, strcspn(id, "/")) : NULL;
+}
+
 static void apply(struct coordinator *c)
 {
     for (int i = 0; i < c->worker_count; i++) {
@@ -156,10 +165,11 @@ void drains_undrain(struct rpc_call *call, const ProtobufCMessage *message, void
     const char *name = request->worker;
     status_t status = check_name(c, name);
     int i = status == NULL ? find(c, name) : -1;
-    const struct worker *worker = workers_find(c, name);
-    if (status == NULL && i < 0 && worker != NULL && worker->drained)
+    char *host = find_host(c, name);
+    if (status == NULL && i < 0 && host != NULL && find(c, host) >= 0)
         status = status_new(STATUS_FAILED_PRECONDITION,
-                            "worker %s is drained with its host: undrain %s", name, worker->host);
+                            "worker %s is drained with its host: undrain %s", name, host);
+    free(host);
     if (status == NULL && i >= 0) status = store_remove_drain(c->store, name);
     if (status != NULL) {
         rpc_call_finish(call, status);
