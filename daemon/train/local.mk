@@ -65,6 +65,7 @@ TRAIN_TEST_LIBS = libtrain.a libcheckpoint.a libhf.a $(RUNTIME_LIBS) $(JANSSON_L
 tests_engine_test_session_SOURCES = tests/engine/test_session.c tests/engine/session_group.c \
   tests/engine/session_group.h
 tests_engine_test_session_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_engine_test_session_LDFLAGS = $(AM_LDFLAGS) -Wl,--wrap=kernel_run
 tests_engine_test_session_LDADD = $(TRAIN_TEST_LIBS)
 EXTRA_tests_engine_test_session_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 
