@@ -32,6 +32,18 @@ step() { # NAME COMMAND...: counts as one test; nothing goes on if it fails
     finish
   fi
 }
+result_of() { # FILE.trs
+  sed -n 's/^:test-result: \([A-Z]*\).*/\1/p' "$1"
+}
+show_failure() { # FILE.trs LINES: the end of its log, and then what failed, also if that stands before
+  local log=${1%.trs}.log
+  echo "---- $log"
+  tail -n "$2" "$log"
+  echo "---- what failed in ${log##*/}:"
+  # unittest's headings and last words; Check's "file:line:F:..." (or E); a sanitizer's; a script's
+  grep -aE '^(FAIL|ERROR|FAILED)\b|^[A-Za-z_.]*(Error|Exception|Expired): |:[0-9]+:[FE]:|Sanitizer|runtime error:' "$log" |
+    cut -c 1-300 | tail -n 20
+}
 run_tests() { # DIRECTORY MAKE_ARGUMENT...: adds the results of `make check`
   local dir=$1 trs result made before=$failed
   shift
@@ -40,7 +52,7 @@ run_tests() { # DIRECTORY MAKE_ARGUMENT...: adds the results of `make check`
   made=$?
   [ -n "$(find "$dir" -name '*.trs' -print -quit)" ] || { failed=$((failed + 1)); return; }
   while read -r trs; do
-    result=$(sed -n 's/^:test-result: \([A-Z]*\).*/\1/p' "$trs")
+    result=$(result_of "$trs")
     case $result in
       PASS) passed=$((passed + 1)) ;;
       SKIP)
@@ -49,8 +61,7 @@ run_tests() { # DIRECTORY MAKE_ARGUMENT...: adds the results of `make check`
         ;;
       *)
         failed=$((failed + 1))
-        echo "---- ${trs%.trs}.log"
-        tail -n 80 "${trs%.trs}.log"
+        show_failure "$trs" 80
         ;;
     esac
   done < <(find "$dir" -name '*.trs' | sort)
@@ -82,6 +93,19 @@ fuzz() { # counts every target; needs clang, which may be missing on another sys
   [ $((passed + failed)) -gt $((before + 1)) ] || failed=$((failed + 1))
 }
 
+# shellcheck disable=SC2317 # called through step
+release_tarball() { # its build directory stays where it was if a test fails there
+  local trs
+  FSDPD_QUICK=1 make -C build --quiet distcheck && return
+  while read -r trs; do
+    case $(result_of "$trs") in
+      PASS | SKIP) ;;
+      *) show_failure "$trs" 30 ;;
+    esac
+  done < <(find build/fsdpd-*/_build -name '*.trs' 2>/dev/null | sort)
+  return 1
+}
+
 export PYTHONDONTWRITEBYTECODE=1
 # shellcheck disable=SC2086
 need_packages "$install" $CHECK_PACKAGES || exit 1
@@ -100,5 +124,5 @@ echo "== fuzzing"
 fuzz
 
 # The slow tests have just run; this is about what the tarball contains.
-step "release tarball" env FSDPD_QUICK=1 make -C build --quiet distcheck
+step "release tarball" release_tarball
 finish

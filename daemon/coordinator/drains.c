@@ -98,7 +98,8 @@ static status_t check_name(struct coordinator *c, const char *name)
     for (int i = 0; i < c->worker_count && !search.found; i++)
         search.found = is_meant(c->workers[i], name);
     if (search.found || find(c, name) >= 0) return NULL;
-    return status_new(STATUS_NOT_FOUND, "no worker %s is attached, nor one of a host %s", name, name);
+    return status_new(STATUS_NOT_FOUND, "no worker %s is attached, nor one of a host %s", name,
+                      name);
 }
 
 /* Of a worker, also of one of our slots that is not attached now; NULL: there is no such worker.

@@ -94,11 +94,25 @@ static enum MHD_Result on_request(void *user, struct MHD_Connection *connection,
 
 static void on_due(uv_timer_t *timer);
 
+static unsigned count_connections(struct http *http)
+{
+    const union MHD_DaemonInfo *info =
+        MHD_get_daemon_info(http->daemon, MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+    return info != NULL ? info->num_connections : 0;
+}
+
+/*
+ * At its limit of connections libmicrohttpd listens no more, and it begins again only at the start
+ * of a run. If the last connection ended in this run, nothing else would wake us for one: there is
+ * room, and those who wait for it would wait for ever.
+ */
 static void run(struct http *http)
 {
     MHD_UNSIGNED_LONG_LONG timeout;
+    unsigned before = count_connections(http);
     MHD_run(http->daemon);
-    if (MHD_get_timeout(http->daemon, &timeout) == MHD_YES)
+    if (count_connections(http) < before) uv_timer_start(&http->timer, on_due, 0, 0);
+    else if (MHD_get_timeout(http->daemon, &timeout) == MHD_YES)
         uv_timer_start(&http->timer, on_due, timeout, 0);
     else uv_timer_stop(&http->timer);
 }

@@ -12,7 +12,7 @@ import subprocess
 import unittest
 
 import harness
-from harness import Daemon, SOURCE
+from harness import Daemon, PATIENCE, SOURCE
 
 NAME = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
 SAMPLE = re.compile(rf'({NAME})(?:\{{((?:{NAME}="(?:[^"\\\n]|\\["\\n])*",?)*)\}})? (\S+)')
@@ -62,8 +62,8 @@ class Metrics(unittest.TestCase):
     def tearDownClass(cls):
         cls.daemon.close()
 
-    def request(self, path, method="GET", body=None):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
+    def request(self, path, method="GET", body=None, timeout=PATIENCE):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
             connection.request(method, path, body)
             response = connection.getresponse()
@@ -181,19 +181,50 @@ class Metrics(unittest.TestCase):
         self.assertEqual(self.daemon.ctl("status").returncode, 0)
         for client in sockets:
             client.close()
-        self.daemon.wait_for(lambda: self.answers(), 20, "HTTP to answer again")
+        self.wait_for_answers()
 
-    def answers(self):
-        try:
-            return self.request("/livez")[0] == 200
-        except OSError:
-            return False
+    def test_all_connections_leave_at_once(self):
+        """As many as there may be, and more that wait to be taken: there is room again after."""
+        for _ in range(3):
+            sockets = [socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+                       for _ in range(40)]
+            fsdpd = self.daemon.process.pid
+            self.daemon.wait_for(lambda: self.connections(fsdpd) >= 32, 20, "32 connections")
+            os.kill(fsdpd, signal.SIGSTOP)  # it finds all of this at once
+            for client in sockets:
+                client.close()
+            os.kill(fsdpd, signal.SIGCONT)
+            self.wait_for_answers()
+
+    def connections(self, pid):
+        """How many sockets of the metrics' port the process has taken."""
+        found = set()
+        with open("/proc/net/tcp") as table:
+            for line in list(table)[1:]:
+                fields = line.split()
+                if fields[1] == f"0100007F:{self.port:04X}" and fields[3] == "01":
+                    found.add(f"socket:[{fields[9]}]")
+        links = []
+        for name in os.listdir(f"/proc/{pid}/fd"):
+            try:
+                links.append(os.readlink(f"/proc/{pid}/fd/{name}"))
+            except FileNotFoundError:
+                pass
+        return len(found.intersection(links))
+
+    def wait_for_answers(self):
+        def answers():
+            try:
+                return self.request("/livez", timeout=5)[0] == 200
+            except (OSError, http.client.HTTPException):
+                return False  # cut off, or not taken yet
+        self.daemon.wait_for(answers, 60, "HTTP to answer again")
 
     def test_address_in_use(self):
         result = subprocess.run([harness.FSDPD, "--config=", "--metrics-listen",
                                  f"127.0.0.1:{self.port}", "--runtime-dir",
                                  self.daemon.root + "/run2", "--state-dir",
-                                 self.daemon.root + "/state2"], text=True, timeout=20,
+                                 self.daemon.root + "/state2"], text=True, timeout=PATIENCE,
                                 stderr=subprocess.PIPE)
         self.assertEqual(result.returncode, 1)
         self.assertIn(f"metrics.listen: cannot listen on 127.0.0.1:{self.port}: Address already",
@@ -205,7 +236,7 @@ class Stopping(unittest.TestCase):
         with Daemon(workers=1, arguments=["--metrics-listen", "localhost:0"]) as daemon:
             port = int(daemon.wait_log("metrics_served").rsplit(":", 1)[1])
             # Keep-alive connections of a moment ago must not hold the end up.
-            connection = http.client.HTTPConnection("localhost", port, timeout=10)
+            connection = http.client.HTTPConnection("localhost", port, timeout=PATIENCE)
             connection.request("GET", "/readyz")
             self.assertEqual(connection.getresponse().read(), b"ok\n")
             job = daemon.submit("workers=1", "train.epochs=1000")
@@ -222,7 +253,7 @@ class Stopping(unittest.TestCase):
                 self.assertEqual(connection.getresponse().read(), b"ok\n")
             finally:
                 os.kill(worker, signal.SIGCONT)
-            self.assertEqual(daemon.process.wait(20), 0)
+            self.assertEqual(daemon.process.wait(PATIENCE), 0)
             connection.close()
 
 

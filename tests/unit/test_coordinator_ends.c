@@ -118,6 +118,27 @@ START_TEST(test_killed_child)
 }
 END_TEST
 
+/* A worker that is drained with its host is so while it starts, too: there is nothing to undrain.
+ */
+START_TEST(test_undrain_of_one_that_starts)
+{
+    supervise(1, "#!/bin/sh\nexec sleep 60\n");
+    Fsdpd__V1__ListWorkersResponse *workers = list_workers();
+    Fsdpd__V1__DrainWorkersRequest drain = FSDPD__V1__DRAIN_WORKERS_REQUEST__INIT;
+    Fsdpd__V1__UndrainWorkersRequest undrain = FSDPD__V1__UNDRAIN_WORKERS_REQUEST__INIT;
+    ck_assert_str_eq(workers->workers[0]->state, "starting");
+    drain.worker = workers->workers[0]->host;
+    undrain.worker = workers->workers[0]->id;
+    expect_ok(world_call(&world, &test_undrain, &undrain, NULL)); /* it is not drained */
+    expect_ok(world_call(&world, &test_drain, &drain, NULL));
+    expect_status(world_call(&world, &test_undrain, &undrain, NULL), STATUS_FAILED_PRECONDITION,
+                  "is drained with its host: undrain ");
+    undrain.worker = drain.worker;
+    expect_ok(world_call(&world, &test_undrain, &undrain, NULL));
+    message_free(workers);
+}
+END_TEST
+
 START_TEST(test_child_that_does_not_obey_is_killed)
 {
     supervise(1, "#!/bin/sh\nexec sleep 60\n");
@@ -478,6 +499,7 @@ int main(void)
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, test_killed_child);
+    tcase_add_test(tests, test_undrain_of_one_that_starts);
     tcase_add_test(tests, test_child_that_does_not_obey_is_killed);
     tcase_add_test(tests, test_child_that_cannot_stay_is_started_less_and_less_often);
     tcase_add_test(tests, test_program_that_is_missing);
