@@ -120,6 +120,9 @@ int cuda_round_in_place(const struct cuda_launch *launch, size_t n, float *value
 /* out[i] = (parts[i] + parts[n + i] + ... in this order, in f32) * scale */
 int cuda_sum_parts_bf16(const struct cuda_launch *launch, size_t n, float *out,
                         const uint16_t *parts, int count, float scale);
+/* Counts in memory of the device, and tells the host in pinned memory: the next odd number if
+ * something begins, the even one after it if it ends. */
+int cuda_count(const struct cuda_launch *launch, uint32_t *count, uint32_t *told, bool begins);
 
 #ifdef __cplusplus
 }

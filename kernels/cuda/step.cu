@@ -337,3 +337,16 @@ int cuda_pack_bf16(const struct cuda_launch *launch, size_t n, float *values)
     }
     return 0;
 }
+
+__global__ void progress_kernel(uint32_t *count, volatile uint32_t *told, bool begins)
+{
+    if (threadIdx.x != 0) return;
+    uint32_t next = begins ? (*count + 1) | 1 : (*count + 1) & ~(uint32_t)1;
+    *count = next;
+    *told = next;
+}
+
+int cuda_count(const struct cuda_launch *launch, uint32_t *count, uint32_t *told, bool begins)
+{
+    return start(launch, progress_kernel, dim3(1), WARP, count, (volatile uint32_t *)told, begins);
+}

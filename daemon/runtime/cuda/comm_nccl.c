@@ -2,7 +2,9 @@
  * Collectives by NCCL, enqueued on the comm lane's stream by the thread that asks for them. Rank 0
  * makes the group's id and hands it on through the rendezvous store; everything is non-blocking and
  * has a deadline. While a lane is waited for, NCCL's own errors are asked for, and a group that was
- * quit, failed, or made no progress for the timeout is aborted, by that same thread.
+ * quit, failed, or has a collective that began and did not end within the timeout is aborted, by
+ * that same thread. What a collective waits for other lanes is no part of that time, whether it was
+ * enqueued or is part of a graph (progress.c).
  *
  * Sums of f32 are added in NCCL's order, which is the same from run to run on the same devices. A
  * reduce_scatter on bf16 sends parts and adds them here, in rank order and in f32: the bits of the
@@ -31,11 +33,8 @@ struct nccl_comm {
     struct cuda_device *device;
     ncclComm_t handle; /* NULL once it was aborted */
     atomic_bool quit;
-    int64_t waiting_since_ns; /* of the whole, for its parts too; 0: something was enqueued, or the
-                               * lane found at rest, since */
+    struct cuda_lane *lane;   /* of the whole: what it and its parts were enqueued on last */
     enum comm_kind last_kind; /* of what was enqueued last, for errors */
-    enum comm_kind lane_kind; /* the same of the whole and its parts */
-    uint64_t lane_last;       /* and its sequence */
     char *staged; /* HOST_BYTES of the device, for host memory; NULL before the first use */
 };
 
@@ -124,13 +123,13 @@ static status_t check(struct nccl_comm *comm)
 
 static status_t check_deadline(struct nccl_comm *whole)
 {
-    int64_t now = clock_monotonic_ns();
-    if (whole->waiting_since_ns == 0) whole->waiting_since_ns = now;
-    if (now - whole->waiting_since_ns <= whole->base.timeout_ms * 1000000) return STATUS_OKAY;
-    return status_new(STATUS_DEADLINE_EXCEEDED,
-                      "%s number %" PRIu64 " and what came before it on this lane were not done "
-                      "within %" PRId64 " ms",
-                      comm_kind_name(whole->lane_kind), whole->lane_last, whole->base.timeout_ms);
+    if (cuda_progress_waits_ns(whole->lane) <= whole->base.timeout_ms * 1000000) return STATUS_OKAY;
+    char *what = cuda_progress_describe(whole->lane);
+    status_t status = status_new(STATUS_DEADLINE_EXCEEDED,
+                                 "%s was not done within %" PRId64 " ms of its start on this rank",
+                                 what, whole->base.timeout_ms);
+    free(what);
+    return status;
 }
 
 /* Of the whole and its parts: one that fails takes all with it. */
@@ -145,13 +144,6 @@ static status_t poll(void *user)
     if (status != STATUS_OKAY) abort_all(whole);
     pthread_mutex_unlock(&whole->base.lock);
     return status;
-}
-
-/* Time that passes from here on is not a peer's. */
-static void rest(void *user)
-{
-    struct nccl_comm *whole = user;
-    whole->waiting_since_ns = 0;
 }
 
 /* ---- collectives ---- */
@@ -286,7 +278,8 @@ static status_t gather(struct nccl_comm *comm, struct cuda_lane *lane, const str
     return end_transfers(comm, &group);
 }
 
-static status_t run(struct nccl_comm *comm, struct cuda_lane *lane, const struct comm_call *call)
+static status_t dispatch(struct nccl_comm *comm, struct cuda_lane *lane,
+                         const struct comm_call *call)
 {
     switch (call->kind) {
     case COMM_ALL_GATHER: return all_gather(comm, lane, call);
@@ -303,6 +296,16 @@ static status_t run(struct nccl_comm *comm, struct cuda_lane *lane, const struct
         return STATUS_OKAY;
     }
     return status_new(STATUS_INTERNAL, "unknown kind of collective %d", (int)call->kind);
+}
+
+/* The end is counted after an error, too: what was enqueued of it is not to look unfinished. */
+static status_t run(struct nccl_comm *comm, struct cuda_lane *lane, const struct comm_call *call)
+{
+    if (lane->recording == NULL)
+        cuda_progress_name(lane, comm_kind_name(call->kind), call->sequence);
+    TRY(cuda_progress_begin(lane));
+    status_t status = dispatch(comm, lane, call);
+    return status_first(status, cuda_progress_end(lane));
 }
 
 /* ---- host memory ---- */
@@ -392,12 +395,12 @@ static status_t check_recording(struct nccl_comm *comm, struct cuda_lane *lane,
 
 static void note_call(struct nccl_comm *comm, struct cuda_lane *lane, const struct comm_call *call)
 {
+    if (lane->recording != NULL)
+        cuda_progress_name(lane, comm_kind_name(call->kind), call->sequence);
     struct nccl_comm *whole = whole_of(comm);
-    comm->last_kind = whole->lane_kind = call->kind;
-    whole->lane_last = call->sequence;
-    whole->waiting_since_ns = 0;
+    comm->last_kind = call->kind;
+    whole->lane = lane;
     lane->poll = poll;
-    lane->rest = rest;
     lane->poll_user = whole;
 }
 

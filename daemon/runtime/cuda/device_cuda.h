@@ -17,6 +17,7 @@
 
 struct cuda_matmul_choice;
 struct cuda_attention_plan;
+struct cuda_progress;
 struct cuda_recording;
 
 /* Of what a device says of the ops that it prepared. */
@@ -68,8 +69,8 @@ struct cuda_lane {
     bool busy; /* `began` was recorded since the last wait */
     int64_t busy_ns;
     status_t (*poll)(void *user); /* of a communicator on this lane: asked while it is waited for */
-    void (*rest)(void *user);     /* told when a wait found the lane's work done */
     void *poll_user;
+    struct cuda_progress *progress; /* of its collectives */
     struct cuda_recording *recording; /* whose pass is on; NULL: what is enqueued is done */
     bool replayed;    /* a recording was, which notes itself when the lane began and ended */
     status_t failure; /* the first of what returns nothing (record, wait_event); all that follows
@@ -204,6 +205,22 @@ void cuda_dnn_close(void *dnn);                                    /* accepts NU
 status_t cuda_attention_prepare(struct cuda_device *device, const struct op_desc *desc,
                                 struct cuda_prepared **prepared) FSDPD_MUST_USE;
 void cuda_attention_forget(struct cuda_device *device);
+
+/*
+ * progress.c: where the lane is with its collectives. Each is enqueued between a begin and an end,
+ * and named, also where a graph that has it is replayed.
+ */
+status_t cuda_progress_open(struct cuda_lane *lane) FSDPD_MUST_USE;
+void cuda_progress_close(struct cuda_lane *lane);
+status_t cuda_progress_begin(struct cuda_lane *lane) FSDPD_MUST_USE;
+status_t cuda_progress_end(struct cuda_lane *lane) FSDPD_MUST_USE;
+/* `kind` and the lane's label must live as long as the work. */
+void cuda_progress_name(struct cuda_lane *lane, const char *kind, uint64_t sequence);
+/* For how long a collective has been seen at it that is at work or waits for its peers; 0 if the
+ * lane is at something else. */
+int64_t cuda_progress_waits_ns(struct cuda_lane *lane);
+/* What the last look found it at. Caller frees. */
+char *cuda_progress_describe(const struct cuda_lane *lane);
 
 /* comm_nccl.c */
 struct comm;

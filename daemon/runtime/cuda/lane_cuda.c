@@ -69,6 +69,7 @@ void cuda_lane_close(struct lane_queue *base)
     if (lane->ended != NULL) cudaEventDestroy(lane->ended);
     if (lane->staging != NULL) cudaFreeHost(lane->staging);
     if (lane->norm_parts != NULL) cudaFree(lane->norm_parts);
+    cuda_progress_close(lane);
     if (lane->stream != NULL) cudaStreamDestroy(lane->stream);
     status_free(lane->failure);
     status_free(lane->host_failure);
@@ -90,7 +91,7 @@ static status_t set_up(struct cuda_lane *lane)
     TRY_CUDA(cudaEventCreateWithFlags(&lane->began, cudaEventDefault));
     TRY_CUDA(cudaEventCreateWithFlags(&lane->ended, cudaEventDefault));
     TRY_CUDA(cudaMalloc((void **)&lane->norm_parts, CUDA_NORM_PARTS * sizeof(double)));
-    return STATUS_OKAY;
+    return cuda_progress_open(lane);
 }
 
 status_t cuda_lane_open(struct device *device, enum lane kind, struct lane_queue **result)
@@ -316,10 +317,7 @@ static status_t wait_until(struct cuda_lane *lane, int64_t deadline_ns, int64_t 
 {
     for (int spins = 0;; spins++) {
         cudaError_t error = cudaStreamQuery(lane->stream);
-        if (error == cudaSuccess) {
-            if (lane->rest != NULL) lane->rest(lane->poll_user);
-            return STATUS_OKAY;
-        }
+        if (error == cudaSuccess) return STATUS_OKAY;
         if (error != cudaErrorNotReady) {
             status_t status = cuda_status(error, "cudaStreamQuery");
             return status_wrap(status, "the %s lane, after it was given %s",

@@ -14,6 +14,7 @@ CUDA_MODULE = \
   %D%/matmul.c %D%/matmul.h \
   %D%/module.c \
   %D%/ops_cuda.c \
+  %D%/progress.c \
   %D%/recording.c \
   %D%/step_cuda.c
 EXTRA_DIST += $(CUDA_MODULE)
@@ -33,17 +34,18 @@ fsdpd_cuda_so_DEPENDENCIES = $(CUDA_OBJECTS)
 if HAVE_CHECK
 if HAVE_NCCL
 # The same sources with a stub of the runtime in place of NVIDIA's libraries.
-check_PROGRAMS += tests/engine/test_cuda_device tests/engine/test_cuda_failures tests/engine/test_cuda_graphs \
-  tests/engine/test_cuda_staged
-TESTS += tests/engine/test_cuda_device tests/engine/test_cuda_failures tests/engine/test_cuda_graphs \
-  tests/engine/test_cuda_staged
+check_PROGRAMS += tests/engine/test_cuda_deadlines tests/engine/test_cuda_device tests/engine/test_cuda_failures \
+  tests/engine/test_cuda_graphs tests/engine/test_cuda_staged
+TESTS += tests/engine/test_cuda_deadlines tests/engine/test_cuda_device tests/engine/test_cuda_failures \
+  tests/engine/test_cuda_graphs tests/engine/test_cuda_staged
 stub_flags = $(AM_CPPFLAGS) -I$(srcdir)/tests/emulation $(CUDA_CPPFLAGS) $(NCCL_CPPFLAGS) $(CHECK_CFLAGS)
 check_LIBRARIES += tests/emulation/libcuda_stub.a
 cuda_stub_sources = \
   tests/emulation/cuda_stub.cc tests/emulation/cuda_stub.h tests/emulation/graph_stub.cc \
   tests/emulation/cublas_stub.cc tests/emulation/nccl_stub.cc tests/emulation/stub_streams.h \
   %D%/comm_nccl.c %D%/comm_staged.c %D%/device_cuda.c %D%/head_cuda.c %D%/lane_cuda.c \
-  %D%/linear_cuda.c %D%/matmul.c %D%/module.c %D%/ops_cuda.c %D%/recording.c %D%/step_cuda.c
+  %D%/linear_cuda.c %D%/matmul.c %D%/module.c %D%/ops_cuda.c %D%/progress.c %D%/recording.c \
+  %D%/step_cuda.c
 tests_emulation_libcuda_stub_a_SOURCES = $(cuda_stub_sources)
 tests_emulation_libcuda_stub_a_CPPFLAGS = $(stub_flags)
 tests_emulation_libcuda_stub_a_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
@@ -62,6 +64,10 @@ stub_libs = tests/emulation/libcuda_stub.a tests/emulation/libcudnn_stub.a tests
 
 cuda_fixture = tests/emulation/linked.c tests/engine/cuda_fixture.c tests/engine/cuda_fixture.h \
   tests/unit/tiny_models.c tests/unit/tiny_models.h $(ENGINE_TEST_SOURCES)
+tests_engine_test_cuda_deadlines_SOURCES = tests/engine/test_cuda_deadlines.c $(cuda_fixture)
+tests_engine_test_cuda_deadlines_CPPFLAGS = $(stub_flags)
+tests_engine_test_cuda_deadlines_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
+tests_engine_test_cuda_deadlines_LDADD = $(stub_libs)
 tests_engine_test_cuda_device_SOURCES = tests/engine/test_cuda_device.c $(cuda_fixture)
 tests_engine_test_cuda_device_CPPFLAGS = $(stub_flags) $(CUDNN_CPPFLAGS)
 tests_engine_test_cuda_device_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes

@@ -1,0 +1,222 @@
+/*
+ * The deadline of collectives on the CUDA device, under a stub of the runtime (tests/emulation): it
+ * is the peers', so it runs while a collective is at work or waits for them, and never while the
+ * lane waits for arithmetic; the same where calls are enqueued and where a graph of them is
+ * replayed, and for parts of a group.
+ */
+#include <check.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include <cuda_runtime_api.h>
+
+#include "../emulation/cuda_stub.h"
+#include "base/clock.h"
+#include "cuda_fixture.h"
+
+enum { TIMEOUT_MS = 800, WAIT_MS = 20000 };
+
+static const char *const label = "the step's gather";
+
+/* What the ranks of a group of two do: before each collective, their lane waits for arithmetic. */
+struct scenario {
+    bool replayed, of_part;
+    int collectives;
+    int64_t longest_ms;  /* arithmetic of both, before the first */
+    int64_t each_ms;     /* of rank 1 alone, before each */
+    bool peer_is_absent; /* rank 1, from the last */
+};
+
+struct member {
+    const struct scenario *scenario;
+    struct device *device;
+    struct lane_queue *compute, *lane;
+    struct event *done;
+    struct comm *group, *part, *used;
+    bool absent;
+    _Atomic int64_t until_ns, each_ms; /* how long arithmetic takes now */
+};
+
+static void CUDART_CB take_time(void *argument)
+{
+    struct member *member = argument;
+    int64_t each = atomic_load(&member->each_ms);
+    if (each > 0) clock_sleep_ms(each);
+    while (clock_monotonic_ns() < atomic_load(&member->until_ns)) clock_sleep_ms(1);
+}
+
+static status_t compute(struct member *member)
+{
+    struct cuda_lane *lane = cuda_lane(member->compute);
+    if (!cuda_does_enqueue(lane)) return STATUS_OKAY;
+    TRY(cuda_enqueue(lane));
+    TRY_CUDA(cudaLaunchHostFunc(lane->stream, take_time, member));
+    return STATUS_OKAY;
+}
+
+static status_t walk(struct member *member)
+{
+    for (int i = 0; i < member->scenario->collectives; i++) {
+        TRY(compute(member));
+        lane_record(member->compute, member->done);
+        lane_wait_event(member->lane, member->done);
+        if (member->absent && i + 1 == member->scenario->collectives) break;
+        lane_label(member->lane, label);
+        TRY(comm_barrier(member->used, member->lane));
+        lane_label(member->lane, NULL);
+    }
+    return STATUS_OKAY;
+}
+
+static status_t wait_for_both(struct member *member)
+{
+    TRY(lane_wait(member->lane, WAIT_MS));
+    return lane_wait(member->compute, WAIT_MS);
+}
+
+static status_t pass(struct recording *recording, enum recording_pass kind, struct member *member)
+{
+    TRY(recording_begin(recording, kind));
+    TRY(recording_end(recording, walk(member)));
+    return kind == RECORDING_REPLAY ? wait_for_both(member) : STATUS_OKAY;
+}
+
+/* So that the ranks begin together. */
+static status_t meet(struct member *member)
+{
+    TRY(comm_barrier(member->group, member->lane));
+    return wait_for_both(member);
+}
+
+static void begin_taking_time(struct member *member)
+{
+    const struct scenario *scenario = member->scenario;
+    if (comm_rank(member->group) == 1) atomic_store(&member->each_ms, scenario->each_ms);
+    atomic_store(&member->until_ns, clock_monotonic_ns() + scenario->longest_ms * 1000000);
+}
+
+/* The first replay takes no time: it leaves the events of the graph as a step before leaves them.
+ */
+static status_t run_recorded(struct member *member, struct recording **recording)
+{
+    struct lane_queue *lanes[] = {member->compute, member->lane};
+    bool absent = member->absent;
+    member->absent = false;
+    TRY(recording_new(member->device, lanes, 2, recording));
+    TRY(pass(*recording, RECORDING_MEASURE, member));
+    TRY(pass(*recording, RECORDING_CAPTURE, member));
+    TRY(pass(*recording, RECORDING_REPLAY, member));
+    TRY(meet(member));
+    if (absent) return STATUS_OKAY;
+    begin_taking_time(member);
+    return pass(*recording, RECORDING_REPLAY, member);
+}
+
+static status_t run(struct member *member)
+{
+    TRY(meet(member));
+    begin_taking_time(member);
+    TRY(walk(member));
+    return wait_for_both(member);
+}
+
+static status_t enter(struct comm *comm, struct member *member)
+{
+    const int ranks[] = {0, 1};
+    TRY(device_open("cuda:0", 1, &member->device));
+    TRY(cuda_fixture_join(member->device, comm_rank(comm), comm_world(comm), &member->group));
+    TRY(comm_split(member->group, ranks, 2, &member->part));
+    member->used = member->scenario->of_part ? member->part : member->group;
+    member->absent = member->scenario->peer_is_absent && comm_rank(comm) == 1;
+    TRY(lane_open(member->device, LANE_COMPUTE, &member->compute));
+    TRY(lane_open(member->device, LANE_COMM, &member->lane));
+    return event_new(member->device, &member->done);
+}
+
+static status_t play(struct comm *comm, void *argument)
+{
+    struct member member = {.scenario = argument};
+    struct recording *recording = NULL;
+    status_t status = enter(comm, &member);
+    if (status == NULL)
+        status = member.scenario->replayed ? run_recorded(&member, &recording) : run(&member);
+    if (member.lane != NULL) lane_close(member.lane);
+    if (member.compute != NULL) lane_close(member.compute);
+    event_free(member.done);
+    recording_free(recording);
+    comm_free(member.part);
+    comm_free(member.group);
+    device_close(member.device);
+    return status;
+}
+
+static void expect_success(struct scenario *scenario)
+{
+    struct group_result results[GROUP_MAX];
+    cuda_fixture_timeout_ms = TIMEOUT_MS;
+    group_run(GROUP_LOCAL, 2, WAIT_MS, play, scenario, results);
+    for (int r = 0; r < 2; r++)
+        ck_assert_msg(results[r].code == STATUS_OK, "rank %d: %s", r, results[r].message);
+}
+
+/* More arithmetic than the deadline before a collective, and after one. */
+START_TEST(test_long_compute)
+{
+    struct scenario scenario = {.replayed = _i,
+                                .of_part = _i,
+                                .collectives = 2,
+                                .longest_ms = 2 * TIMEOUT_MS + 300};
+    expect_success(&scenario);
+}
+END_TEST
+
+/* A peer that comes late to each of many, but to none as late as it may. */
+START_TEST(test_slow_peer)
+{
+    struct scenario scenario = {.replayed = _i, .collectives = 5, .each_ms = TIMEOUT_MS / 3};
+    expect_success(&scenario);
+}
+END_TEST
+
+/* One that does not come: in time after the arithmetic, and by the collective's name. */
+START_TEST(test_absent_peer)
+{
+    struct group_result results[GROUP_MAX];
+    struct scenario scenario = {.replayed = _i & 1,
+                                .of_part = _i & 2,
+                                .collectives = 2,
+                                .longest_ms = _i & 2 ? TIMEOUT_MS + 500 : 0,
+                                .peer_is_absent = true};
+    cuda_fixture_timeout_ms = TIMEOUT_MS;
+    int64_t begin = clock_monotonic_ns();
+    group_run(GROUP_LOCAL, 2, WAIT_MS, play, &scenario, results);
+    double seconds = (double)(clock_monotonic_ns() - begin) / 1e9;
+    ck_assert_int_eq(results[0].code, STATUS_DEADLINE_EXCEEDED);
+    /* The barriers before: one to meet, one or two of the walk; in a replay, one or two walks. */
+    int number = scenario.of_part ? (scenario.replayed ? 3 : 2) : (scenario.replayed ? 4 : 3);
+    char expected[200];
+    snprintf(expected, sizeof expected,
+             "%s: barrier number %d was not done within %d ms of its start on this rank", label,
+             number, TIMEOUT_MS);
+    ck_assert_str_eq(results[0].message, expected);
+    ck_assert_double_ge(seconds, (double)(scenario.longest_ms + TIMEOUT_MS) / 1e3);
+    ck_assert_double_lt(seconds, WAIT_MS / 1e3 - 5);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cuda deadlines");
+    TCase *tests = tcase_create("deadlines");
+    tcase_set_timeout(tests, 60);
+    tcase_add_checked_fixture(tests, cuda_fixture_set_up, cuda_fixture_tear_down);
+    tcase_add_loop_test(tests, test_long_compute, 0, 2);
+    tcase_add_loop_test(tests, test_slow_peer, 0, 2);
+    tcase_add_loop_test(tests, test_absent_peer, 0, 4);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
