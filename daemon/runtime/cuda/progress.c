@@ -90,7 +90,7 @@ char *cuda_progress_describe(const struct cuda_lane *lane)
     const struct cuda_progress *progress = lane->progress;
     uint32_t number = progress->seen / 2 + 1;
     const struct named *named = &progress->names[number % NAMES];
-    if (named->number != number) return mem_strdup("a collective");
+    if (named->number != number) return mem_printf("a collective");
     if (named->label == NULL)
         return mem_printf("%s number %llu", named->kind, (unsigned long long)named->sequence);
     return mem_printf("%s: %s number %llu", named->label, named->kind,
