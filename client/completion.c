@@ -43,6 +43,7 @@ static const char *values_of(const struct verb *verb, const struct option_row *r
     if (strcmp(row->value, "STATES") == 0)
         return "active over queued starting running paused succeeded failed cancelled";
     if (strcmp(row->value, "DTYPE") == 0) return "f32 bf16";
+    if (strcmp(row->value, "STEP") == 0) return "latest";
     if (strcmp(row->value, "POLICY") == 0) return "auto none size type match units";
     if (strcmp(row->value, "FORMAT") != 0) return NULL;
     bool own = verb != NULL && options_find(verb->options, row->name) == row;

@@ -49,6 +49,8 @@ struct options {
     uint32_t steps;           /* trace's; 0: not given */
     bool hf, bf16;            /* pull's --format and --dtype */
     uint64_t max_shard_bytes; /* pull's; 0: not given */
+    bool checkpoint;          /* pull's */
+    uint64_t checkpoint_step; /* 0: the newest */
     struct spec_override *sets;
     int set_count, set_capacity;
     const char *wrap[OPTIONS_WRAP_COUNT]; /* values; NULL: not given */

@@ -29,6 +29,8 @@ struct pull {
     struct live live;
     int64_t started_ns;
     bool local_error; /* of this machine's disk, not of the daemon */
+    bool begun;       /* the first chunk was here */
+    bool checkpoint;  /* and said that it is of a checkpoint */
 };
 
 static status_t set_file(struct options *options, const char *value)
@@ -84,6 +86,20 @@ static status_t set_max_shard_size(struct options *options, const char *value)
                       "expected bytes, such as 5000000000 or 5GB, found '%s'", value);
 }
 
+static status_t set_checkpoint(struct options *options, const char *value)
+{
+    int64_t step = 0;
+    bool latest = strcmp(value, "latest") == 0;
+    if (!latest && (!text_parse_i64(value, &step) || step <= 0))
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "expected a step, as fsdpctl checkpoints lists them, or latest, found "
+                          "'%s'",
+                          value);
+    options->checkpoint = true;
+    options->checkpoint_step = (uint64_t)step;
+    return NULL;
+}
+
 const struct option_row pull_options[] = {
     {"output", 'o', "FILE", "the file, or directory, to write (required; \"-\": standard output)",
      set_file},
@@ -91,6 +107,8 @@ const struct option_row pull_options[] = {
      "safetensors (default), or hf: a directory for transformers; json: a result in JSON",
      set_format},
     {"dtype", 0, "DTYPE", "f32 (default) or bf16, rounded to nearest", set_dtype},
+    {"checkpoint", 0, "STEP", "the weights of this checkpoint, or of the latest one",
+     set_checkpoint},
     {"max-shard-size", 0, "BYTES", "with hf: of one file (default 5GB)", set_max_shard_size},
     {0},
 };
@@ -113,11 +131,25 @@ static void draw(struct pull *pull)
     buf_deinit(&line);
 }
 
+/* Whose weights are on their way, if they are not the ranks' or the final ones. */
+static void tell_checkpoint(struct pull *pull, const Fsdpd__V1__StateDictChunk *chunk)
+{
+    if (pull->begun) return;
+    pull->begun = true;
+    if (chunk->checkpoint == NULL) return;
+    char when[32];
+    pull->checkpoint = true;
+    output_note("%s: these are the weights of its checkpoint of step %llu, which was taken at %s",
+                pull->client->options.arguments[0], (unsigned long long)chunk->checkpoint->step,
+                clock_format_wall(chunk->checkpoint->time_ms, when));
+}
+
 static status_t take_chunk(const ProtobufCMessage *message, void *user)
 {
     struct pull *pull = user;
     const Fsdpd__V1__StateDictChunk *chunk =
         (const Fsdpd__V1__StateDictChunk *)(const void *)message;
+    tell_checkpoint(pull, chunk);
     status_t status = pull->rewrite ? rewrite_add(pull->rewrite, chunk->data.data, chunk->data.len,
                                                   chunk->total_size, chunk->step)
                                     : download_add(&pull->download, chunk);
@@ -213,15 +245,19 @@ static void report(struct pull *pull, const char *id, double seconds)
         json_add_string(&text, id);
         buf_add_text(&text, ",\n  \"file\": ");
         json_add_string(&text, options->file);
-        buf_printf(&text, ",\n  \"bytes\": %llu,\n  \"step\": %llu,\n  \"seconds\": ",
-                   (unsigned long long)size, (unsigned long long)step);
+        buf_printf(
+            &text,
+            ",\n  \"bytes\": %llu,\n  \"step\": %llu,\n  \"checkpoint\": %s,\n  \"seconds\": ",
+            (unsigned long long)size, (unsigned long long)step,
+            pull->checkpoint ? "true" : "false");
         json_add_number(&text, seconds);
         buf_add_text(&text, "\n}\n");
     } else {
         buf_printf(&text, "%s%s%s", to_stdout ? "" : options->file, to_stdout ? "" : ": ",
                    text_format_bytes(size, bytes));
         if (pull->config != NULL) buf_printf(&text, " in %d files", pull->directory.file_count);
-        buf_printf(&text, ", the weights of %s after step %llu%s\n", id, (unsigned long long)step,
+        buf_printf(&text, ", the weights of %s after step %llu%s%s\n", id, (unsigned long long)step,
+                   pull->checkpoint ? ", from its checkpoint" : "",
                    options->bf16 ? ", as bf16" : "");
     }
     if (!to_stdout) {
@@ -288,6 +324,8 @@ static int stream(struct pull *pull, struct session *session)
     const struct options *options = &pull->client->options;
     Fsdpd__V1__PullStateDictRequest request = FSDPD__V1__PULL_STATE_DICT_REQUEST__INIT;
     request.id = (char *)options->arguments[0];
+    request.from_checkpoint = options->checkpoint;
+    request.checkpoint_step = options->checkpoint_step;
     pull->started_ns = clock_monotonic_ns();
     status_t status = session_stream(session, &control_pull_state_dict, &request.base,
                                      options->timeout_ms, take_chunk, pull);

@@ -70,9 +70,11 @@ const struct verb verbs[] = {
      "back. A job that is not over is refused (exit 6), another user's, too (4).\n",
      NULL, verb_forget},
     {"pull", "JOB", 1, "Write a job's full state_dict to a file, or as transformers has it",
-     "Also from a running job: the weights of one step, the same on all ranks. FILE is written\n"
-     "under a temporary name beside it and renamed when it is complete; interrupted, nothing is\n"
-     "left. \"-\" is standard output. --timeout is how long to wait for the next bytes.\n"
+     "Also from a running job: the weights of one step, the same on all ranks. Of a job that does\n"
+     "not run and has no final ones (paused, queued again, failed, cancelled): those of its\n"
+     "newest checkpoint; standard error says so. FILE is written under a temporary name beside it\n"
+     "and renamed when it is complete; interrupted, nothing is left. \"-\" is standard output.\n"
+     "--timeout is how long to wait for the next bytes.\n"
      "With --format hf, for a job whose model is a directory of Hugging Face's transformers,\n"
      "FILE is a new directory with config.json and the weights.\n"
      "Because -o names the file here, --format json asks for a result in JSON.\n",

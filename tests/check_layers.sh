@@ -33,9 +33,11 @@ allow daemon/checkpoint base ops hf model fsdp runtime checkpoint
 allow daemon/train base ops hf model fsdp kernels runtime checkpoint train
 allow daemon/planning base ops yaml model fsdp runtime train fsdpd planning
 allow daemon/worker base ops hf model fsdp runtime checkpoint train planning rpc spec fsdpd worker
-allow daemon/coordinator base rpc spec fsdpd proto coordinator
+allow daemon/coordinator base checkpoint rpc spec fsdpd proto coordinator
 allow client base hf rpc spec print fsdpd proto client
 
+grep -rn '#include "checkpoint/' --include='*.[ch]' daemon/coordinator | grep -v '"checkpoint/export.h"' &&
+  fail "of daemon/checkpoint, the coordinator knows what reads files: checkpoint/export.h"
 grep -rlE '#include <grpc' --include='*.[ch]' common daemon client kernels | grep -v '^common/rpc/' &&
   fail "gRPC's C core belongs to common/rpc alone"
 grep -rlE '#include <(pthread|uv|sys/socket|cuda|nccl)' daemon/model daemon/fsdp common/ops &&

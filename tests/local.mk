@@ -29,6 +29,7 @@ SYSTEM_TESTS = \
   %D%/system/test_plan.py \
   %D%/system/test_precision.py \
   %D%/system/test_pull.py \
+  %D%/system/test_pull_checkpoint.py \
   %D%/system/test_queue.py \
   %D%/system/test_report.py \
   %D%/system/test_service.py \

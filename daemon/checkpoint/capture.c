@@ -30,6 +30,29 @@ uint64_t capture_step(const struct capture *capture)
     return capture->manifest.progress.step;
 }
 
+/* The names under which a state_dict has values of the unit, in its order. */
+static void describe_entries(const struct plan *plan, int u, struct saved_unit *saved)
+{
+    const struct model *model = plan->model;
+    const struct flat_parameter *flat = &plan->units->units[u].flat;
+    int capacity = 0;
+    saved->has_entries = true;
+    for (int i = 0; i < model->parameter_count; i++) {
+        if (plan->units->unit_of_parameter[i] != u) continue;
+        const struct parameter *parameter = &model->parameters[i];
+        int owner = i, place = 0;
+        while (model->parameters[owner].tied_to >= 0) owner = model->parameters[owner].tied_to;
+        while (place < flat->parameter_count && flat->parameters[place] != owner) place++;
+        if (place == flat->parameter_count) continue; /* no unit is like this */
+        MEM_GROW(saved->entries, saved->entry_count, capacity);
+        struct saved_entry *entry = &saved->entries[saved->entry_count++];
+        *entry = (struct saved_entry){.name = mem_strdup(parameter->name),
+                                      .dim_count = parameter->type.dim_count,
+                                      .offset = flat->offsets[place]};
+        memcpy(entry->dims, parameter->type.dims, sizeof entry->dims);
+    }
+}
+
 /* The groups that hold copies of a unit take turns, unit by unit. */
 static void describe_unit(const struct executor *executor, int u, struct saved_unit *saved)
 {
@@ -53,6 +76,7 @@ static void describe_unit(const struct executor *executor, int u, struct saved_u
                                      .elements = tensor_element_count(&parameter->type),
                                      .offset = flat->offsets[i]};
     }
+    describe_entries(plan, u, saved);
 }
 
 static void describe(const struct executor *executor, const struct capture_job *job,

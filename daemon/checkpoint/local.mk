@@ -2,11 +2,13 @@
 noinst_LIBRARIES += libcheckpoint.a
 libcheckpoint_a_SOURCES = \
   %D%/capture.c %D%/capture.h %D%/capture_internal.h \
+  %D%/export.c %D%/export.h \
   %D%/folder.c %D%/folder.h \
   %D%/manifest.c %D%/manifest.h \
   %D%/save.c \
-  %D%/saved.c %D%/saved.h \
+  %D%/saved.c %D%/saved.h %D%/saved_internal.h %D%/saved_match.c \
   %D%/state_dict.c %D%/state_dict.h \
+  %D%/state_header.c %D%/state_header.h \
   %D%/weights.c %D%/weights.h
 libcheckpoint_a_CPPFLAGS = $(AM_CPPFLAGS) $(JANSSON_CFLAGS) $(ZLIB_CFLAGS)
 

@@ -33,12 +33,21 @@ uint64_t manifest_bytes(const struct manifest *manifest)
     return bytes;
 }
 
+int64_t saved_entry_elements(const struct saved_entry *entry)
+{
+    int64_t elements = 1;
+    for (int d = 0; d < entry->dim_count; d++) elements *= entry->dims[d];
+    return elements;
+}
+
 void manifest_deinit(struct manifest *manifest)
 {
     for (int u = 0; u < manifest->unit_count; u++) {
         struct saved_unit *unit = &manifest->units[u];
         for (int p = 0; p < unit->parameter_count; p++) free(unit->parameters[p].name);
         free(unit->parameters);
+        for (int e = 0; e < unit->entry_count; e++) free(unit->entries[e].name);
+        free(unit->entries);
         free(unit->name);
     }
     free(manifest->units);
@@ -108,6 +117,22 @@ static json_t *write_progress(const struct saved_progress *progress)
     return object;
 }
 
+static json_t *write_entries(const struct saved_unit *unit)
+{
+    json_t *list = json_array();
+    for (int e = 0; e < unit->entry_count; e++) {
+        const struct saved_entry *entry = &unit->entries[e];
+        json_t *object = json_object(), *shape = json_array();
+        put(object, "name", json_string(entry->name));
+        for (int d = 0; d < entry->dim_count; d++)
+            json_array_append_new(shape, json_integer((json_int_t)entry->dims[d]));
+        put(object, "shape", shape);
+        put_count(object, "offset", (uint64_t)entry->offset);
+        json_array_append_new(list, object);
+    }
+    return list;
+}
+
 static json_t *write_unit(const struct saved_unit *unit)
 {
     json_t *object = json_object(), *list = json_array();
@@ -125,6 +150,7 @@ static json_t *write_unit(const struct saved_unit *unit)
         json_array_append_new(list, entry);
     }
     put(object, "parameters", list);
+    if (unit->has_entries) put(object, "state_dict", write_entries(unit));
     return object;
 }
 
@@ -161,8 +187,7 @@ void manifest_write(const struct manifest *manifest, struct buf *out)
         json_array_append_new(units, write_unit(&manifest->units[u]));
     put(root, "units", units);
     for (int r = 0; r < manifest->world; r++) {
-        json_array_append_new(files,
-                              write_file(manifest_file_name(r, name), &manifest->files[r]));
+        json_array_append_new(files, write_file(manifest_file_name(r, name), &manifest->files[r]));
     }
     put(root, "files", files);
     if (manifest->reports.bytes > 0)
@@ -301,6 +326,42 @@ static status_t read_parameter(const json_t *object, struct saved_unit *unit)
     return NULL;
 }
 
+/* In the unit's flat parameter, which bounds every product. */
+static status_t read_entry(const json_t *object, struct saved_unit *unit)
+{
+    int64_t whole = unit->shard * unit->shard_world, elements = 1;
+    struct saved_entry *entry = &unit->entries[unit->entry_count];
+    const json_t *shape = json_object_get(object, "shape");
+    size_t count = json_array_size(shape);
+    if (!json_is_array(shape) || count > TENSOR_MAX_DIMS)
+        return refuse("shape", "expected a list of sizes");
+    for (size_t d = 0; d < count; d++) {
+        const json_t *size = json_array_get(shape, d);
+        json_int_t value = json_is_integer(size) ? json_integer_value(size) : -1;
+        if (value < 0 || (value > 0 && elements > whole / value))
+            return refuse("shape", "expected sizes whose product the unit has");
+        elements *= value;
+        entry->dims[entry->dim_count++] = value;
+    }
+    if (elements > whole) return refuse("shape", "expected no more than the unit has");
+    TRY(get_integer(object, "offset", 0, whole - elements, &entry->offset));
+    TRY(keep_text(object, "name", &entry->name));
+    unit->entry_count++;
+    return NULL;
+}
+
+static status_t read_entries(const json_t *list, struct saved_unit *unit)
+{
+    if (list == NULL) return NULL;
+    if (!json_is_array(list)) return refuse("state_dict", "expected a list");
+    size_t count = json_array_size(list);
+    unit->has_entries = true;
+    unit->entries = mem_alloc_array(count + 1, sizeof *unit->entries);
+    for (size_t e = 0; e < count; e++)
+        TRY(status_wrap(read_entry(json_array_get(list, e), unit), "state_dict %zu", e));
+    return NULL;
+}
+
 static status_t read_unit(const json_t *object, int world, struct saved_unit *unit)
 {
     TRY(keep_text(object, "name", &unit->name));
@@ -314,7 +375,7 @@ static status_t read_unit(const json_t *object, int world, struct saved_unit *un
     unit->parameters = mem_alloc_array(count + 1, sizeof *unit->parameters);
     for (size_t p = 0; p < count; p++)
         TRY(status_wrap(read_parameter(json_array_get(list, p), unit), "parameter %zu", p));
-    return NULL;
+    return read_entries(json_object_get(object, "state_dict"), unit);
 }
 
 static status_t read_units(const json_t *root, struct manifest *manifest)

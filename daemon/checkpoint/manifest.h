@@ -9,10 +9,12 @@
 #ifndef FSDPD_CHECKPOINT_MANIFEST_H
 #define FSDPD_CHECKPOINT_MANIFEST_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/buf.h"
 #include "base/status.h"
+#include "ops/tensor.h"
 
 enum {
     MANIFEST_MAX = 256 << 20, /* bytes of its text */
@@ -56,6 +58,14 @@ struct saved_parameter {
     int64_t elements, offset; /* in the unit's flat parameter */
 };
 
+/* What a state_dict calls values of a unit; a tied parameter's values have several names. */
+struct saved_entry {
+    char *name;
+    int dim_count;
+    int64_t dims[TENSOR_MAX_DIMS];
+    int64_t offset; /* in the unit's flat parameter */
+};
+
 struct saved_unit {
     char *name;
     int64_t shard;               /* elements of one rank's part */
@@ -63,6 +73,9 @@ struct saved_unit {
     int slots;
     struct saved_parameter *parameters;
     int parameter_count;
+    bool has_entries;            /* what an older fsdpd wrote has none */
+    struct saved_entry *entries; /* in the order of a state_dict */
+    int entry_count;
 };
 
 struct saved_file {
@@ -91,6 +104,8 @@ void manifest_write(const struct manifest *manifest, struct buf *out);
 status_t manifest_read(const char *text, size_t length, const char *file,
                        struct manifest *manifest) FSDPD_MUST_USE;
 void manifest_deinit(struct manifest *manifest);
+
+int64_t saved_entry_elements(const struct saved_entry *entry);
 
 /* Bytes of all files. */
 uint64_t manifest_bytes(const struct manifest *manifest);

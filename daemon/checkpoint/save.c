@@ -172,7 +172,7 @@ static status_t complete(struct saving *saving)
 static bool is_ours(const struct folder *folder, const char *name, const char *run)
 {
     struct saved *saved = NULL;
-    status_t status = saved_open(folder, name, &saved);
+    status_t status = saved_open(folder, name, MANIFEST_MAX, &saved);
     bool ours = status != NULL || strcmp(saved_manifest(saved)->run, run) == 0;
     status_free(status);
     saved_free(saved);

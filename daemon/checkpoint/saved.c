@@ -1,6 +1,6 @@
 /* Reading checkpoints; see saved.h. One file is open at a time, with its header read and checked.
  */
-#include "checkpoint/saved.h"
+#include "checkpoint/saved_internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,19 +18,6 @@
 
 enum { PIECE_BYTES = 1 << 20, HEADER_GUESS = 1 << 16 };
 
-struct place { /* of a parameter; unit -1: nowhere */
-    int unit;
-    int64_t offset; /* in the unit's flat parameter */
-};
-
-struct saved {
-    struct folder directory;
-    struct manifest manifest;
-    struct place *places; /* by the model's parameter */
-    int open_rank, fd;    /* the file that is open; fd -1: none */
-    uint64_t *starts;     /* in it: (units, slots + 1), UINT64_MAX: not there */
-};
-
 static void close_file(struct saved *saved)
 {
     if (saved->fd >= 0) close(saved->fd);
@@ -39,10 +26,17 @@ static void close_file(struct saved *saved)
     saved->starts = NULL;
 }
 
+static void stop_sum(struct saved_sum *sum)
+{
+    if (sum->fd >= 0) close(sum->fd);
+    *sum = (struct saved_sum){.rank = sum->rank, .fd = -1};
+}
+
 void saved_free(struct saved *saved)
 {
     if (saved == NULL) return;
     close_file(saved);
+    stop_sum(&saved->sum);
     manifest_deinit(&saved->manifest);
     free(saved->places);
     folder_close(&saved->directory);
@@ -86,11 +80,11 @@ static status_t read_file(const struct saved *saved, const char *name, size_t li
     return as_damage(status);
 }
 
-static status_t read_manifest(struct saved *saved)
+static status_t read_manifest(struct saved *saved, size_t limit)
 {
     struct buf text = {0};
     char *path = file_path_join(saved->directory.path, MANIFEST_FILE);
-    status_t status = read_file(saved, MANIFEST_FILE, MANIFEST_MAX, &text);
+    status_t status = read_file(saved, MANIFEST_FILE, limit, &text);
     if (status == NULL)
         status = manifest_read(buf_text(&text), text.length, path, &saved->manifest);
     buf_deinit(&text);
@@ -98,12 +92,13 @@ static status_t read_manifest(struct saved *saved)
     return as_damage(status);
 }
 
-status_t saved_open(const struct folder *folder, const char *name, struct saved **result)
+status_t saved_open(const struct folder *folder, const char *name, size_t limit,
+                    struct saved **result)
 {
     struct saved *saved = mem_alloc(sizeof *saved);
-    saved->fd = -1;
+    saved->fd = saved->sum.fd = -1;
     status_t status = folder_enter(folder, name, &saved->directory);
-    status = status != NULL ? as_damage(status) : read_manifest(saved);
+    status = status != NULL ? as_damage(status) : read_manifest(saved, limit);
     if (status != NULL) {
         saved_free(saved);
         return status;
@@ -147,24 +142,6 @@ static char *path_of(const struct saved *saved, int rank)
     return file_path_join(saved->directory.path, manifest_file_name(rank, name));
 }
 
-static status_t verify(const struct saved_file *file, int fd, const char *path)
-{
-    unsigned char *piece = mem_alloc(PIECE_BYTES);
-    uint32_t sum = (uint32_t)crc32(0, NULL, 0);
-    status_t status = NULL;
-    for (uint64_t at = 0; at < file->bytes && status == NULL;) {
-        size_t size = file->bytes - at < PIECE_BYTES ? (size_t)(file->bytes - at) : PIECE_BYTES;
-        status = read_at(fd, piece, size, at, path);
-        if (status == NULL) sum = (uint32_t)crc32(sum, piece, (uInt)size);
-        at += size;
-    }
-    free(piece);
-    if (status == NULL && sum != file->crc32)
-        status = status_new(STATUS_DATA_LOSS, "%s is damaged: its sum is %08x, not %08x", path, sum,
-                            file->crc32);
-    return status;
-}
-
 status_t saved_read_reports(const struct saved *saved, struct buf *out)
 {
     const struct saved_file *file = &saved->manifest.reports;
@@ -180,17 +157,59 @@ status_t saved_read_reports(const struct saved *saved, struct buf *out)
     return status;
 }
 
+/* Sums `limit` bytes more of a file; at its end the sum is compared, and the file closed. */
+static status_t go_on_summing(const struct saved *saved, struct saved_sum *sum, uint64_t limit,
+                              const char *path)
+{
+    const struct saved_file *file = &saved->manifest.files[sum->rank];
+    unsigned char *piece = mem_alloc(PIECE_BYTES);
+    status_t status = NULL;
+    while (sum->at < file->bytes && limit > 0 && status == NULL) {
+        uint64_t left = file->bytes - sum->at < limit ? file->bytes - sum->at : limit;
+        size_t size = left < PIECE_BYTES ? (size_t)left : PIECE_BYTES;
+        status = read_at(sum->fd, piece, size, sum->at, path);
+        if (status == NULL) sum->crc32 = (uint32_t)crc32(sum->crc32, piece, (uInt)size);
+        sum->at += size;
+        limit -= size;
+    }
+    free(piece);
+    if (status == NULL && sum->at == file->bytes && sum->crc32 != file->crc32)
+        status = status_new(STATUS_DATA_LOSS, "%s is damaged: its sum is %08x, not %08x", path,
+                            sum->crc32, file->crc32);
+    return status;
+}
+
+static status_t sum_file(struct saved *saved, struct saved_sum *sum, uint64_t limit, bool *done)
+{
+    char *path = path_of(saved, sum->rank);
+    status_t status = NULL;
+    if (sum->fd < 0) {
+        status = open_path(saved, sum->rank, path, &sum->fd);
+        if (status != NULL) sum->fd = -1;
+    }
+    if (status == NULL) status = go_on_summing(saved, sum, limit, path);
+    free(path);
+    *done = status == NULL && sum->at == saved->manifest.files[sum->rank].bytes;
+    if (*done || status != NULL) stop_sum(sum);
+    return status;
+}
+
 status_t saved_verify(struct saved *saved, int rank)
 {
-    char *path = path_of(saved, rank);
-    int fd;
-    status_t status = open_path(saved, rank, path, &fd);
-    if (status == NULL) {
-        status = verify(&saved->manifest.files[rank], fd, path);
-        close(fd);
-    }
-    free(path);
-    return status;
+    struct saved_sum sum = {.rank = rank, .fd = -1};
+    bool done;
+    return sum_file(saved, &sum, UINT64_MAX, &done);
+}
+
+status_t saved_verify_next(struct saved *saved, uint64_t bytes, bool *done)
+{
+    bool file_done = false;
+    *done = saved->sum.rank == saved->manifest.world;
+    if (*done) return NULL;
+    TRY(sum_file(saved, &saved->sum, bytes, &file_done));
+    saved->sum.rank += file_done;
+    *done = saved->sum.rank == saved->manifest.world;
+    return NULL;
 }
 
 static status_t read_header(int fd, uint64_t size, const char *path,
@@ -272,95 +291,24 @@ static status_t need_file(struct saved *saved, int rank)
     return status;
 }
 
-/* Parameters by name. */
-struct named {
-    const char *name;
-    int unit, parameter;
-};
-
-static int compare_names(const void *a, const void *b)
+status_t saved_read_unit(struct saved *saved, int number, int slot, int64_t offset, int64_t count,
+                         float *values)
 {
-    const struct named *x = a, *y = b;
-    return strcmp(x->name, y->name);
-}
-
-static struct named *sort_names(const struct manifest *manifest, size_t *count)
-{
-    size_t total = 0;
-    for (int u = 0; u < manifest->unit_count; u++)
-        total += (size_t)manifest->units[u].parameter_count;
-    struct named *names = mem_alloc_array(total + 1, sizeof *names);
-    *count = 0;
-    for (int u = 0; u < manifest->unit_count; u++)
-        for (int p = 0; p < manifest->units[u].parameter_count; p++)
-            names[(*count)++] = (struct named){manifest->units[u].parameters[p].name, u, p};
-    if (total > 1) qsort(names, total, sizeof *names, compare_names);
-    return names;
-}
-
-static status_t match_one(struct saved *saved, const struct named *names, size_t count,
-                          const struct parameter *parameter, struct place *place)
-{
-    const struct named wanted = {.name = parameter->name};
-    const struct named *found =
-        count == 0 ? NULL : bsearch(&wanted, names, count, sizeof *names, compare_names);
-    if (found == NULL)
-        return status_new(STATUS_FAILED_PRECONDITION, "%s has no parameter %s",
-                          saved->directory.path, parameter->name);
-    const struct saved_parameter *there =
-        &saved->manifest.units[found->unit].parameters[found->parameter];
-    int64_t elements = tensor_element_count(&parameter->type);
-    if (there->elements != elements)
-        return status_new(STATUS_FAILED_PRECONDITION,
-                          "%s has %" PRId64 " numbers of %s, the model has %" PRId64,
-                          saved->directory.path, there->elements, parameter->name, elements);
-    *place = (struct place){.unit = found->unit, .offset = there->offset};
-    return NULL;
-}
-
-status_t saved_match(struct saved *saved, const struct model *model)
-{
-    size_t count;
-    struct named *names = sort_names(&saved->manifest, &count);
-    free(saved->places);
-    saved->places = mem_alloc_array((size_t)model->parameter_count + 1, sizeof *saved->places);
-    status_t status = NULL;
-    for (int p = 0; p < model->parameter_count && status == NULL; p++) {
-        saved->places[p].unit = -1;
-        if (model->parameters[p].tied_to < 0)
-            status = match_one(saved, names, count, &model->parameters[p], &saved->places[p]);
-    }
-    free(names);
-    return status;
-}
-
-int saved_slots(const struct saved *saved, int parameter)
-{
-    int unit = saved->places[parameter].unit;
-    return unit >= 0 ? saved->manifest.units[unit].slots : 0;
-}
-
-status_t saved_read(struct saved *saved, int parameter, int slot, int64_t offset, int64_t count,
-                    float *values)
-{
-    const struct place *place = &saved->places[parameter];
-    if (place->unit < 0 || slot >= saved_slots(saved, parameter))
-        return status_new(STATUS_INTERNAL, "parameter %d, slot %d, is not in %s", parameter, slot,
-                          saved->directory.path);
-    const struct saved_unit *unit = &saved->manifest.units[place->unit];
-    int64_t at = place->offset + offset;
+    const struct saved_unit *unit = &saved->manifest.units[number];
     while (count > 0) {
-        int64_t part = at / unit->shard, within = at % unit->shard;
+        int64_t part = offset / unit->shard, within = offset % unit->shard;
         int64_t now = unit->shard - within < count ? unit->shard - within : count;
         int rank = unit->first_rank + (int)part;
         TRY(need_file(saved, rank));
-        char name[32];
         uint64_t start =
-            saved->starts[(size_t)place->unit * (MANIFEST_SLOTS_MAX + 1) + (size_t)(slot + 1)];
-        TRY(read_at(saved->fd, values, (size_t)now * sizeof *values,
-                    start + (uint64_t)within * sizeof *values, manifest_file_name(rank, name)));
+            saved->starts[(size_t)number * (MANIFEST_SLOTS_MAX + 1) + (size_t)(slot + 1)];
+        char *path = path_of(saved, rank);
+        status_t status = read_at(saved->fd, values, (size_t)now * sizeof *values,
+                                  start + (uint64_t)within * sizeof *values, path);
+        free(path);
+        TRY(status);
         values += now;
-        at += now;
+        offset += now;
         count -= now;
     }
     return NULL;

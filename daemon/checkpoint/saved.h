@@ -8,13 +8,13 @@
 
 #include "checkpoint/folder.h"
 #include "checkpoint/manifest.h"
-#include "model/model.h"
 
+struct model;
 struct saved;
 
-/* Reads the manifest of the checkpoint `name`. What is damaged is DATA_LOSS. Independent of
- * `folder` once open. */
-status_t saved_open(const struct folder *folder, const char *name,
+/* Reads the manifest of the checkpoint `name`, of at most `limit` bytes (MANIFEST_MAX is what is
+ * written). What is damaged is DATA_LOSS. Independent of `folder` once open. */
+status_t saved_open(const struct folder *folder, const char *name, size_t limit,
                     struct saved **saved) FSDPD_MUST_USE;
 void saved_free(struct saved *saved); /* accepts NULL */
 
@@ -22,6 +22,14 @@ const struct manifest *saved_manifest(const struct saved *saved);
 
 /* Reads one rank's file whole and compares its size and its sum. DATA_LOSS if they differ. */
 status_t saved_verify(struct saved *saved, int rank) FSDPD_MUST_USE;
+
+/* Does so for all files, of which each call reads at most `bytes` more; *done: that was the end. */
+status_t saved_verify_next(struct saved *saved, uint64_t bytes, bool *done) FSDPD_MUST_USE;
+
+/* `count` elements of a unit's flat parameter (slot -1) or of an optimizer slot, from element
+ * `offset` on; the manifest says what is there. */
+status_t saved_read_unit(struct saved *saved, int unit, int slot, int64_t offset, int64_t count,
+                         float *values) FSDPD_MUST_USE;
 
 /* Appends what capture_target's pack_reports had for it; nothing if there was nothing. DATA_LOSS if
  * it is damaged, which harms nothing else. */

@@ -5,13 +5,12 @@
  */
 #include "checkpoint/state_dict.h"
 
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/mem.h"
-#include "hf/safetensors.h"
+#include "checkpoint/state_header.h"
 
 enum { PIECE_BYTES = 1 << 20 };
 
@@ -161,22 +160,17 @@ static status_t write_header(const struct snapshot *snapshot, const char *job,
     int count = 0;
     for (int i = 0; i < snapshot->part_count; i++) count += snapshot->parts[i].piece_count;
     struct safetensors_entry *entries = mem_alloc_array((size_t)count, sizeof *entries);
-    char dtype[] = "F32";
     int filled = 0;
     for (int i = 0; i < snapshot->part_count; i++)
         for (int j = 0; j < snapshot->parts[i].piece_count; j++) {
             const struct piece *piece = &snapshot->parts[i].pieces[j];
             struct safetensors_entry *entry = &entries[filled++];
             entry->name = piece->name;
-            entry->dtype = dtype;
             entry->dim_count = piece->dim_count;
             memcpy(entry->dims, piece->dims, sizeof entry->dims);
         }
-    char step[24];
-    snprintf(step, sizeof step, "%" PRIu64, snapshot->step);
-    const struct safetensors_metadata metadata[] = {{"format", "pt"}, {"step", step}, {"job", job}};
     struct buf header = {0};
-    safetensors_write_header(&header, entries, count, metadata, 3);
+    state_header_write(&header, entries, count, snapshot->step, job);
     uint64_t data = count > 0 ? entries[count - 1].end : 0;
     free(entries);
     status_t status = sink->begin(sink->user, header.length + data, snapshot->step);

@@ -12,6 +12,7 @@ libcoordinator_a_SOURCES = \
   %D%/attach.c %D%/attach.h \
   %D%/attempt.c %D%/attempt.h \
   %D%/checkpoint_dirs.c %D%/checkpoint_dirs.h \
+  %D%/checkpoint_reader.c %D%/checkpoint_reader.h \
   %D%/checkpoints.c %D%/checkpoints.h \
   %D%/coordinator.c %D%/coordinator.h \
   %D%/deadlines.c %D%/deadlines.h \
@@ -50,8 +51,8 @@ libcoordinator_a_SOURCES = \
   %D%/watch.c %D%/watch.h \
   %D%/workers.c %D%/workers.h
 $(libcoordinator_a_OBJECTS): proto/generated.stamp
-COORDINATOR_LIBS = libcoordinator.a libspec.a libyamldoc.a librpc.a libx509.a libproto.a libbase.a \
-  $(YAML_LIBS) $(SQLITE_LIBS) $(MICROHTTPD_LIBS) $(GRPC_LIBS) $(CRYPTO_LIBS) $(PROTOBUF_C_LIBS) $(UV_LIBS) -lm
+COORDINATOR_LIBS = libcoordinator.a libcheckpoint.a libhf.a libops.a libspec.a libyamldoc.a librpc.a \
+  libx509.a libproto.a libbase.a $(JANSSON_LIBS) $(ZLIB_LIBS) $(YAML_LIBS) $(SQLITE_LIBS) $(MICROHTTPD_LIBS) $(GRPC_LIBS) $(CRYPTO_LIBS) $(PROTOBUF_C_LIBS) $(UV_LIBS) -lm
 
 if HAVE_CHECK
 COORDINATOR_TEST_CPPFLAGS = $(AM_CPPFLAGS) $(PROTOBUF_C_CFLAGS) $(UV_CFLAGS) $(SQLITE_CFLAGS) \

@@ -13,14 +13,19 @@
 
 #include "base/mem.h"
 #include "coordinator/attempt.h"
+#include "coordinator/checkpoint_reader.h"
+#include "coordinator/job_record.h"
 
 enum { PULL_QUEUE = 4 }; /* chunks on their way to the client */
+
+/* While a checkpoint is verified, its client hears from us as often. */
+enum { PULL_SIGN_MS = 5000 };
 
 enum pull_state {
     PULL_WAITING, /* for its turn, or for the job to run */
     PULL_ORDERED,
     PULL_RELAYING,
-    PULL_FILE,
+    PULL_FILE, /* the kept one, or a checkpoint's */
     PULL_OVER,
 };
 
@@ -37,15 +42,23 @@ struct pull {
     struct upload *upload; /* RELAYING */
     bool asked;            /* for the next chunk */
 
-    int fd; /* FILE; -1 otherwise */
+    int fd; /* FILE, the kept one; -1 otherwise */
     uv_fs_t read;
+    struct checkpoint_reader *reader; /* FILE, of a checkpoint; NULL otherwise */
+    uv_work_t work;
+    status_t read_status; /* what it came to, and in bytes */
+    size_t read_count;
     uint8_t *chunk;
-    bool reading;
+    bool reading; /* `chunk` and `reader` are another thread's */
+    bool told;    /* the first chunk is out */
+    int64_t told_at;
 };
 
 static void pull_free(struct pull *pull)
 {
     if (pull->fd >= 0) close(pull->fd);
+    checkpoint_reader_free(pull->reader);
+    status_free(pull->read_status);
     free(pull->chunk);
     free(pull->job);
     free(pull);
@@ -66,20 +79,24 @@ static void pull_end(struct pull *pull, status_t status)
     if (job != NULL) pulls_advance(job);
 }
 
-static void send_chunk(struct pull *pull, const uint8_t *bytes, size_t size, bool first)
+static void send_chunk(struct pull *pull, const uint8_t *bytes, size_t size)
 {
     Fsdpd__V1__StateDictChunk chunk = FSDPD__V1__STATE_DICT_CHUNK__INIT;
     chunk.data.data = (uint8_t *)bytes;
     chunk.data.len = size;
-    if (first) {
+    if (!pull->told) {
         chunk.total_size = pull->total;
         chunk.step = pull->step;
+        if (pull->reader != NULL)
+            chunk.checkpoint = (Fsdpd__V1__Checkpoint *)checkpoint_reader_found(pull->reader);
     }
     rpc_call_send(pull->call, &chunk.base);
+    pull->told = true;
+    pull->told_at = coordinator_now();
     pull->sent += size;
 }
 
-/* ---- the kept file ---- */
+/* ---- what is on the disk ---- */
 
 static void read_next(struct pull *pull);
 
@@ -99,16 +116,85 @@ static void on_read(uv_fs_t *request)
                                   (unsigned long long)pull->total,
                                   count < 0 ? uv_strerror((int)count) : "the file was cut"));
     } else if (pull->state == PULL_FILE) {
-        send_chunk(pull, pull->chunk, (size_t)count, pull->sent == 0);
+        send_chunk(pull, pull->chunk, (size_t)count);
         if (pull->sent == pull->total) pull_end(pull, NULL);
         else read_next(pull);
     }
     coordinator_disk_done(c);
 }
 
+/* ---- a checkpoint ---- */
+
+static void work(uv_work_t *request)
+{
+    struct pull *pull = request->data;
+    pull->read_status =
+        checkpoint_reader_work(pull->reader, pull->chunk, STATE_DICT_CHUNK, &pull->read_count);
+}
+
+/* The first chunk goes out when the checkpoint is open, an empty one now and then while it is
+ * verified, so that nobody takes the pull for dead. */
+static void go_on_with_checkpoint(struct pull *pull)
+{
+    if (!pull->told) {
+        pull->total = checkpoint_reader_bytes(pull->reader);
+        pull->step = checkpoint_reader_found(pull->reader)->step;
+    }
+    if (!pull->told || pull->read_count > 0 || coordinator_now() - pull->told_at >= PULL_SIGN_MS)
+        send_chunk(pull, pull->chunk, pull->read_count);
+    if (pull->sent == pull->total) pull_end(pull, NULL);
+    else read_next(pull);
+}
+
+static void on_work(uv_work_t *request, int canceled)
+{
+    (void)canceled; /* nobody does */
+    struct pull *pull = request->data;
+    struct coordinator *c = pull->c;
+    status_t status = pull->read_status;
+    pull->read_status = NULL;
+    pull->reading = false;
+    if (pull->call == NULL || pull->state != PULL_FILE) {
+        status_free(status);
+        if (pull->call == NULL) pull_free(pull);
+    } else if (status != NULL) {
+        pull_end(pull, status);
+    } else {
+        go_on_with_checkpoint(pull);
+    }
+    coordinator_disk_done(c);
+}
+
+static void work_next(struct pull *pull)
+{
+    pull->work.data = pull;
+    int error = uv_queue_work(pull->c->loop, &pull->work, work, on_work);
+    if (error != 0) {
+        pull_end(pull, status_new(STATUS_INTERNAL, "cannot read a checkpoint of job %s: %s",
+                                  pull->job, uv_strerror(error)));
+        return;
+    }
+    pull->reading = true;
+    pull->c->disk_requests++;
+}
+
+/* `none` is the error if there is no checkpoint; taken over. */
+static void send_checkpoint(struct pull *pull, const job_message *message, uint64_t step,
+                            status_t none)
+{
+    pull->reader = checkpoint_reader_new(pull->c, message, step, none);
+    pull->chunk = mem_alloc(STATE_DICT_CHUNK);
+    pull->state = PULL_FILE;
+    read_next(pull);
+}
+
 static void read_next(struct pull *pull)
 {
     if (pull->reading || rpc_call_queued(pull->call) >= PULL_QUEUE) return;
+    if (pull->reader != NULL) {
+        work_next(pull);
+        return;
+    }
     uint64_t left = pull->total - pull->sent;
     uv_buf_t buffer = uv_buf_init((char *)pull->chunk,
                                   left < STATE_DICT_CHUNK ? (unsigned)left : STATE_DICT_CHUNK);
@@ -165,35 +251,55 @@ static int pulls_of(const struct coordinator *c, const char *job)
     return count;
 }
 
-static status_t check_running(struct coordinator *c, const struct job *job)
+static bool is_in_checkpoint(const job_message *message,
+                             const Fsdpd__V1__PullStateDictRequest *request)
 {
-    int state = job->message->state;
-    if (job->ending || job->cancel_ordered)
-        return status_new(STATUS_FAILED_PRECONDITION, "job %s is ending", job->message->id);
-    if (state != JOB_STARTING && state != JOB_RUNNING)
-        return status_new(STATUS_FAILED_PRECONDITION, "job %s is %s: %s", job->message->id,
-                          job_state_name(state),
-                          state == JOB_PAUSED ? "its weights are in its checkpoint; resume it to "
-                                                "pull them"
-                                              : "no worker has its weights now");
-    if (pulls_of(c, job->message->id) >= c->options.limits.pulls_per_job)
+    if (request->from_checkpoint) return true;
+    return job_state_is_over(message->state) ? !message->has_state_dict
+                                             : !job_is_in_attempt((int)message->state);
+}
+
+/* `job` is NULL if it is over. */
+static status_t check(struct coordinator *c, const struct job *job,
+                      const Fsdpd__V1__PullStateDictRequest *request, bool checkpoint)
+{
+    if (request->checkpoint_step != 0 && !request->from_checkpoint)
+        return status_new(STATUS_INVALID_ARGUMENT,
+                          "checkpoint_step: expected from_checkpoint with it");
+    if (job != NULL && !checkpoint && (job->ending || job->cancel_ordered))
+        return status_new(STATUS_FAILED_PRECONDITION, "job %s is ending", request->id);
+    if ((job != NULL || checkpoint) && pulls_of(c, request->id) >= c->options.limits.pulls_per_job)
         return status_new(STATUS_RESOURCE_EXHAUSTED, "%d pulls of job %s wait already",
-                          pulls_of(c, job->message->id), job->message->id);
+                          pulls_of(c, request->id), request->id);
     return NULL;
 }
 
-/* A job that is over must have kept something. */
-static status_t check_kept(struct coordinator *c, const char *id)
+/* What a job has whose weights are nowhere. */
+static status_t say_none(const job_message *message)
 {
-    job_message *message = NULL;
-    TRY(store_get_job(c->store, id, &message));
-    status_t status = NULL;
-    if (!message->has_state_dict)
-        status = status_new(STATUS_FAILED_PRECONDITION, "job %s is %s and kept no state_dict%s", id,
-                            job_state_name(message->state),
-                            message->spec->save_model ? "" : " (save_model is false)");
-    message_free(message);
-    return status;
+    bool over = job_state_is_over(message->state);
+    return status_new(STATUS_FAILED_PRECONDITION, "job %s is %s: %s, and it has no checkpoint",
+                      message->id, job_state_name(message->state),
+                      message->has_state_dict              ? "it kept its state_dict"
+                      : over && !message->spec->save_model ? "it kept no state_dict (save_model "
+                                                             "is false)"
+                      : over                               ? "it kept no state_dict"
+                      : job_is_in_attempt((int)message->state) ? "workers have its weights"
+                                                               : "no worker has its weights now");
+}
+
+static struct pull *new_pull(struct rpc_call *call, const char *job, struct coordinator *c)
+{
+    struct pull *pull = mem_alloc(sizeof *pull);
+    pull->c = c;
+    pull->call = call;
+    pull->number = ++c->last_pull;
+    pull->job = mem_strdup(job);
+    pull->fd = -1;
+    rpc_call_set_user(call, pull);
+    MEM_GROW(c->pulls, c->pull_count, c->pull_capacity);
+    c->pulls[c->pull_count++] = pull;
+    return pull;
 }
 
 void pulls_start(struct rpc_call *call, const Fsdpd__V1__PullStateDictRequest *request,
@@ -201,23 +307,26 @@ void pulls_start(struct rpc_call *call, const Fsdpd__V1__PullStateDictRequest *r
 {
     struct job *job = jobs_find(c, request->id);
     if (job != NULL && job_state_is_over(job->message->state)) job = NULL;
-    status_t status = job != NULL ? check_running(c, job) : check_kept(c, request->id);
+    job_message *stored = NULL;
+    status_t status = job == NULL ? store_get_job(c->store, request->id, &stored) : NULL;
+    const job_message *message = job != NULL ? job->message : stored;
+    bool checkpoint = status == NULL && is_in_checkpoint(message, request);
+    if (status == NULL) status = check(c, job, request, checkpoint);
     if (status != NULL) {
+        message_free(stored);
         rpc_call_finish(call, status);
         return;
     }
-    struct pull *pull = mem_alloc(sizeof *pull);
-    pull->c = c;
-    pull->call = call;
-    pull->number = ++c->last_pull;
-    pull->job = mem_strdup(request->id);
-    pull->attempt = job != NULL ? job->message->attempt : 0;
-    pull->fd = -1;
-    rpc_call_set_user(call, pull);
-    MEM_GROW(c->pulls, c->pull_count, c->pull_capacity);
-    c->pulls[c->pull_count++] = pull;
-    if (job != NULL) pulls_advance(job);
-    else send_kept(pull);
+    struct pull *pull = new_pull(call, request->id, c);
+    if (checkpoint) {
+        send_checkpoint(pull, message, request->checkpoint_step, say_none(message));
+    } else if (job != NULL) {
+        pull->attempt = message->attempt;
+        pulls_advance(job);
+    } else {
+        send_kept(pull);
+    }
+    message_free(stored);
 }
 
 void pulls_writable(struct rpc_call *call)
@@ -307,11 +416,15 @@ void pulls_job_over(struct job *job)
             pull->state == PULL_FILE)
             continue;
         if (pull->state == PULL_RELAYING && well) continue; /* what is on its way arrives */
-        if (pull->state != PULL_RELAYING && message->has_state_dict) send_kept(pull);
-        else
-            fail(pull, status_new(STATUS_ABORTED,
-                                  "job %s ended (%s) before its state_dict was handed out",
-                                  message->id, job_state_name(message->state)));
+        status_t late =
+            status_new(STATUS_ABORTED, "job %s ended (%s) before its state_dict was handed out",
+                       message->id, job_state_name(message->state));
+        if (pull->state == PULL_RELAYING) fail(pull, late);
+        else if (!message->has_state_dict) send_checkpoint(pull, message, 0, late);
+        else {
+            status_free(late);
+            send_kept(pull);
+        }
     }
 }
 
@@ -340,7 +453,7 @@ status_t pull_relay(struct pull *pull, const ProtobufCBinaryData *data)
                           "data: a chunk of %zu bytes at %llu of %llu does not fit", data->len,
                           (unsigned long long)pull->sent, (unsigned long long)pull->total);
     pull->asked = false;
-    if (data->len > 0) send_chunk(pull, data->data, data->len, pull->sent == 0);
+    if (data->len > 0) send_chunk(pull, data->data, data->len);
     if (rpc_call_queued(pull->call) < PULL_QUEUE) pulls_writable(pull->call);
     return NULL;
 }

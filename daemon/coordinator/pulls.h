@@ -1,8 +1,9 @@
 /*
  * PullStateDict. Of a running job: an order to all ranks, which rank 0 answers with an upload that
  * is relayed chunk by chunk, read only as fast as the client reads. Of a job that is over: its
- * file. One pull of a job is under way at a time, because each costs the ranks a snapshot; others
- * wait.
+ * file. Of one that has neither, or if it is asked for: a checkpoint, read on other threads, a
+ * chunk at a time, as fast as the client reads. One order of a job is under way at a time, because
+ * each costs the ranks a snapshot; others wait.
  */
 #ifndef FSDPD_COORDINATOR_PULLS_H
 #define FSDPD_COORDINATOR_PULLS_H
@@ -25,7 +26,8 @@ void pulls_advance(struct job *job);
 /* A rank could not do it. */
 void pulls_failed(struct job *job, const Fsdpd__V1__PullFailed *failed);
 
-/* The job is over: pulls that have got nothing yet go on with the kept file, or fail. */
+/* The attempt is over: pulls that have got nothing yet go on with the kept file or, of a job
+ * without one, with its newest checkpoint, or fail. */
 void pulls_job_over(struct job *job);
 
 /* The upload that answers a pull order begins: CANCELLED if nobody waits for it any more. */

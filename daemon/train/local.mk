@@ -56,9 +56,9 @@ EXTRA_DIST += tests/parity/test_init.py
 
 if HAVE_CHECK
 check_PROGRAMS += tests/engine/test_session tests/engine/test_step tests/engine/test_pull tests/engine/test_rewrap \
-  tests/engine/test_checkpoint tests/engine/test_tokens
+  tests/engine/test_checkpoint tests/engine/test_export tests/engine/test_tokens
 TESTS += tests/engine/test_session tests/engine/test_step tests/engine/test_pull tests/engine/test_rewrap \
-  tests/engine/test_checkpoint tests/engine/test_tokens
+  tests/engine/test_checkpoint tests/engine/test_export tests/engine/test_tokens
 TRAIN_TEST_LIBS = libtrain.a libcheckpoint.a libhf.a $(RUNTIME_LIBS) $(JANSSON_LIBS) $(ZLIB_LIBS) \
   $(CHECK_LIBS)
 
@@ -93,6 +93,12 @@ tests_engine_test_checkpoint_SOURCES = tests/engine/test_checkpoint.c \
 tests_engine_test_checkpoint_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
 tests_engine_test_checkpoint_LDADD = $(TRAIN_TEST_LIBS)
 EXTRA_tests_engine_test_checkpoint_DEPENDENCIES = fsdpd-digits$(EXEEXT)
+
+tests_engine_test_export_SOURCES = tests/engine/test_export.c \
+  tests/engine/session_group.c tests/engine/session_group.h
+tests_engine_test_export_CPPFLAGS = $(AM_CPPFLAGS) $(CHECK_CFLAGS)
+tests_engine_test_export_LDADD = $(TRAIN_TEST_LIBS)
+EXTRA_tests_engine_test_export_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 
 tests_engine_test_rewrap_SOURCES = tests/engine/test_rewrap.c tests/engine/session_group.c \
   tests/engine/session_group.h

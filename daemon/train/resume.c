@@ -104,7 +104,7 @@ struct search {
 static bool is_foreign(const struct search *search, const char *name)
 {
     struct saved *saved = NULL;
-    status_t status = saved_open(&search->folder, name, &saved);
+    status_t status = saved_open(&search->folder, name, MANIFEST_MAX, &saved);
     bool foreign = status == NULL &&
                    strcmp(saved_manifest(saved)->run, search->run->job->checkpoints.run) != 0;
     status_free(status);
@@ -151,7 +151,7 @@ static status_t check_optimizer(const struct run *run, const struct saved *saved
 static status_t examine(const struct search *search, const char *name, struct saved **saved)
 {
     const struct run *run = search->run;
-    TRY(saved_open(&search->folder, name, saved));
+    TRY(saved_open(&search->folder, name, MANIFEST_MAX, saved));
     TRY(saved_match(*saved, run->session->model));
     TRY(check_optimizer(run, *saved));
     for (int f = run->session->rank; f < saved_manifest(*saved)->world; f += run->job->world) {

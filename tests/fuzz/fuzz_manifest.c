@@ -19,6 +19,14 @@ static void check_unit(const struct manifest *manifest, const struct saved_unit 
         end = parameter->offset + parameter->elements;
         FUZZ_CHECK(end <= unit->shard * unit->shard_world, "%s", parameter->name);
     }
+    for (int e = 0; e < unit->entry_count; e++) {
+        const struct saved_entry *entry = &unit->entries[e];
+        FUZZ_CHECK(entry->dim_count >= 0 && entry->dim_count <= TENSOR_MAX_DIMS, "%s", entry->name);
+        int64_t elements = saved_entry_elements(entry);
+        FUZZ_CHECK(elements >= 0 && entry->offset >= 0 &&
+                       entry->offset + elements <= unit->shard * unit->shard_world,
+                   "%s", entry->name);
+    }
 }
 
 static void check_manifest(const struct manifest *manifest)

@@ -139,7 +139,8 @@ write("policy/frozen", bytes([2, 0, 1, 1, 0, 0, 2, 0, 0, 1, 3, 0]))
 
 
 def manifest(name, world, units, **changes):
-    """A checkpoint's manifest; a unit is name, shard, shard_world, first_rank, slots, parameters."""
+    """A checkpoint's manifest; a unit is name, shard, shard_world, first_rank, slots, parameters, and
+    what a state_dict calls them: name, shape, offset."""
     tally = {"loss": 1.5, "correct": 0, "samples": 40, "tokens": 0, "steps": 2, "ns": 9,
              "compute_ns": 5, "comm_ns": 3, "exposed_ns": 1}
     root = {"format": "fsdpd-checkpoint", "version": 1, "run": "a-1@7", "job": "a-1", "attempt": 1,
@@ -151,7 +152,10 @@ def manifest(name, world, units, **changes):
             "units": [{"name": unit[0], "shard": unit[1], "shard_world": unit[2],
                        "first_rank": unit[3], "slots": unit[4],
                        "parameters": [{"name": parameter, "elements": elements, "offset": offset}
-                                      for parameter, elements, offset in unit[5]]}
+                                      for parameter, elements, offset in unit[5]],
+                       **({"state_dict": [{"name": entry, "shape": shape, "offset": offset}
+                                          for entry, shape, offset in unit[6]]}
+                          if len(unit) > 6 else {})}
                       for unit in units],
             "files": [{"name": f"rank-{rank:05}.safetensors", "bytes": 128, "crc32": "0123abcd"}
                       for rank in range(world)]}
@@ -164,6 +168,10 @@ manifest("sharded", 2, [("fc1", 8, 2, 0, 2, [("fc1.weight", 10, 0), ("fc1.bias",
                         ("(root)", 0, 2, 0, 0, [])])
 manifest("hybrid", 4, [("fc1", 8, 2, 0, 1, [("fc1.weight", 10, 0)]),
                        ("(root)", 4, 2, 2, 1, [("scale", 3, 0)])])
+manifest("state_dict", 2, [("fc1", 8, 2, 0, 2, [("fc1.weight", 10, 0), ("fc1.bias", 2, 12)],
+                            [("fc1.weight", [2, 5], 0), ("fc1.bias", [2], 12), ("tied", [2, 5], 0)]),
+                           ("(root)", 0, 2, 0, 0, [], [("empty", [0, 7], 0)])])
+manifest("too_large", 1, [("fc1", 8, 1, 0, 0, [("a", 6, 0)], [("a", [1 << 40, 1 << 40], 0)])])
 manifest("outside", 2, [("fc1", 8, 2, 1, 2, [])])
 manifest("overlap", 1, [("fc1", 8, 1, 0, 2, [("a", 6, 0), ("b", 2, 5)])])
 manifest("newer", 1, [], version=2)

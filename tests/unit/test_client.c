@@ -274,7 +274,9 @@ START_TEST(json_values)
     for (size_t length = 0; length <= 4; length++) {
         char expected[64];
         chunk.data.len = length;
-        snprintf(expected, sizeof expected, "{\"data\":\"%s\",\"total_size\":0,\"step\":0}",
+        snprintf(expected, sizeof expected,
+                 "{\"data\":\"%s\",\"total_size\":0,\"step\":0,"
+                 "\"checkpoint\":null}",
                  encoded[length]);
         expect_json(&chunk.base, expected);
     }

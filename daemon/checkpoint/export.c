@@ -1,0 +1,140 @@
+/* A checkpoint as a state_dict; see export.h. */
+#include "checkpoint/export.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+#include "checkpoint/state_header.h"
+
+#define BYTES_MAX (UINT64_C(1) << 60)
+
+struct export
+{
+    struct saved *saved;
+    struct buf header;
+    uint64_t bytes;
+    size_t header_done;
+    int unit, entry; /* what is read next */
+    int64_t done;    /* elements of it */
+};
+
+void export_free(struct export *export)
+{
+    if (export == NULL) return;
+    saved_free(export->saved);
+    buf_deinit(&export->header);
+    free(export);
+}
+
+uint64_t export_bytes(const struct export *export)
+{
+    return export->bytes;
+}
+
+const struct manifest *export_manifest(const struct export *export)
+{
+    return saved_manifest(export->saved);
+}
+
+/* What the file will have; a sum that only a forged manifest reaches is refused. */
+static status_t count_entries(const struct manifest *manifest, int *count, uint64_t *bytes)
+{
+    *count = 0;
+    *bytes = 0;
+    for (int u = 0; u < manifest->unit_count; u++) {
+        const struct saved_unit *unit = &manifest->units[u];
+        if (!unit->has_entries)
+            return status_new(STATUS_FAILED_PRECONDITION,
+                              "the checkpoint of step %" PRIu64 " was written by an older fsdpd, "
+                              "which did not note the shapes of parameters: once the job has gone "
+                              "on from it, it can be pulled",
+                              manifest->progress.step);
+        for (int e = 0; e < unit->entry_count; e++) {
+            *bytes += (uint64_t)saved_entry_elements(&unit->entries[e]) * sizeof(float);
+            ++*count;
+            if (*bytes > BYTES_MAX)
+                return status_new(STATUS_DATA_LOSS,
+                                  MANIFEST_FILE " of step %" PRIu64
+                                                ": state_dict: more values than "
+                                                "any model has",
+                                  manifest->progress.step);
+        }
+    }
+    return NULL;
+}
+
+static status_t make_header(struct export *export)
+{
+    const struct manifest *manifest = saved_manifest(export->saved);
+    int count, filled = 0;
+    TRY(count_entries(manifest, &count, &export->bytes));
+    struct safetensors_entry *entries = mem_alloc_array((size_t)count + 1, sizeof *entries);
+    for (int u = 0; u < manifest->unit_count; u++)
+        for (int e = 0; e < manifest->units[u].entry_count; e++) {
+            const struct saved_entry *entry = &manifest->units[u].entries[e];
+            entries[filled].name = entry->name;
+            entries[filled].dim_count = entry->dim_count;
+            memcpy(entries[filled++].dims, entry->dims, sizeof entry->dims);
+        }
+    state_header_write(&export->header, entries, count, manifest->progress.step, manifest->job);
+    free(entries);
+    export->bytes += export->header.length;
+    return NULL;
+}
+
+status_t export_new(struct saved *saved, struct export **out)
+{
+    struct export *export = mem_alloc(sizeof *export);
+    export->saved = saved;
+    status_t status = make_header(export);
+    if (status == NULL) *out = export;
+    else export_free(export);
+    return status;
+}
+
+status_t export_verify(struct export *export, uint64_t bytes, bool *done)
+{
+    return saved_verify_next(export->saved, bytes, done);
+}
+
+/* The entry that is next, with values left; NULL: that was all. */
+static const struct saved_entry *find_next(struct export *export)
+{
+    const struct manifest *manifest = saved_manifest(export->saved);
+    for (; export->unit < manifest->unit_count; export->unit++, export->entry = 0) {
+        const struct saved_unit *unit = &manifest->units[export->unit];
+        for (; export->entry < unit->entry_count; export->entry++, export->done = 0)
+            if (export->done < saved_entry_elements(&unit->entries[export->entry]))
+                return &unit->entries[export->entry];
+    }
+    return NULL;
+}
+
+static size_t take_header(struct export *export, void *bytes, size_t size)
+{
+    size_t left = export->header.length - export->header_done;
+    size_t count = left < size ? left : size;
+    if (count > 0) memcpy(bytes, export->header.data + export->header_done, count);
+    export->header_done += count;
+    return count;
+}
+
+status_t export_read(struct export *export, void *bytes, size_t size, size_t *count)
+{
+    char *to = bytes;
+    const struct saved_entry *entry;
+    *count = take_header(export, to, size);
+    /* a header is padded to 8 bytes, so what is left holds whole values */
+    while (size - *count >= sizeof(float) && (entry = find_next(export)) != NULL) {
+        int64_t left = saved_entry_elements(entry) - export->done;
+        int64_t room = (int64_t)((size - *count) / sizeof(float));
+        int64_t now = left < room ? left : room;
+        TRY(saved_read_unit(export->saved, export->unit, -1, entry->offset + export->done, now,
+                            (float *)(void *)(to + *count)));
+        export->done += now;
+        *count += (size_t)now * sizeof(float);
+    }
+    return NULL;
+}

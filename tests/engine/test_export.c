@@ -1,0 +1,220 @@
+/*
+ * Checkpoints as state_dicts: byte by byte the file that the ranks stream at the same step, however
+ * the units lie and in whatever pieces it is read; and what is damaged is named.
+ */
+#include <check.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "base/tree.h"
+#include "checkpoint/export.h"
+#include "session_group.h"
+
+static char path[96];
+
+static void make_folder(void)
+{
+    snprintf(path, sizeof path, "%s/checkpoints", group_data);
+}
+
+static void remove_folder(void)
+{
+    ck_assert_ptr_null(tree_remove(path));
+}
+
+/* Trains for two epochs; there is a checkpoint of the last step. */
+static struct buf train(struct group *group, const struct group_world *world, enum wrap_kind wrap)
+{
+    group_init(group, group_mean_model, group_data, world->world);
+    group->job.strategy = world->strategy;
+    group->job.wrap = (struct wrap_policy){.kind = wrap, .min_num_params = 1000};
+    group->job.epochs = 2;
+    group->job.checkpoints =
+        (struct checkpoint_settings){.folder = path, .run = "digits-1@7", .every_epochs = 1};
+    group_run(group);
+    group_expect_success(group);
+    ck_assert_int_gt(group->members[0].captured_count, 0);
+    group_save_well(group, group->members[0].captured_count - 1, path, 0);
+    return group_pull_file(group, -1);
+}
+
+static status_t open_newest(struct export **export)
+{
+    struct folder folder;
+    struct folder_entry *entries;
+    int count;
+    struct saved *saved;
+    ck_assert_ptr_null(folder_open(NULL, path, false, &folder));
+    ck_assert_ptr_null(folder_list(&folder, &entries, &count));
+    ck_assert_int_eq(count, 1);
+    status_t status = saved_open(&folder, entries[0].name, EXPORT_MANIFEST_MAX, &saved);
+    free(entries);
+    folder_close(&folder);
+    return status != NULL ? status : export_new(saved, export);
+}
+
+static struct buf read_all(struct export *export, size_t piece)
+{
+    struct buf file = {0};
+    char *bytes = mem_alloc(piece);
+    for (size_t count = 1; count > 0;) {
+        ck_assert_ptr_null(export_read(export, bytes, piece, &count));
+        ck_assert(count == piece || file.length + count == export_bytes(export));
+        buf_add(&file, bytes, count);
+    }
+    free(bytes);
+    return file;
+}
+
+START_TEST(test_same_bytes)
+{
+    static const size_t pieces[] = {1 << 20, 4096, 264, 8};
+    static const enum wrap_kind wraps[] = {WRAP_NONE, WRAP_SIZE};
+    struct group group;
+    for (size_t w = 0; w < 2; w++) {
+        struct buf live = train(&group, &group_worlds[_i], wraps[w]);
+        for (size_t i = 0; i < sizeof pieces / sizeof pieces[0]; i++) {
+            struct export *export;
+            ck_assert_ptr_null(open_newest(&export));
+            ck_assert_uint_eq(export_bytes(export), live.length);
+            bool done = false;
+            for (int parts = 0; !done; parts++) {
+                ck_assert_int_lt(parts, 1 << 20);
+                ck_assert_ptr_null(export_verify(export, pieces[i] * 8, &done));
+            }
+            struct buf file = read_all(export, pieces[i]);
+            ck_assert_uint_eq(file.length, live.length);
+            ck_assert_mem_eq(file.data, live.data, live.length);
+            buf_deinit(&file);
+            export_free(export);
+        }
+        buf_deinit(&live);
+        group_reset(&group);
+        remove_folder();
+    }
+}
+END_TEST
+
+static char *file_of(const char *name)
+{
+    struct folder folder;
+    struct folder_entry *entries;
+    int count;
+    ck_assert_ptr_null(folder_open(NULL, path, false, &folder));
+    ck_assert_ptr_null(folder_list(&folder, &entries, &count));
+    ck_assert_int_eq(count, 1);
+    char *file = mem_printf("%s/%s/%s", path, entries[0].name, name);
+    free(entries);
+    folder_close(&folder);
+    return file;
+}
+
+static status_t verify_all(struct export *export)
+{
+    status_t status = NULL;
+    for (bool done = false; !done && status == NULL;) status = export_verify(export, 5000, &done);
+    return status;
+}
+
+/* A file that is cut, changed, or gone: before, and after it was opened and verified. */
+START_TEST(test_damage)
+{
+    static const char *const words[] = {"bytes, not the", "its sum is", "cannot open"};
+    struct group group;
+    struct group_world world = {.world = 2, .strategy = STRATEGY_FULL_SHARD};
+    struct buf live = train(&group, &world, WRAP_SIZE);
+    char *file = file_of("rank-00001.safetensors");
+    struct export *early, *late;
+    ck_assert_ptr_null(open_newest(&early));
+    ck_assert_ptr_null(verify_all(early));
+    struct stat info;
+    ck_assert_int_eq(stat(file, &info), 0);
+    int fd = open(file, O_WRONLY);
+    if (_i == 0) ck_assert_int_eq(ftruncate(fd, info.st_size - 4), 0);
+    if (_i == 1) ck_assert_int_eq(pwrite(fd, "?!", 2, info.st_size - 2), 2);
+    if (_i == 2) ck_assert_int_eq(unlink(file), 0);
+    close(fd);
+    ck_assert_ptr_null(open_newest(&late));
+    status_t status = verify_all(late);
+    ck_assert_int_eq(status_code(status), STATUS_DATA_LOSS);
+    ck_assert_ptr_nonnull(strstr(status_message(status), words[_i]));
+    ck_assert_ptr_nonnull(strstr(status_message(status), file));
+    status_free(status);
+    char *bytes = mem_alloc(1 << 20);
+    size_t count = 1;
+    status = NULL;
+    while (_i != 1 && status == NULL && count > 0)
+        status = export_read(early, bytes, 1 << 20, &count);
+    if (_i != 1) ck_assert_int_eq(status_code(status), STATUS_DATA_LOSS);
+    if (_i != 1) ck_assert_ptr_nonnull(strstr(status_message(status), file));
+    status_free(status);
+    free(bytes);
+    export_free(early);
+    export_free(late);
+    free(file);
+    buf_deinit(&live);
+    group_reset(&group);
+}
+END_TEST
+
+/* What somebody wrote into a manifest. */
+START_TEST(test_manifest)
+{
+    static const struct {
+        const char *from, *to; /* of the same length */
+        enum status_code code;
+        const char *words;
+    } edits[] = {
+        {"\"state_dict\"", "\"state-dict\"", STATUS_FAILED_PRECONDITION, "older fsdpd"},
+        {"\"shape\": [\n", "\"shope\": [\n", STATUS_DATA_LOSS, "shape"},
+        {"\"state_dict\": [", "\"state_dict\":4,[", STATUS_DATA_LOSS, MANIFEST_FILE},
+    };
+    struct group group;
+    struct group_world world = {.world = 2, .strategy = STRATEGY_FULL_SHARD};
+    struct buf live = train(&group, &world, WRAP_NONE), text = {0};
+    char *file = file_of(MANIFEST_FILE);
+    ck_assert_ptr_null(file_read(file, 1 << 20, &text));
+    char *at = strstr(text.data, edits[_i].from);
+    ck_assert_ptr_nonnull(at);
+    memcpy(at, edits[_i].to, strlen(edits[_i].to));
+    ck_assert_ptr_null(file_write_atomic(file, text.data, text.length, 0640));
+    struct export *export;
+    status_t status = open_newest(&export);
+    ck_assert_int_eq(status_code(status), edits[_i].code);
+    ck_assert_ptr_nonnull(strstr(status_message(status), edits[_i].words));
+    status_free(status);
+    free(file);
+    buf_deinit(&text);
+    buf_deinit(&live);
+    group_reset(&group);
+}
+END_TEST
+
+static Suite *export_suite(void)
+{
+    Suite *suite = suite_create("export");
+    TCase *cases = tcase_create("export");
+    tcase_set_timeout(cases, 120);
+    tcase_add_unchecked_fixture(cases, group_draw_digits, group_remove_digits);
+    tcase_add_checked_fixture(cases, make_folder, remove_folder);
+    tcase_add_loop_test(cases, test_same_bytes, 0, GROUP_WORLDS);
+    tcase_add_loop_test(cases, test_damage, 0, 3);
+    tcase_add_loop_test(cases, test_manifest, 0, 3);
+    suite_add_tcase(suite, cases);
+    return suite;
+}
+
+int main(void)
+{
+    SRunner *runner = srunner_create(export_suite());
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
