@@ -16,20 +16,12 @@
 #include "coordinator/migrations.h"
 #include "coordinator/store_internal.h"
 
-static status_t sync_file(const char *path, int flags)
+static status_t sync_file(const char *path)
 {
-    int fd = open(path, flags | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
     status_t status = NULL;
     if (fd < 0 || fsync(fd) != 0) status = status_from_errno(errno, "cannot sync %s", path);
     if (fd >= 0) close(fd);
-    return status;
-}
-
-static status_t sync_directory_of(const char *path)
-{
-    char *directory = file_path_directory(path);
-    status_t status = sync_file(directory, O_RDONLY | O_DIRECTORY);
-    free(directory);
     return status;
 }
 
@@ -72,7 +64,7 @@ status_t store_copy(sqlite3 *from, const char *from_path, const char *to)
         status = store_sqlite_error(database, temporary, "open");
     if (status == NULL) status = copy_pages(from, from_path, database, temporary);
     sqlite3_close(database);
-    if (status == NULL) status = sync_file(temporary, O_RDONLY);
+    if (status == NULL) status = sync_file(temporary);
     if (status == NULL && rename(temporary, to) != 0)
         status = status_from_errno(errno, "cannot rename %s to %s", temporary, to);
     if (status != NULL) {
@@ -81,7 +73,7 @@ status_t store_copy(sqlite3 *from, const char *from_path, const char *to)
         free(journal);
         unlink(temporary);
     } else {
-        status = sync_directory_of(to);
+        status = file_sync_parent(to);
     }
     free(temporary);
     return status;
@@ -206,7 +198,7 @@ status_t store_restore(const char *from, const char *to, char **kept)
     if (status == NULL) status = keep_old(to, kept);
     if (status == NULL && rename(fresh, to) != 0)
         status = status_from_errno(errno, "cannot rename %s to %s", fresh, to);
-    if (status == NULL) status = sync_directory_of(to);
+    if (status == NULL) status = file_sync_parent(to);
     else unlink(fresh);
     free(fresh);
     return status;

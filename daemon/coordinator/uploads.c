@@ -236,17 +236,6 @@ static status_t take_chunk(struct upload *upload, const ProtobufCBinaryData *dat
     return NULL;
 }
 
-static status_t sync_directory(const char *path)
-{
-    char *directory = file_path_directory(path);
-    int fd = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    status_t status = NULL;
-    if (fd < 0 || fsync(fd) != 0) status = status_from_errno(errno, "cannot sync %s", directory);
-    if (fd >= 0) close(fd);
-    free(directory);
-    return status;
-}
-
 /* The bytes are on the disk: give them their name, then say so in the store. */
 static status_t keep(struct upload *upload)
 {
@@ -262,7 +251,7 @@ static status_t keep(struct upload *upload)
     if (status == NULL) {
         free(upload->temporary);
         upload->temporary = NULL;
-        status = sync_directory(path);
+        status = file_sync_parent(path);
     }
     free(path);
     TRY(status);
