@@ -1,6 +1,7 @@
 # daemon/checkpoint
 noinst_LIBRARIES += libcheckpoint.a
 libcheckpoint_a_SOURCES = \
+  %D%/agreement.c %D%/agreement.h \
   %D%/capture.c %D%/capture.h %D%/capture_internal.h \
   %D%/export.c %D%/export.h \
   %D%/folder.c %D%/folder.h \

@@ -11,109 +11,53 @@
 
 #include "base/file.h"
 #include "base/mem.h"
+#include "checkpoint/agreement.h"
 #include "checkpoint/capture_internal.h"
 #include "checkpoint/saved.h"
-
-enum { TEXT_MAX = 1024 };
 
 struct saving {
     struct capture *capture;
     const struct capture_target *target;
-    struct comm *comm;
-    struct lane_queue **lane;
-    int64_t timeout_ms;
+    struct agreement ranks;
     struct capture_result *result;
     struct folder folder;
     struct folder temporary; /* what is being filled; no path: could not be made */
     char *name;              /* of what was completed; NULL if nothing was, or not here */
 };
 
-/* What a rank tells the others. */
-struct outcome {
-    uint32_t code;
-    char text[TEXT_MAX];
-};
-
-/* The communicator has its own deadline, whose error says more. After a failure the lane may still
- * use what it was given: it is closed before that is freed. */
-static status_t wait_lane(const struct saving *saving, status_t status)
-{
-    if (status == NULL) status = lane_wait(*saving->lane, 2 * saving->timeout_ms + 1000);
-    if (status == NULL) return NULL;
-    lane_close(*saving->lane);
-    *saving->lane = NULL;
-    return status;
-}
-
-static void tell(struct outcome *outcome, status_t status)
-{
-    memset(outcome, 0, sizeof *outcome);
-    outcome->code = (uint32_t)status_code(status);
-    snprintf(outcome->text, sizeof outcome->text, "%s", status_message(status));
-}
-
-/* `root`'s outcome becomes everybody's. */
-static status_t share(struct saving *saving, int root, status_t *status)
-{
-    if (saving->comm == NULL) return NULL;
-    struct outcome *outcome = mem_alloc(sizeof *outcome);
-    tell(outcome, *status);
-    status_t failed = wait_lane(saving, comm_broadcast(saving->comm, *saving->lane, outcome,
-                                                       sizeof *outcome, root));
-    if (failed == NULL) {
-        outcome->text[sizeof outcome->text - 1] = '\0';
-        status_free(*status);
-        *status = NULL;
-        if (outcome->code != STATUS_OK)
-            *status = status_new((enum status_code)outcome->code, "%s", outcome->text);
-    }
-    free(outcome);
-    return failed;
-}
-
-/* A communicator moves floats: 16 bits in each survive any of them. */
+/* What every rank tells of its file: how it went, its size and its checksum. */
 enum { BYTES_FLOATS = 4, CRC_FLOATS = 2, EACH = 1 + BYTES_FLOATS + CRC_FLOATS };
-
-static void pack(uint64_t value, int count, float *packed)
-{
-    for (int i = 0; i < count; i++) packed[i] = (float)(value >> 16 * i & 0xffff);
-}
-
-static uint64_t unpack(const float *packed, int count)
-{
-    uint64_t value = 0;
-    for (int i = 0; i < count; i++) value |= (uint64_t)packed[i] << 16 * i;
-    return value;
-}
 
 /* Every rank learns of every file; *mine becomes the first failure on any rank, on all. */
 static status_t gather(struct saving *saving, const struct saved_file *file, status_t *mine)
 {
     struct manifest *manifest = &saving->capture->manifest;
-    if (saving->comm == NULL) {
+    if (saving->ranks.comm == NULL) {
         manifest->files[0] = *file;
         return NULL;
     }
     float *own = mem_alloc_array(EACH, sizeof *own);
     float *all = mem_alloc_array((size_t)manifest->world * EACH, sizeof *all);
     own[0] = (float)status_code(*mine);
-    pack(file->bytes, BYTES_FLOATS, own + 1);
-    pack(file->crc32, CRC_FLOATS, own + 1 + BYTES_FLOATS);
+    agreement_pack(file->bytes, BYTES_FLOATS, own + 1);
+    agreement_pack(file->crc32, CRC_FLOATS, own + 1 + BYTES_FLOATS);
     status_t failed =
-        wait_lane(saving, comm_all_gather(saving->comm, *saving->lane, own, all, EACH));
+        agreement_wait(&saving->ranks,
+                       comm_all_gather(saving->ranks.comm, *saving->ranks.lane, own, all, EACH));
     int culprit = -1;
     for (int r = 0; r < manifest->world && failed == NULL; r++) {
         const float *theirs = all + (size_t)r * EACH;
         manifest->files[r] =
-            (struct saved_file){.bytes = unpack(theirs + 1, BYTES_FLOATS),
-                                .crc32 = (uint32_t)unpack(theirs + 1 + BYTES_FLOATS, CRC_FLOATS)};
+            (struct saved_file){.bytes = agreement_unpack(theirs + 1, BYTES_FLOATS),
+                                .crc32 = (uint32_t)agreement_unpack(theirs + 1 + BYTES_FLOATS,
+                                                                    CRC_FLOATS)};
         if (theirs[0] != 0 && culprit < 0) culprit = r;
     }
     free(own);
     free(all);
     if (culprit < 0) return failed;
     if (culprit == saving->capture->rank) *mine = status_wrap(*mine, "rank %d", culprit);
-    return share(saving, culprit, mine);
+    return agreement_share_outcome(&saving->ranks, mine, culprit);
 }
 
 /* Whether all ranks wrote to the same place. */
@@ -233,7 +177,7 @@ static status_t save(struct saving *saving)
     bool root = capture->rank == 0;
     if (broken == NULL && mine == NULL) {
         if (root) mine = complete(saving);
-        broken = share(saving, 0, &mine);
+        broken = agreement_share_outcome(&saving->ranks, &mine, 0);
     }
     if (broken == NULL && mine == NULL) return NULL;
     /* The directory may not be the same one for all ranks: each removes what it sees. But as long
@@ -250,9 +194,7 @@ status_t capture_save(struct capture *capture, const struct capture_target *targ
     *result = (struct capture_result){.step = capture_step(capture)};
     struct saving saving = {.capture = capture,
                             .target = target,
-                            .comm = comm,
-                            .lane = lane,
-                            .timeout_ms = timeout_ms,
+                            .ranks = {comm, lane, timeout_ms},
                             .result = result};
     status_t status = save(&saving);
     if (status == NULL && capture->rank == 0) prune(&saving);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "checkpoint/agreement.h"
 #include "checkpoint/state_header.h"
 
 enum { PIECE_BYTES = 1 << 20 };
@@ -271,32 +272,8 @@ static status_t stream_sharded(const struct snapshot *snapshot, struct comm *com
     return status_first(sink_status, status);
 }
 
-/* *mine becomes the failure of the first rank that has one, on all ranks. */
-static status_t agree(struct comm *comm, struct lane_queue *lane, status_t *mine)
-{
-    enum { TEXT_MAX = 1024 };
-    int world = comm_world(comm), culprit = -1;
-    float code = (float)status_code(*mine);
-    float *codes = mem_alloc_array((size_t)world, sizeof *codes);
-    status_t status = comm_all_gather(comm, lane, &code, codes, 1);
-    if (status == NULL) status = lane_wait(lane, LANE_TIMEOUT_MS);
-    for (int r = 0; r < world && status == NULL && culprit < 0; r++)
-        if (codes[r] != 0) culprit = r;
-    enum status_code found = culprit >= 0 ? (enum status_code)codes[culprit] : STATUS_OK;
-    free(codes);
-    if (status != NULL || culprit < 0) return status;
-    char text[TEXT_MAX] = "";
-    if (culprit == comm_rank(comm)) snprintf(text, sizeof text, "%s", status_message(*mine));
-    TRY(comm_broadcast(comm, lane, text, sizeof text, culprit));
-    TRY(lane_wait(lane, LANE_TIMEOUT_MS));
-    text[sizeof text - 1] = '\0';
-    status_free(*mine);
-    *mine = status_new(found, "%s", text);
-    return NULL;
-}
-
 status_t state_dict_stream(const struct snapshot *snapshot, struct comm *comm,
-                           struct lane_queue *lane, const char *job,
+                           struct lane_queue **lane, const char *job,
                            const struct state_dict_sink *sink)
 {
     bool root = snapshot->rank == 0;
@@ -311,9 +288,10 @@ status_t state_dict_stream(const struct snapshot *snapshot, struct comm *comm,
     float *flat = NULL;
     status_t mine = status_copy(snapshot->failed);
     if (root && mine == NULL) mine = allocate_unit(snapshot, &flat);
-    status_t status = agree(comm, lane, &mine);
+    const struct agreement ranks = {comm, lane, LANE_TIMEOUT_MS};
+    status_t status = agreement_reach(&ranks, &mine);
     if (status == NULL && mine == NULL)
-        status = stream_sharded(snapshot, comm, lane, flat, job, sink);
+        status = stream_sharded(snapshot, comm, *lane, flat, job, sink);
     free(flat);
     return status_first(mine, status);
 }

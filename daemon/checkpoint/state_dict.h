@@ -33,10 +33,11 @@ struct state_dict_sink {
  * values are PyTorch's state_dict; a tied parameter appears under each of its names. The file's
  * metadata holds format=pt, step, job. With world 1 `comm` may be NULL. Ranks first tell each other
  * whether all have what it takes; if one has not, its failure is that of all of them. If rank 0's
- * sink fails, rank 0 still takes part in the remaining gathers, so that the others end.
+ * sink fails, rank 0 still takes part in the remaining gathers, so that the others end. After some
+ * failures of `comm` the lane is closed, and *lane NULL.
  */
 status_t state_dict_stream(const struct snapshot *snapshot, struct comm *comm,
-                           struct lane_queue *lane, const char *job,
+                           struct lane_queue **lane, const char *job,
                            const struct state_dict_sink *sink) FSDPD_MUST_USE;
 
 #endif

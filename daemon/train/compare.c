@@ -64,25 +64,7 @@ static uint64_t hash_settings(const struct train_session *session)
     return mix(hash, numbers, sizeof numbers);
 }
 
-/* A communicator moves floats: 16 bits in each survive any of them. */
-enum { HASH_FLOATS = 4 };
-
-static void pack_hash(uint64_t hash, float packed[HASH_FLOATS])
-{
-    for (int i = 0; i < HASH_FLOATS; i++) packed[i] = (float)(hash >> 16 * i & 0xffff);
-}
-
-static uint64_t unpack_hash(const float packed[HASH_FLOATS])
-{
-    uint64_t hash = 0;
-    for (int i = 0; i < HASH_FLOATS; i++) hash |= (uint64_t)packed[i] << 16 * i;
-    return hash;
-}
-
-status_t run_wait_lane(struct run *run)
-{
-    return lane_wait(run->lane, 2 * run->timeout_ms + 1000);
-}
+enum { HASH_FLOATS = 4 }; /* see agreement_pack */
 
 static status_t check_hashes(struct run *run, const float *all)
 {
@@ -98,7 +80,8 @@ static status_t check_hashes(struct run *run, const float *all)
                               "rank %d has other data or settings than rank 0", rank);
         return status_new(STATUS_FAILED_PRECONDITION,
                           "rank %d made another plan than rank 0: %016" PRIx64 ", not %016" PRIx64,
-                          rank, unpack_hash(theirs), unpack_hash(all));
+                          rank, agreement_unpack(theirs, HASH_FLOATS),
+                          agreement_unpack(all, HASH_FLOATS));
     }
     return NULL;
 }
@@ -109,16 +92,11 @@ status_t run_compare_ranks(struct run *run)
     enum { EACH = 2 * HASH_FLOATS };
     float *mine = mem_alloc_array(EACH, sizeof *mine);
     float *all = mem_alloc_array((size_t)run->job->world * EACH, sizeof *all);
-    pack_hash(run->session->plan->hash, mine);
-    pack_hash(hash_settings(run->session), mine + HASH_FLOATS);
-    status_t status = comm_all_gather(run->comm, run->lane, mine, all, EACH);
-    if (status == NULL) status = run_wait_lane(run);
+    agreement_pack(run->session->plan->hash, HASH_FLOATS, mine);
+    agreement_pack(hash_settings(run->session), HASH_FLOATS, mine + HASH_FLOATS);
+    status_t status =
+        agreement_wait(&run->ranks, comm_all_gather(run->comm, run->lane, mine, all, EACH));
     if (status == NULL) status = check_hashes(run, all);
-    /* After an error the lane might still use the memory: it is closed first, then forgotten. */
-    if (status != NULL) {
-        lane_close(run->lane);
-        run->lane = NULL;
-    }
     free(mine);
     free(all);
     return status;

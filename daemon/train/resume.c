@@ -13,7 +13,7 @@
 #include "checkpoint/folder.h"
 #include "checkpoint/saved.h"
 
-enum { PIECE = 1 << 18, TEXT_MAX = 1024 };
+enum { PIECE = 1 << 18 };
 
 /* ---- out ---- */
 
@@ -41,52 +41,6 @@ struct capture *train_session_capture(struct train_session *session)
                                     .attempt = settings->attempt};
     run->captured_step = run->step;
     return capture_take(run->executor, &job, &progress);
-}
-
-/* ---- agreement ---- */
-
-/* After a failure the lane might still use the memory: it is closed before that is freed. */
-static status_t wait_own(struct run *run, status_t status)
-{
-    if (status == NULL) status = run_wait_lane(run);
-    if (status == NULL) return NULL;
-    lane_close(run->lane);
-    run->lane = NULL;
-    return status;
-}
-
-static status_t share(struct run *run, char *text, size_t size, int root)
-{
-    if (run->comm == NULL) return NULL;
-    char *bytes = mem_dup(text, size);
-    status_t status = wait_own(run, comm_broadcast(run->comm, run->lane, bytes, size, root));
-    if (status == NULL) memcpy(text, bytes, size);
-    free(bytes);
-    return status;
-}
-
-/* *mine becomes the failure of the first rank that has one, on all ranks. */
-static status_t agree(struct run *run, status_t *mine)
-{
-    if (run->comm == NULL) return NULL;
-    int world = run->job->world, culprit = -1;
-    float *code = mem_alloc(sizeof *code);
-    float *codes = mem_alloc_array((size_t)world, sizeof *codes);
-    *code = (float)status_code(*mine);
-    status_t status = wait_own(run, comm_all_gather(run->comm, run->lane, code, codes, 1));
-    for (int r = 0; r < world && status == NULL && culprit < 0; r++)
-        if (codes[r] != 0) culprit = r;
-    enum status_code found = culprit >= 0 ? (enum status_code)codes[culprit] : STATUS_OK;
-    free(code);
-    free(codes);
-    if (status != NULL || culprit < 0) return status;
-    char text[TEXT_MAX] = "";
-    if (culprit == run->session->rank) strncpy(text, status_message(*mine), sizeof text - 1);
-    TRY(share(run, text, sizeof text, culprit));
-    text[sizeof text - 1] = '\0';
-    status_free(*mine);
-    *mine = status_new(found, "%s", text);
-    return NULL;
 }
 
 /* ---- which one ---- */
@@ -120,7 +74,7 @@ static status_t next_name(struct search *search, char name[FOLDER_NAME_MAX])
         const struct folder_entry *entry = &search->entries[search->next++];
         if (!is_foreign(search, entry->name)) strcpy(name, entry->name);
     }
-    TRY(share(search->run, name, FOLDER_NAME_MAX, 0));
+    TRY(agreement_share(&search->run->ranks, name, FOLDER_NAME_MAX, 0));
     name[FOLDER_NAME_MAX - 1] = '\0';
     return NULL;
 }
@@ -176,7 +130,7 @@ static status_t find(struct search *search, char name[FOLDER_NAME_MAX], struct s
         TRY(next_name(search, name));
         if (name[0] == '\0') return NULL;
         status_t mine = examine(search, name, saved);
-        status_t status = agree(run, &mine);
+        status_t status = agreement_reach(&run->ranks, &mine);
         if (status == NULL && mine == NULL) return NULL;
         saved_free(*saved);
         *saved = NULL;
@@ -233,7 +187,7 @@ static void find_place_in_tokens(struct run *run)
     uint64_t batch = (uint64_t)run->job->batch_size * (uint64_t)run->job->world;
     uint64_t step = batch * session->micro_steps;
     if (run->rows == run->step * step) return;
-    run->rows = run->rows / batch * batch; /* some of the windows come again */
+    run->rows = run->rows / batch * batch;           /* some of the windows come again */
     uint64_t left = session->steps - run->step, all; /* max_steps */
     if (run->job->epochs > 0 &&
         !__builtin_mul_overflow((uint64_t)session->tokens.train.windows.count, run->job->epochs,
@@ -340,7 +294,7 @@ status_t run_resume(struct run *run)
     status_t mine = folder_open(settings->root, settings->folder, false, &search.folder);
     if (mine == NULL && run->session->rank == 0)
         mine = folder_list(&search.folder, &search.entries, &search.count);
-    status_t status = agree(run, &mine);
+    status_t status = agreement_reach(&run->ranks, &mine);
     if (status == NULL) {
         status = mine;
         run->agreed = mine != NULL;

@@ -50,50 +50,27 @@ static status_t make_next(struct train_session *session, const struct wrap_polic
     return check_fits(session, next->plan);
 }
 
-/* A collective of our own: after its failure the lane may still use our memory. */
-static status_t wait_lane(struct rewrap *rewrap, status_t status)
-{
-    if (status == NULL) status = lane_wait(*rewrap->lane, 2 * rewrap->timeout_ms + 1000);
-    if (status == NULL) return NULL;
-    lane_close(*rewrap->lane);
-    *rewrap->lane = NULL;
-    return status;
-}
-
 /* Whether rank 0's plan is this rank's too. `mine` is this rank's outcome so far, and its new one.
  */
 static status_t compare_plans(struct rewrap *rewrap, const struct next *next, status_t *mine)
 {
-    uint64_t hash = *mine == NULL ? next->plan->hash : 0;
-    uint64_t *first = mem_dup(&hash, sizeof hash);
-    status_t status =
-        wait_lane(rewrap, comm_broadcast(rewrap->comm, *rewrap->lane, first, sizeof *first, 0));
-    if (status == NULL && *mine == NULL && *first != 0 && *first != hash)
+    uint64_t hash = *mine == NULL ? next->plan->hash : 0, first = hash;
+    TRY(agreement_share(rewrap->ranks, &first, sizeof first, 0));
+    if (*mine == NULL && first != 0 && first != hash)
         *mine = status_new(STATUS_FAILED_PRECONDITION,
                            "rank %d made another plan than rank 0: %016" PRIx64 ", not %016" PRIx64,
-                           rewrap->session->rank, hash, *first);
-    free(first);
-    return status;
+                           rewrap->session->rank, hash, first);
+    return NULL;
 }
 
 /* All ranks learn whether one of them cannot: then *mine is an error on every rank. */
 static status_t agree(struct rewrap *rewrap, const struct next *next, status_t *mine)
 {
-    if (rewrap->comm == NULL) return NULL;
+    int rank = rewrap->session->rank;
     TRY(compare_plans(rewrap, next, mine));
-    int world = rewrap->session->job->world;
-    float *code = mem_alloc(sizeof *code);
-    float *codes = mem_alloc_array((size_t)world, sizeof *codes);
-    *code = (float)status_code(*mine);
-    status_t status =
-        wait_lane(rewrap, comm_all_gather(rewrap->comm, *rewrap->lane, code, codes, 1));
-    for (int rank = 0; rank < world && status == NULL && *mine == NULL; rank++)
-        if (codes[rank] != 0)
-            *mine = status_new((enum status_code)codes[rank], "rank %d cannot change its units: %s",
-                               rank, status_code_name((enum status_code)codes[rank]));
-    free(code);
-    free(codes);
-    return status;
+    if (*mine != NULL && rank != 0)
+        *mine = status_wrap(*mine, "rank %d cannot change its units", rank);
+    return agreement_reach(rewrap->ranks, mine);
 }
 
 /* Moves the state; the new executor is the caller's on success. */
@@ -101,20 +78,21 @@ static status_t take_over(struct rewrap *rewrap, const struct next *next, uint64
                           struct executor **executor)
 {
     struct train_session *session = rewrap->session;
+    const struct agreement *ranks = rewrap->ranks;
     executor_release_work(rewrap->executor);
-    TRY(executor_new(session->device, rewrap->comm, next->plan, session->train_lowered,
+    TRY(executor_new(session->device, ranks->comm, next->plan, session->train_lowered,
                      session->evaluate_lowered, session->job->seed, executor));
     struct lane_queue *own = NULL; /* one rank has no lane for collectives */
     status_t status = NULL;
-    if (*rewrap->lane == NULL) status = lane_open(session->device, LANE_COPY, &own);
-    struct lane_queue *lane = own != NULL ? own : *rewrap->lane;
+    if (*ranks->lane == NULL) status = lane_open(session->device, LANE_COPY, &own);
+    struct lane_queue *lane = own != NULL ? own : *ranks->lane;
     if (status == NULL)
-        status = relayout(session->device, rewrap->executor, *executor, rewrap->comm, lane,
-                          rewrap->timeout_ms, peak);
+        status = relayout(session->device, rewrap->executor, *executor, ranks->comm, lane,
+                          ranks->timeout_ms, peak);
     lane_close(own);
     /* Nobody trains on before everybody is done. */
-    if (status == NULL && rewrap->comm != NULL)
-        status = wait_lane(rewrap, comm_barrier(rewrap->comm, *rewrap->lane));
+    if (status == NULL && ranks->comm != NULL)
+        status = agreement_wait(ranks, comm_barrier(ranks->comm, *ranks->lane));
     if (status != NULL) executor_free(*executor);
     return status;
 }

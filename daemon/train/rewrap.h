@@ -2,14 +2,12 @@
 #ifndef FSDPD_TRAIN_REWRAP_H
 #define FSDPD_TRAIN_REWRAP_H
 
+#include "checkpoint/agreement.h"
 #include "train/run.h"
 
 struct rewrap {
     struct train_session *session;
-    struct comm *comm; /* NULL with one rank */
-    struct lane_queue *
-        *lane; /* with nothing on it; closed and NULL after an error of a collective */
-    int64_t timeout_ms;
+    const struct agreement *ranks;
     uint64_t baseline;         /* bytes that the device had handed out before the run */
     struct executor *executor; /* the run's; replaced when the policy is */
 };

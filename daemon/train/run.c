@@ -49,20 +49,9 @@ static status_t run_orders(struct run *run, float signal)
 /* Orders that came after the last step began must not be lost: one more round without a step. */
 static status_t run_last_orders(struct run *run)
 {
-    float *signal = mem_alloc(sizeof *signal);
-    *signal = my_signal(run);
-    status_t status = NULL;
-    if (run->comm != NULL) {
-        status = comm_broadcast(run->comm, run->lane, signal, sizeof *signal, 0);
-        if (status == NULL) status = run_wait_lane(run);
-        if (status != NULL) {
-            lane_close(run->lane);
-            run->lane = NULL;
-        }
-    }
-    if (status == NULL) status = run_orders(run, *signal);
-    free(signal);
-    return status;
+    float signal = my_signal(run);
+    TRY(agreement_share(&run->ranks, &signal, sizeof signal, 0));
+    return run_orders(run, signal);
 }
 
 status_t train_session_set_wrap(struct train_session *session, const struct wrap_policy *policy,
@@ -71,9 +60,7 @@ status_t train_session_set_wrap(struct train_session *session, const struct wrap
     struct run *run = session->run;
     uint64_t before = executor_memory_peak(run->executor);
     struct rewrap rewrapping = {.session = session,
-                                .comm = run->comm,
-                                .lane = &run->lane,
-                                .timeout_ms = run->timeout_ms,
+                                .ranks = &run->ranks,
                                 .baseline = run->baseline,
                                 .executor = run->executor};
     status_t status = rewrap(&rewrapping, policy, change);
@@ -574,10 +561,10 @@ status_t train_session_run(struct train_session *session, struct comm *comm, int
                       .job = session->job,
                       .hooks = hooks,
                       .comm = session->job->world > 1 ? comm : NULL,
-                      .timeout_ms = timeout_ms,
                       .captured_step = UINT64_MAX,
                       .optimizer = session->job->optimizer,
                       .epoch_rate = session->job->optimizer.lr};
+    run.ranks = (struct agreement){run.comm, &run.lane, timeout_ms};
     atomic_store(&session->step, 0);
     session->run = &run;
     status_t status = carry_out(&run, finish);

@@ -2,6 +2,7 @@
 #ifndef FSDPD_TRAIN_RUN_STATE_H
 #define FSDPD_TRAIN_RUN_STATE_H
 
+#include "checkpoint/agreement.h"
 #include "checkpoint/manifest.h"
 #include "train/feed.h"
 #include "train/run.h"
@@ -12,7 +13,7 @@ struct run {
     const struct train_hooks *hooks;
     struct comm *comm;       /* NULL with one rank, as is the lane */
     struct lane_queue *lane; /* for the collectives outside of steps, while no step runs */
-    int64_t timeout_ms;
+    struct agreement ranks;  /* by these two */
     struct executor *executor;
     uint64_t baseline;    /* bytes that the device had handed out before the executor */
     uint64_t memory_peak; /* of executors that are gone, and of the changes between them */
@@ -44,10 +45,6 @@ struct run {
     double validation_loss;
     uint64_t validation_step;
 };
-
-/* The communicator has its own deadline, whose error says more: this one is for a lane that hangs.
- */
-status_t run_wait_lane(struct run *run) FSDPD_MUST_USE;
 
 /* Before the first step: an error on the ranks that are about to do something else than rank 0. */
 status_t run_compare_ranks(struct run *run) FSDPD_MUST_USE;

@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "checkpoint/agreement.h"
 
 struct pull_request {
     struct pull_request *next;
@@ -29,7 +30,7 @@ struct puller {
     struct comm *comm; /* of the pull in progress */
     status_t final;    /* of pull 0 */
     struct device *device;
-    struct lane_queue *lane;
+    struct lane_queue *lane; /* NULL after a failure that it did not survive */
 };
 
 /* The sink on rank 0: bytes go to the coordinator as they come. */
@@ -107,8 +108,9 @@ static status_t agree(struct puller *puller, struct comm *comm, status_t status,
 {
     bool root = puller->context->rank == 0;
     uint32_t verdict = status == NULL ? VERDICT_DONE : interrupted ? VERDICT_AGAIN : VERDICT_FAILED;
-    status_t told = comm_broadcast(comm, puller->lane, &verdict, sizeof verdict, 0);
-    if (told == NULL) told = lane_wait(puller->lane, puller->context->timeout_ms);
+    const struct agreement ranks = {comm, &puller->lane, puller->context->timeout_ms};
+    if (puller->lane == NULL) return status; /* a collective failed: nobody can be told */
+    status_t told = agreement_share(&ranks, &verdict, sizeof verdict, 0);
     if (root || status != NULL) {
         status_free(told);
         return status;
@@ -128,10 +130,11 @@ static status_t run_pull(struct puller *puller, const struct pull_request *reque
     const struct pull_context *context = puller->context;
     struct comm *comm;
     *again = false;
+    if (puller->lane == NULL) TRY(lane_open(puller->device, LANE_COMM, &puller->lane));
     TRY(join_group(puller, request, round, &comm));
     struct pull_sink sink = {.puller = puller, .pull = request->pull};
     const struct state_dict_sink callbacks = {sink_begin, sink_write, &sink};
-    status_t status = state_dict_stream(request->snapshot, comm, puller->lane, context->job,
+    status_t status = state_dict_stream(request->snapshot, comm, &puller->lane, context->job,
                                         context->rank == 0 ? &callbacks : NULL);
     if (status == NULL && sink.upload != NULL) status = upload_finish(sink.upload);
     else upload_cancel(sink.upload);

@@ -325,7 +325,7 @@ static void *pull_thread(void *argument)
     if (status == NULL) status = lane_open(device, LANE_COMM, &lane);
     const struct state_dict_sink sink = {sink_begin, sink_write, pull};
     if (status == NULL)
-        status = state_dict_stream(pull->snapshot, pull->comm, lane, "digits-1",
+        status = state_dict_stream(pull->snapshot, pull->comm, &lane, "digits-1",
                                    pull->rank == 0 ? &sink : NULL);
     pull->status = status;
     lane_close(lane);

@@ -1,0 +1,76 @@
+/* What ranks tell each other; see agreement.h. */
+#include "checkpoint/agreement.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+struct outcome {
+    uint32_t code;
+    char text[1024];
+};
+
+status_t agreement_wait(const struct agreement *agreement, status_t enqueued)
+{
+    status_t status = enqueued;
+    if (status == NULL) status = lane_wait(*agreement->lane, 2 * agreement->timeout_ms + 1000);
+    if (status == NULL) return NULL;
+    lane_close(*agreement->lane);
+    *agreement->lane = NULL;
+    return status;
+}
+
+status_t agreement_share(const struct agreement *agreement, void *bytes, size_t size, int root)
+{
+    if (agreement->comm == NULL) return NULL;
+    void *copy = mem_dup(bytes, size);
+    status_t status = agreement_wait(agreement, comm_broadcast(agreement->comm, *agreement->lane,
+                                                               copy, size, root));
+    if (status == NULL) memcpy(bytes, copy, size);
+    free(copy);
+    return status;
+}
+
+status_t agreement_share_outcome(const struct agreement *agreement, status_t *outcome, int root)
+{
+    struct outcome told = {.code = (uint32_t)status_code(*outcome)};
+    snprintf(told.text, sizeof told.text, "%s", status_message(*outcome));
+    TRY(agreement_share(agreement, &told, sizeof told, root));
+    if (agreement->comm == NULL) return NULL;
+    told.text[sizeof told.text - 1] = '\0';
+    status_free(*outcome);
+    *outcome = NULL;
+    if (told.code != STATUS_OK) *outcome = status_new((enum status_code)told.code, "%s", told.text);
+    return NULL;
+}
+
+status_t agreement_reach(const struct agreement *agreement, status_t *outcome)
+{
+    if (agreement->comm == NULL) return NULL;
+    int world = comm_world(agreement->comm), culprit = -1;
+    float *code = mem_alloc(sizeof *code);
+    float *codes = mem_alloc_array((size_t)world, sizeof *codes);
+    *code = (float)status_code(*outcome);
+    status_t status = agreement_wait(agreement, comm_all_gather(agreement->comm, *agreement->lane,
+                                                                code, codes, 1));
+    for (int r = 0; r < world && status == NULL && culprit < 0; r++)
+        if (codes[r] != 0) culprit = r;
+    free(code);
+    free(codes);
+    if (status != NULL || culprit < 0) return status;
+    return agreement_share_outcome(agreement, outcome, culprit);
+}
+
+void agreement_pack(uint64_t value, int count, float *packed)
+{
+    for (int i = 0; i < count; i++) packed[i] = (float)(value >> 16 * i & 0xffff);
+}
+
+uint64_t agreement_unpack(const float *packed, int count)
+{
+    uint64_t value = 0;
+    for (int i = 0; i < count; i++) value |= (uint64_t)packed[i] << 16 * i;
+    return value;
+}
