@@ -68,7 +68,7 @@ COORDINATOR_TESTS = tests/unit/test_store tests/unit/test_migrations tests/unit/
   tests/unit/test_coordinator_traces tests/unit/test_coordinator_rewrap \
   tests/unit/test_coordinator_checkpoints tests/unit/test_coordinator_reattach \
   tests/unit/test_coordinator_devices tests/unit/test_coordinator_monitoring tests/unit/test_log_files \
-  tests/unit/test_coordinator_logs
+  tests/unit/test_coordinator_logs tests/unit/test_coordinator_pulls
 check_PROGRAMS += $(COORDINATOR_TESTS)
 TESTS += $(COORDINATOR_TESTS)
 store_fixture = tests/unit/store_fixture.c tests/unit/store_fixture.h
@@ -110,6 +110,11 @@ tests_unit_test_coordinator_checkpoints_SOURCES = tests/unit/test_coordinator_ch
   $(COORDINATOR_WORLD)
 tests_unit_test_coordinator_checkpoints_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS)
 tests_unit_test_coordinator_checkpoints_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
+
+tests_unit_test_coordinator_pulls_SOURCES = tests/unit/test_coordinator_pulls.c \
+  $(COORDINATOR_WORLD)
+tests_unit_test_coordinator_pulls_CPPFLAGS = $(COORDINATOR_TEST_CPPFLAGS) $(ZLIB_CFLAGS)
+tests_unit_test_coordinator_pulls_LDADD = $(COORDINATOR_LIBS) $(CHECK_LIBS)
 
 tests_unit_test_coordinator_rewrap_SOURCES = tests/unit/test_coordinator_rewrap.c \
   $(COORDINATOR_WORLD)

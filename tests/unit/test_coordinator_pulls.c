@@ -1,0 +1,295 @@
+/*
+ * Pulls from checkpoints, which the test writes itself: for whom they are, clients that do not
+ * read, that go away, a coordinator that ends while a disk is read, and what is no checkpoint of
+ * the job.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <zlib.h>
+
+#include "base/file.h"
+#include "base/mem.h"
+#include "checkpoint/folder.h"
+#include "checkpoint/manifest.h"
+#include "hf/safetensors.h"
+#include "test_coordinator_world.h"
+
+enum { RANKS = 2, SHARD = 5 << 18, PADDING = 3 }; /* elements: 5 MiB of each rank */
+
+static struct world world;
+static struct fake fakes[RANKS];
+static char *id;
+
+static void set_up(void)
+{
+    world_init(&world);
+    world.options.limits.pulls_per_job = 3;
+    world_start(&world);
+    id = world_start_running(&world, fakes);
+}
+
+static void tear_down(void)
+{
+    for (int r = 0; r < RANKS; r++)
+        if (fakes[r].world != NULL) fake_deinit(&fakes[r]);
+    free(id);
+    world_deinit(&world);
+}
+
+static unsigned char byte_at(uint64_t offset)
+{
+    return (unsigned char)(offset * 131 + (offset >> 9) * 17 + (offset >> 21));
+}
+
+static char *checkpoint_path(uint64_t step, const char *name)
+{
+    char *part = mem_printf("state/jobs/%s/checkpoints/step-%012llu%s%s", id,
+                            (unsigned long long)step, name[0] != '\0' ? "/" : "", name);
+    char *path = world_path(&world, part);
+    free(part);
+    return path;
+}
+
+static void write_rank(int rank, uint64_t step, struct saved_file *file)
+{
+    char tensor[48], name[32], dtype[] = "F32";
+    struct safetensors_entry entry = {.name = manifest_tensor_name(0, -1, tensor),
+                                      .dtype = dtype,
+                                      .dim_count = 1,
+                                      .dims = {SHARD}};
+    struct buf bytes = {0};
+    safetensors_write_header(&bytes, &entry, 1, NULL, 0);
+    uint64_t first = (uint64_t)rank * SHARD * sizeof(float);
+    for (uint64_t i = 0; i < SHARD * sizeof(float); i++)
+        buf_add_char(&bytes, (char)byte_at(first + i));
+    char *path = checkpoint_path(step, manifest_file_name(rank, name));
+    ck_assert_ptr_null(file_write_atomic(path, bytes.data, bytes.length, 0600));
+    *file = (struct saved_file){.bytes = bytes.length,
+                                .crc32 = (uint32_t)crc32(0, (const unsigned char *)bytes.data,
+                                                         (uInt)bytes.length)};
+    free(path);
+    buf_deinit(&bytes);
+}
+
+/* Of one unit with one parameter; `run` NULL: the job's own. */
+static void write_checkpoint(uint64_t step, const char *run)
+{
+    char *directory = checkpoint_path(step, ""), *path = checkpoint_path(step, MANIFEST_FILE);
+    ck_assert_ptr_null(file_make_directory(directory, 0700));
+    job_message *message = world_job(&world, id);
+    struct manifest manifest = {.run = run != NULL ? mem_strdup(run)
+                                                   : mem_printf("%s@%lld", id,
+                                                                (long long)message->submitted_ms),
+                                .job = mem_strdup(id),
+                                .optimizer = mem_strdup("sgd"),
+                                .progress = {.step = step},
+                                .world = RANKS,
+                                .unit_count = 1};
+    manifest.files = mem_alloc_array(RANKS, sizeof *manifest.files);
+    manifest.units = mem_alloc_array(1, sizeof *manifest.units);
+    manifest.units[0] = (struct saved_unit){.name = mem_strdup("(root)"),
+                                            .shard = SHARD,
+                                            .shard_world = RANKS,
+                                            .has_entries = true,
+                                            .entry_count = 1};
+    manifest.units[0].entries = mem_alloc_array(1, sizeof *manifest.units[0].entries);
+    manifest.units[0].entries[0] = (struct saved_entry){.name = mem_strdup("weight"),
+                                                        .dim_count = 1,
+                                                        .dims = {RANKS * SHARD - PADDING}};
+    for (int r = 0; r < RANKS; r++) write_rank(r, step, &manifest.files[r]);
+    struct buf text = {0};
+    manifest_write(&manifest, &text);
+    ck_assert_ptr_null(file_write_atomic(path, text.data, text.length, 0600));
+    buf_deinit(&text);
+    manifest_deinit(&manifest);
+    message_free(message);
+    free(path);
+    free(directory);
+}
+
+static void pull(struct listener *listener, bool checkpoint, uint64_t step, bool paused)
+{
+    Fsdpd__V1__PullStateDictRequest request = FSDPD__V1__PULL_STATE_DICT_REQUEST__INIT;
+    request.id = id;
+    request.from_checkpoint = checkpoint;
+    request.checkpoint_step = step;
+    listener_open(&world, listener, &test_pull, &request, paused);
+}
+
+static void check_pulled(struct listener *listener, uint64_t step)
+{
+    WAIT(&world, listener->closed);
+    expect_ok(listener->status);
+    const Fsdpd__V1__StateDictChunk *first = listener->messages[0];
+    struct buf file = {0};
+    ck_assert_uint_eq(first->step, step);
+    ck_assert_uint_eq(first->checkpoint->step, step);
+    ck_assert_uint_eq(first->checkpoint->world, RANKS);
+    for (int i = 0; i < listener->count; i++) {
+        const Fsdpd__V1__StateDictChunk *chunk = listener->messages[i];
+        ck_assert(i == 0 || (chunk->checkpoint == NULL && chunk->total_size == 0));
+        ck_assert_uint_le(chunk->data.len, 1 << 20);
+        buf_add(&file, chunk->data.data, chunk->data.len);
+    }
+    ck_assert_uint_eq(file.length, first->total_size);
+    struct safetensors_header header;
+    uint64_t needed;
+    expect_ok(safetensors_read_header(file.data, file.length, file.length, &header, &needed));
+    ck_assert_int_eq(header.count, 1);
+    ck_assert_str_eq(header.entries[0].name, "weight");
+    ck_assert_uint_eq(header.data_offset + (RANKS * SHARD - PADDING) * sizeof(float), file.length);
+    for (uint64_t i = header.data_offset; i < file.length; i++)
+        if ((unsigned char)file.data[i] != byte_at(i - header.data_offset))
+            ck_abort_msg("byte %llu is wrong", (unsigned long long)i);
+    safetensors_header_deinit(&header);
+    buf_deinit(&file);
+    listener_deinit(listener);
+}
+
+static void check_end(struct listener *listener, enum status_code code, const char *words)
+{
+    WAIT(&world, listener->closed);
+    status_t status = listener->status;
+    listener->status = NULL;
+    expect_status(status, code, words);
+    listener_deinit(listener);
+}
+
+static void fail_job(void)
+{
+    for (int r = 0; r < RANKS; r++) fake_finished(&fakes[r], STATUS_INVALID_ARGUMENT, "its data");
+    WAIT(&world, world_job_is(&world, id, JOB_FAILED));
+}
+
+START_TEST(test_whose_and_which)
+{
+    struct listener listener, waiting;
+    pull(&listener, true, 0, false);
+    check_end(&listener, STATUS_FAILED_PRECONDITION, "no checkpoint");
+    write_checkpoint(4, NULL);
+    write_checkpoint(8, NULL);
+    write_checkpoint(9, "another@5"); /* of a job that had this id before */
+    pull(&listener, true, 0, false);
+    check_pulled(&listener, 8);
+    pull(&listener, true, 4, false);
+    check_pulled(&listener, 4);
+    ck_assert_int_eq(fakes[0].pulls, 0); /* the ranks heard nothing of it */
+    pull(&listener, true, 5, false);
+    check_end(&listener, STATUS_NOT_FOUND, "checkpoints of step 4, 8");
+    pull(&listener, false, 4, false);
+    check_end(&listener, STATUS_INVALID_ARGUMENT, "from_checkpoint");
+
+    pull(&waiting, false, 0, false); /* of the ranks, which do not come to it */
+    WAIT(&world, fakes[0].pulls == 1);
+    fail_job();
+    check_pulled(&waiting, 8);
+    pull(&listener, false, 0, false);
+    check_pulled(&listener, 8);
+
+    world_stop(&world); /* and whoever starts later has it, too */
+    world_start(&world);
+    pull(&listener, false, 0, false);
+    check_pulled(&listener, 8);
+}
+END_TEST
+
+/* A client that does not read gets no more than is on its way; others are served. */
+START_TEST(test_slow_and_gone)
+{
+    struct listener slow, fast, many[4];
+    write_checkpoint(4, NULL);
+    fail_job();
+    pull(&slow, false, 0, true);
+    pull(&fast, false, 0, false);
+    check_pulled(&fast, 4);
+    ck_assert_int_eq(slow.count, 0);
+    listener_resume(&slow);
+    check_pulled(&slow, 4);
+    /* As many as there may be; the next one is refused, and works when they are gone. */
+    for (int i = 0; i < 3; i++) pull(&many[i], false, 0, true);
+    world_run(&world, 50);
+    pull(&many[3], false, 0, false);
+    check_end(&many[3], STATUS_RESOURCE_EXHAUSTED, "3 pulls");
+    for (int i = 0; i < 3; i++) {
+        rpc_stream_cancel(many[i].stream);
+        WAIT(&world, many[i].closed);
+        listener_deinit(&many[i]);
+    }
+    for (bool served = false; !served;) { /* the coordinator hears of it in its time */
+        pull(&fast, false, 0, false);
+        WAIT(&world, fast.closed);
+        served = fast.status == NULL;
+        if (served) check_pulled(&fast, 4);
+        else check_end(&fast, STATUS_RESOURCE_EXHAUSTED, "pulls");
+    }
+    /* At whatever moment they go. */
+    for (int i = 0; i < 20; i++) {
+        pull(&fast, false, 0, i % 2 == 0);
+        world_run(&world, i);
+        if (!fast.closed) rpc_stream_cancel(fast.stream);
+        WAIT(&world, fast.closed);
+        listener_deinit(&fast);
+    }
+}
+END_TEST
+
+START_TEST(test_coordinator_ends)
+{
+    struct listener listeners[2];
+    write_checkpoint(4, NULL);
+    fail_job();
+    pull(&listeners[0], false, 0, false);
+    pull(&listeners[1], false, 0, true);
+    world_run(&world, _i);
+    world_stop(&world);
+    for (int i = 0; i < 2; i++) {
+        listener_resume(&listeners[i]);
+        WAIT(&world, listeners[i].closed);
+        listener_deinit(&listeners[i]);
+    }
+}
+END_TEST
+
+/* A checkpoint that goes while it is read is not called damaged. */
+START_TEST(test_removed_meanwhile)
+{
+    struct listener listener;
+    write_checkpoint(4, NULL);
+    pull(&listener, true, 0, true);
+    rpc_stream_read(listener.stream); /* the first chunk alone: it is open */
+    WAIT(&world, listener.count == 1);
+    struct folder folder; /* as the ranks remove it: first its name */
+    char *part = mem_printf("state/jobs/%s/checkpoints", id), *path = world_path(&world, part);
+    ck_assert_ptr_null(folder_open(NULL, path, false, &folder));
+    ck_assert_ptr_null(folder_remove(&folder, "step-000000000004"));
+    folder_close(&folder);
+    free(path);
+    free(part);
+    listener_resume(&listener);
+    check_end(&listener, STATUS_ABORTED, "removed while it was read");
+}
+END_TEST
+
+static Suite *pulls_suite(void)
+{
+    Suite *suite = suite_create("coordinator pulls");
+    TCase *cases = tcase_create("pulls");
+    tcase_set_timeout(cases, 60);
+    tcase_add_checked_fixture(cases, set_up, tear_down);
+    tcase_add_test(cases, test_whose_and_which);
+    tcase_add_test(cases, test_slow_and_gone);
+    tcase_add_loop_test(cases, test_coordinator_ends, 0, 12);
+    tcase_add_test(cases, test_removed_meanwhile);
+    suite_add_tcase(suite, cases);
+    return suite;
+}
+
+int main(void)
+{
+    SRunner *runner = srunner_create(pulls_suite());
+    srunner_run_all(runner, CK_NORMAL);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
