@@ -30,6 +30,11 @@ void *group_shared(size_t bytes)
     return memory;
 }
 
+void group_wait_flag(const atomic_bool *flag)
+{
+    for (int i = 0; i < 30000 && !atomic_load(flag); i++) clock_sleep_ms(1);
+}
+
 /* Keys become file names; gloo's hold no slash but the prefix's. */
 static char *path_of(const char *directory, const char *key)
 {

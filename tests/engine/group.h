@@ -5,6 +5,8 @@
 #ifndef FSDPD_TESTS_ENGINE_GROUP_H
 #define FSDPD_TESTS_ENGINE_GROUP_H
 
+#include <stdatomic.h>
+
 #include "runtime/comm.h"
 
 enum group_kind { GROUP_LOCAL, GROUP_GLOO };
@@ -29,6 +31,16 @@ void group_run(enum group_kind kind, int world, int64_t timeout_ms, group_body b
 
 /* The same, and the test fails unless every rank succeeded. */
 void group_check(enum group_kind kind, int world, group_body body, void *argument);
+
+/*
+ * A deadline that no test lives to see, in ms: with it, a group that ends at all has ended by what
+ * the test is about, however slow the machine is. And one that is to pass while a rank stays away:
+ * long enough for ranks that are only held up to be there in time.
+ */
+enum { GROUP_NEVER_MS = 3600000, GROUP_SOON_MS = 3000 };
+
+/* Waits until a rank sets the flag, which lies in group_shared memory; half a minute at most. */
+void group_wait_flag(const atomic_bool *flag);
 
 /* Zeroed memory that processes made later share; freed with the process. */
 void *group_shared(size_t bytes);

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -290,16 +291,17 @@ START_TEST(test_queue_and_leave)
 }
 END_TEST
 
-/* Rank 1 comes late: the others' deadline passes. */
+/* Rank 1 comes when another one has given up: the others' deadline passes. */
 static status_t one_is_late(struct comm *comm, void *argument)
 {
-    (void)argument;
+    atomic_bool *given_up = argument;
     struct fixture f;
     TRY(fixture_init(&f, comm));
     float data[64] = {0};
-    if (comm_rank(comm) == 1) clock_sleep_ms(900);
+    if (comm_rank(comm) == 1) group_wait_flag(given_up);
     TRY(comm_all_reduce(comm, f.lane, data, 64, 1.0f, f.workspace));
     status_t status = lane_wait(f.lane, 30000);
+    atomic_store(given_up, true);
     fixture_deinit(&f);
     return status;
 }
@@ -307,7 +309,8 @@ static status_t one_is_late(struct comm *comm, void *argument)
 START_TEST(test_deadline)
 {
     struct group_result results[GROUP_MAX];
-    group_run(_i == 0 ? GROUP_LOCAL : GROUP_GLOO, 3, 300, one_is_late, NULL, results);
+    atomic_bool *given_up = group_shared(sizeof *given_up);
+    group_run(_i == 0 ? GROUP_LOCAL : GROUP_GLOO, 3, GROUP_SOON_MS, one_is_late, given_up, results);
     ck_assert_msg(results[0].code == STATUS_DEADLINE_EXCEEDED ||
                       results[2].code == STATUS_DEADLINE_EXCEEDED,
                   "%s, %s", results[0].message, results[2].message);
@@ -315,10 +318,7 @@ START_TEST(test_deadline)
     ck_assert_msg(strstr(results[first].message, "all_reduce number 1 (64 elements) on rank"), "%s",
                   results[first].message);
     ck_assert_msg(strstr(results[first].message, "rank 1"), "%s", results[first].message);
-    for (int r = 0; r < 3; r++) {
-        ck_assert_int_ne(results[r].code, STATUS_OK);
-        ck_assert_double_lt(results[r].seconds, 2.0);
-    }
+    for (int r = 0; r < 3; r++) ck_assert_int_ne(results[r].code, STATUS_OK);
 }
 END_TEST
 
@@ -335,15 +335,15 @@ static void *abort_soon(void *argument)
     return NULL;
 }
 
-/* Rank 1 never arrives; rank 0 is aborted while it waits. */
+/* Rank 1 does not arrive before rank 0 has ended, which is aborted while it waits. */
 static status_t abort_while_waiting(struct comm *comm, void *argument)
 {
-    (void)argument;
+    atomic_bool *ended = argument;
     struct fixture f;
     TRY(fixture_init(&f, comm));
     float *data = mem_alloc_array(100000, sizeof *data);
     if (comm_rank(comm) == 1) {
-        clock_sleep_ms(600);
+        group_wait_flag(ended);
     } else {
         struct aborter aborter = {comm, 100};
         pthread_t thread;
@@ -351,6 +351,7 @@ static status_t abort_while_waiting(struct comm *comm, void *argument)
         TRY(comm_all_reduce(comm, f.lane, data, 100000, 1.0f, f.workspace));
         status_t status = lane_wait(f.lane, 30000);
         pthread_join(thread, NULL);
+        atomic_store(ended, true);
         fixture_deinit(&f);
         free(data);
         return status;
@@ -365,13 +366,13 @@ static status_t abort_while_waiting(struct comm *comm, void *argument)
 START_TEST(test_abort)
 {
     struct group_result results[GROUP_MAX];
-    group_run(_i == 0 ? GROUP_LOCAL : GROUP_GLOO, 2, 20000, abort_while_waiting, NULL, results);
+    atomic_bool *ended = group_shared(sizeof *ended);
+    group_run(_i == 0 ? GROUP_LOCAL : GROUP_GLOO, 2, GROUP_NEVER_MS, abort_while_waiting, ended,
+              results);
     ck_assert_msg(results[0].code == STATUS_ABORTED, "%s", results[0].message);
     ck_assert_msg(strstr(results[0].message, "the job was cancelled"), "%s", results[0].message);
-    ck_assert_double_lt(results[0].seconds, 1.0);
     ck_assert_msg(results[1].code == STATUS_UNAVAILABLE, "%s", results[1].message);
     ck_assert_msg(strstr(results[1].message, "rank 0"), "%s", results[1].message);
-    ck_assert_double_lt(results[1].seconds, 2.0);
 }
 END_TEST
 
@@ -396,11 +397,9 @@ static status_t abort_first(struct comm *comm, void *argument)
 START_TEST(test_abort_first)
 {
     struct group_result results[GROUP_MAX];
-    group_run(shapes[_i].kind, shapes[_i].world, 20000, abort_first, NULL, results);
-    for (int r = 0; r < shapes[_i].world; r++) {
+    group_run(shapes[_i].kind, shapes[_i].world, GROUP_NEVER_MS, abort_first, NULL, results);
+    for (int r = 0; r < shapes[_i].world; r++)
         ck_assert_msg(results[r].code == STATUS_ABORTED, "%s", results[r].message);
-        ck_assert_double_lt(results[r].seconds, 1.0);
-    }
 }
 END_TEST
 
@@ -440,14 +439,13 @@ START_TEST(test_killed_peer)
 {
     int world = 2 + _i % 2, delay_ms = 20 + 7 * _i;
     struct group_result results[GROUP_MAX];
-    group_run(GROUP_GLOO, world, 30000, one_is_killed, &delay_ms, results);
+    group_run(GROUP_GLOO, world, GROUP_NEVER_MS, one_is_killed, &delay_ms, results);
     ck_assert(results[1].killed);
     for (int r = 0; r < world; r++) {
         if (r == 1) continue;
         ck_assert(!results[r].killed);
         ck_assert_msg(results[r].code == STATUS_UNAVAILABLE, "%s: %s",
                       status_code_name(results[r].code), results[r].message);
-        ck_assert_double_lt(results[r].seconds, 3.0);
         if (world == 2)
             ck_assert_msg(strstr(results[r].message, "rank 1"), "%s", results[r].message);
     }
@@ -482,11 +480,9 @@ START_TEST(test_nobody_joins)
     char *directory = group_make_directory();
     struct rendezvous store = group_file_store(directory);
     struct comm *comm = NULL;
-    int64_t start = clock_monotonic_ns();
     status_t status = comm_gloo_new(0, 2, "127.0.0.1", "lonely", &store, 200, &comm);
     ck_assert_msg(status_code(status) == STATUS_DEADLINE_EXCEEDED, "%s", status_message(status));
     ck_assert_ptr_nonnull(strstr(status_message(status), "lonely"));
-    ck_assert_int_lt(clock_monotonic_ns() - start, 3000000000);
     ck_assert_ptr_null(comm);
     status_free(status);
     status = comm_gloo_new(0, 2, "no.such.host.invalid", "lonely", &store, 200, &comm);
@@ -586,7 +582,7 @@ END_TEST
 /* Rank 0 is aborted while it waits for rank 1 in their part; rank 1 does not come. */
 static status_t abort_in_part(struct comm *comm, void *argument)
 {
-    (void)argument;
+    atomic_bool *ended = argument;
     struct fixture f;
     TRY(fixture_init(&f, comm));
     struct comm *near, *far;
@@ -600,8 +596,9 @@ static status_t abort_in_part(struct comm *comm, void *argument)
         status = comm_all_reduce(near, f.lane, data, 4, 1, f.workspace);
         if (status == NULL) status = lane_wait(f.lane, 30000);
         pthread_join(thread, NULL);
+        atomic_store(ended, true);
     } else {
-        clock_sleep_ms(500);
+        group_wait_flag(ended);
     }
     comm_free(near);
     comm_free(far);
@@ -612,13 +609,13 @@ static status_t abort_in_part(struct comm *comm, void *argument)
 START_TEST(test_abort_parts)
 {
     struct group_result results[GROUP_MAX];
-    group_run(_i == 0 ? GROUP_LOCAL : GROUP_GLOO, 4, 20000, abort_in_part, NULL, results);
+    atomic_bool *ended = group_shared(sizeof *ended);
+    group_run(_i == 0 ? GROUP_LOCAL : GROUP_GLOO, 4, GROUP_NEVER_MS, abort_in_part, ended, results);
     ck_assert_msg(results[0].code == STATUS_ABORTED, "%s", results[0].message);
     ck_assert_msg(strstr(results[0].message, "the job was cancelled") != NULL, "%s",
                   results[0].message);
     ck_assert_msg(strstr(results[0].message, "on rank 0 of 4, among 2") != NULL, "%s",
                   results[0].message);
-    ck_assert_double_lt(results[0].seconds, 5);
 }
 END_TEST
 
