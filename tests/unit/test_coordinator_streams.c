@@ -252,7 +252,8 @@ START_TEST(test_old_metrics_are_thinned)
     ck_assert_uint_le(dropped, METRICS - KEPT);
     ck_assert_int_eq(strncmp(text, "qsremd", 6), 0);
     ck_assert_uint_eq(event_at(&all, all.count - 2)->metrics->step, METRICS);
-    /* Evenly: the first is there, no gap is much longer than it must be, the latest are all there. */
+    /* Evenly: the first is there, no gap is much longer than it must be, the latest are all there.
+     */
     uint64_t before = 0;
     for (int i = 0; i < all.count; i++) {
         if (event_at(&all, i)->event_case != FSDPD__V1__JOB_EVENT__EVENT_METRICS) continue;
@@ -397,6 +398,7 @@ START_TEST(test_slow_reader_slows_the_worker_down)
     WAIT(&world, fakes[0].pulls == 1);
     upload_open(&fakes[0], &upload, fakes[0].pull, (uint64_t)CHUNKS * CHUNK, 5);
     upload_all(&upload, (uint64_t)CHUNKS * CHUNK, CHUNK);
+    WAIT(&world, rpc_stream_queued(upload.stream) < CHUNKS);
     world_run(&world, 700);
     /* What has left the worker is what fits in between: the relay's queue and gRPC's windows. */
     int accepted = CHUNKS - rpc_stream_queued(upload.stream);

@@ -170,7 +170,7 @@ status_t world_call(struct world *world, const struct rpc_method *method, const 
                     void **response)
 {
     struct answer answer = {0};
-    rpc_channel_call(world->channel, method, request, 8000, false, on_answer, &answer);
+    rpc_channel_call(world->channel, method, request, 60000, false, on_answer, &answer);
     WAIT(world, answer.done);
     if (answer.status == NULL && response != NULL) *response = answer.response;
     else message_free(answer.response);

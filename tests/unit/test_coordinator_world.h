@@ -42,7 +42,7 @@ char *world_path(const struct world *world, const char *name);
 /* Runs the loop until the condition holds; fails the test after ten seconds. */
 #define WAIT(world, condition)                                                                     \
     do {                                                                                           \
-        int64_t until_ = uv_hrtime() / 1000000 + 10000;                                            \
+        int64_t until_ = uv_hrtime() / 1000000 + 60000;                                            \
         while (!(condition)) {                                                                     \
             ck_assert_msg((int64_t)(uv_hrtime() / 1000000) < until_, "waited for: %s",             \
                           #condition);                                                             \

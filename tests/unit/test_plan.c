@@ -6,9 +6,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/buf.h"
-#include "base/clock.h"
 #include "base/mem.h"
 #include "fsdp/plan.h"
 #include "fsdp_fixture.h"
@@ -421,10 +421,10 @@ START_TEST(large_models_are_quick)
     struct fixture_lowering lowering;
     fixture_lower(&lowering, graph, &random);
     struct plan_options options = options_for(STRATEGY_FULL_SHARD, 4096);
-    int64_t start = clock_monotonic_ns();
+    clock_t start = clock();
     struct plan *plan = NULL;
     status = plan_build(model, units, graph, &lowering.lowering, NULL, NULL, &options, &plan);
-    double seconds = (double)(clock_monotonic_ns() - start) * 1e-9;
+    double seconds = (double)(clock() - start) / CLOCKS_PER_SEC; /* of processor time: ours alone */
     ck_assert_msg(status == STATUS_OKAY, "%s", status_message(status));
     printf("%d ops, %d instructions, %d buffers: %.3f s\n", graph->op_count,
            plan->train.instruction_count, plan->train.buffer_count, seconds);

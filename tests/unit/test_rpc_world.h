@@ -30,6 +30,10 @@ struct world {
 
 /* A server for `services` on a Unix socket (not if `services` is NULL), and a channel to it. */
 void world_init(struct world *world, const struct rpc_service *services, int count);
+/* A deadline or grace period that no test lives to see, in ms: what ends with it ended by itself.
+ */
+enum { WORLD_NEVER_MS = 3600000 };
+
 void world_serve(struct world *world, const struct rpc_service *services, int count);
 
 void world_close_channel(struct world *world);

@@ -66,7 +66,7 @@ struct world {
 
 #define WAIT(world, condition)                                                                     \
     do {                                                                                           \
-        uint64_t until_ = uv_hrtime() + UINT64_C(30000000000);                                     \
+        uint64_t until_ = uv_hrtime() + UINT64_C(60000000000);                                     \
         while (!(condition)) {                                                                     \
             ck_assert_msg(uv_hrtime() < until_, "waited for: %s", #condition);                     \
             uv_run(&(world)->loop, UV_RUN_ONCE);                                                   \
