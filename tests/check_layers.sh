@@ -40,6 +40,9 @@ grep -rn '#include "checkpoint/' --include='*.[ch]' daemon/coordinator | grep -v
   fail "of daemon/checkpoint, the coordinator knows what reads files: checkpoint/export.h"
 grep -rlE '#include <grpc' --include='*.[ch]' common daemon client kernels | grep -v '^common/rpc/' &&
   fail "gRPC's C core belongs to common/rpc alone"
+grep -rnE '#include <grpc' --include='*.[ch]' --include='*.cc' tests bench | grep -v '^tests/unit/test_rpc.c:' |
+  grep -vE '^tests/(unit/test_rpc_parts|fuzz/fuzz_job_message)\.c:[0-9]+:#include <grpc/(byte_buffer|slice)\.h>' &&
+  fail "of the tests, tests/unit/test_rpc.c alone calls gRPC's C core (docs/architecture.md)"
 grep -rlE '#include <(pthread|uv|sys/socket|cuda|nccl)' daemon/model daemon/fsdp common/ops &&
   fail "daemon/model, daemon/fsdp and common/ops are pure"
 grep -rlE '#include <(cuda|cublas|cudnn|nccl)' --include='*.[ch]' --include='*.cc' common daemon client kernels |
