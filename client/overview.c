@@ -66,6 +66,7 @@ static status_t ask(struct session *session, uint32_t started, uint32_t queued,
     overview->version = (Fsdpd__V1__Version *)(void *)response;
     TRY(session_call(session, &control_list_workers, &workers.base, false, &response));
     overview->workers = (Fsdpd__V1__ListWorkersResponse *)(void *)response;
+    report_sort_workers(overview->workers);
     /* In this order a job that is started meanwhile is not missed. */
     TRY(ask_jobs(session, &waiting, 1, queued, &overview->queued));
     TRY(ask_jobs(session, states, started_states(states), started, &overview->started));

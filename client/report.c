@@ -245,6 +245,12 @@ static int compare_workers(const void *a, const void *b)
     return strverscmp((*first)->id, (*second)->id);
 }
 
+void report_sort_workers(Fsdpd__V1__ListWorkersResponse *list)
+{
+    if (list->n_workers > 1)
+        qsort(list->workers, list->n_workers, sizeof(Fsdpd__V1__Worker *), compare_workers);
+}
+
 void report_workers(Fsdpd__V1__Worker *const *workers, size_t count, int64_t now_ms, int width,
                     struct buf *out)
 {
@@ -254,11 +260,8 @@ void report_workers(Fsdpd__V1__Worker *const *workers, size_t count, int64_t now
         {"DEVICE", false}, {"VERSION", false}, {"HOST", false},
     };
     struct table table = {.columns = columns, .column_count = 11};
-    Fsdpd__V1__Worker **sorted = mem_alloc_array(count + 1, sizeof *sorted);
-    for (size_t i = 0; i < count; i++) sorted[i] = workers[i];
-    qsort(sorted, count, sizeof *sorted, compare_workers);
     for (size_t i = 0; i < count; i++) {
-        const Fsdpd__V1__Worker *worker = sorted[i];
+        const Fsdpd__V1__Worker *worker = workers[i];
         char age[32];
         table_add(&table, worker->id);
         table_add(&table, worker->state);
@@ -274,7 +277,6 @@ void report_workers(Fsdpd__V1__Worker *const *workers, size_t count, int64_t now
         table_add(&table, worker->version);
         table_add(&table, worker->host[0] ? worker->host : "-");
     }
-    free(sorted);
     table_print(&table, width, 0, out);
     table_deinit(&table);
 }

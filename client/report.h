@@ -17,6 +17,8 @@ void report_job(const Fsdpd__V1__Job *job, int64_t now_ms, int width, struct buf
 
 void report_jobs(Fsdpd__V1__Job *const *jobs, size_t count, int64_t now_ms, int width,
                  struct buf *out);
+/* By host, then device; for every format, so that two calls can be compared. */
+void report_sort_workers(Fsdpd__V1__ListWorkersResponse *list);
 void report_workers(Fsdpd__V1__Worker *const *workers, size_t count, int64_t now_ms, int width,
                     struct buf *out);
 

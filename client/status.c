@@ -18,8 +18,8 @@ int verb_workers(struct client *client)
     ProtobufCMessage *response;
     int code;
     if (!client_call(client, &control_list_workers, &request.base, &response, &code)) return code;
-    const Fsdpd__V1__ListWorkersResponse *list =
-        (const Fsdpd__V1__ListWorkersResponse *)(const void *)response;
+    Fsdpd__V1__ListWorkersResponse *list = (Fsdpd__V1__ListWorkersResponse *)(void *)response;
+    report_sort_workers(list);
     struct buf text = {0};
     if (client->options.format == FORMAT_JSON) {
         json_add_messages(&text, (const ProtobufCMessage *const *)(const void *)list->workers,

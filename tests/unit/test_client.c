@@ -639,6 +639,11 @@ START_TEST(reports)
     tenth.id = (char *)"host/cpu:10";
     second.id = (char *)"host/cpu:2";
     buf_clear(&text);
+    Fsdpd__V1__ListWorkersResponse list = FSDPD__V1__LIST_WORKERS_RESPONSE__INIT;
+    report_sort_workers(&list); /* of none */
+    list.workers = workers;
+    list.n_workers = 2;
+    report_sort_workers(&list);
     report_workers(workers, 2, 61000, 0, &text);
     const char *last = strstr(buf_text(&text), "host/cpu:10");
     ck_assert_ptr_nonnull(last);

@@ -127,11 +127,14 @@ static void on_workers(struct rpc_call *call, const ProtobufCMessage *message, v
     (void)user, (void)message;
     if (refused(call)) return;
     Fsdpd__V1__Worker worker = FSDPD__V1__WORKER__INIT;
-    Fsdpd__V1__Worker *workers[] = {&worker};
+    Fsdpd__V1__Worker tenth = FSDPD__V1__WORKER__INIT, second = FSDPD__V1__WORKER__INIT;
+    Fsdpd__V1__Worker *workers[] = {&worker, &tenth, &second};
     Fsdpd__V1__ListWorkersResponse list = FSDPD__V1__LIST_WORKERS_RESPONSE__INIT;
     worker.id = (char *)"host/cpu:0";
     list.workers = workers;
-    list.n_workers = 1;
+    list.n_workers = script.more_workers ? 3 : 1;
+    tenth.id = (char *)"host/cpu:10";
+    second.id = (char *)"host/cpu:2";
     rpc_call_reply(call, &list.base);
 }
 
@@ -354,6 +357,7 @@ static const struct rpc_handler handlers[] = {
     {.method = &control_plan_job, .on_start = on_plan},
     {.method = &control_list_jobs, .on_start = on_list},
     {.method = &control_list_workers, .on_start = on_workers},
+    {.method = &control_drain_workers, .on_start = on_workers},
     {.method = &control_get_version, .on_start = on_version},
     {.method = &control_watch_job, .on_start = on_watch},
     {.method = &control_pull_state_dict, .on_start = on_pull},

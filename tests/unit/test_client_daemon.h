@@ -33,6 +33,7 @@ struct script {
     bool restart;            /* the server goes away when it breaks, and comes back */
     bool interrupt_watch;    /* Ctrl-C after the second event */
     bool break_logs;         /* twice: after a line; and after the next stream, quiet, held */
+    bool more_workers;       /* two, in no order, after the only one */
     uint32_t queued;         /* jobs in the queue, of which the last one is told */
     Fsdpd__V1__JobState end;
     /* what was seen */

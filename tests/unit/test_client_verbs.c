@@ -464,6 +464,21 @@ START_TEST(other_verbs)
 }
 END_TEST
 
+/* The same order in every format. */
+START_TEST(workers_are_sorted)
+{
+    static const char *const lines[] = {"workers",           "workers -o json",        "status",
+                                        "status -o json",    "top --rounds 1 -o json", "drain host",
+                                        "drain host -o json"};
+    script.more_workers = true;
+    for (size_t i = 0; i < sizeof lines / sizeof lines[0]; i++) {
+        expect(lines[i], 0);
+        expect_in(out, "host/cpu:2");
+        expect_in(strstr(out, "host/cpu:2"), "host/cpu:10");
+    }
+}
+END_TEST
+
 START_TEST(queue_is_longer_than_shown)
 {
     script.queued = 12;
@@ -602,6 +617,7 @@ int main(void)
     tcase_add_test(tests, submit);
     tcase_add_test(tests, submit_refused);
     tcase_add_test(tests, other_verbs);
+    tcase_add_test(tests, workers_are_sorted);
     tcase_add_test(tests, queue_is_longer_than_shown);
     tcase_add_test(tests, unreachable);
     tcase_add_loop_test(tests, terminal, 0, 2);
