@@ -357,6 +357,24 @@ void job_go_back(struct job *job, uint64_t step)
     }
 }
 
+/*
+ * In batches, so that it costs little per event. If the store refuses, it has more metrics than it
+ * should, and nobody is worse off: the job goes on, nothing is lost, and the next batch tries
+ * again. So an operator is told, in the log, and nobody else; and no more often than once a batch.
+ */
+static void thin_metrics(struct job *job)
+{
+    uint64_t keep = (uint64_t)job->c->options.limits.metrics_kept, batch = keep / 8 + 1;
+    if (job->metrics_events <= keep + batch || job->metrics_events < job->thin_from) return;
+    if (job->unsaved) return; /* it takes nothing, which was logged, and tries that again first */
+    status_t status =
+        store_thin_metrics(job->c->store, job->message->id, keep, &job->metrics_events);
+    job->thin_from = job->metrics_events + batch;
+    if (status != NULL)
+        log_status(LOG_ERROR, "store_failed",
+                   status_wrap(status, "thinning the metrics of job %s", job->message->id));
+}
+
 void job_add_metrics(struct job *job, const Fsdpd__V1__Metrics *metrics)
 {
     merge_metrics(job->message, metrics);
@@ -366,13 +384,8 @@ void job_add_metrics(struct job *job, const Fsdpd__V1__Metrics *metrics)
     event.event_case = FSDPD__V1__JOB_EVENT__EVENT_METRICS;
     event.metrics = (Fsdpd__V1__Metrics *)metrics;
     job_record(job, &event, false);
-
-    /* Thinned in batches, so that it costs little per event. */
-    uint64_t keep = (uint64_t)job->c->options.limits.metrics_kept;
-    if (++job->metrics_events <= keep + keep / 8 + 1) return;
-    status_t status =
-        store_thin_metrics(job->c->store, job->message->id, keep, &job->metrics_events);
-    log_status(LOG_ERROR, "store_failed", status);
+    job->metrics_events++;
+    thin_metrics(job);
 }
 
 void job_add_dropped(struct job *job, uint64_t metrics)

@@ -39,7 +39,8 @@ struct job {
     struct coordinator *c;
     job_message *message; /* owned; what the API shows */
     uint64_t sequence;    /* of the last event */
-    uint64_t metrics_events;
+    uint64_t metrics_events; /* in the store */
+    uint64_t thin_from;      /* and so many when they are thinned next, if that is too many */
     bool replanned;              /* its spec and plan changed; the store does not know them yet */
     struct rewrap *rewrap;       /* a change of its wrap policy that is under way, or NULL */
     bool unsaved;                /* the store refused the last change; tried again at every tick */

@@ -78,13 +78,16 @@ static status_t thin(struct store *store, const char *job, uint64_t keep, uint64
     sqlite3_bind_text(statement, 1, job, -1, SQLITE_STATIC);
     sqlite3_bind_int64(statement, 2, (sqlite3_int64)(keep / 4));
     int64_t first = 0, until = 0;
-    *left = 0;
+    status_t status = NULL;
     if (sqlite3_step(statement) == SQLITE_ROW) {
         first = sqlite3_column_int64(statement, 0);
         until = sqlite3_column_int64(statement, 1);
         *left = (uint64_t)sqlite3_column_int64(statement, 2);
+    } else {
+        status = store_error(store, "read");
     }
     sqlite3_reset(statement);
+    TRY(status);
     int64_t stride = 2, room = (int64_t)(keep - keep / 4);
     while (stride < (until - first) / (room > 0 ? room : 1)) stride *= 2;
     for (; *left > keep && stride <= 4 * (until - first + 1); stride *= 2)
@@ -94,6 +97,9 @@ static status_t thin(struct store *store, const char *job, uint64_t keep, uint64
 
 status_t store_thin_metrics(struct store *store, const char *job, uint64_t keep, uint64_t *left)
 {
+    uint64_t thinned = 0;
     TRY(store_begin(store, false));
-    return store_end(store, thin(store, job, keep, left));
+    TRY(store_end(store, thin(store, job, keep, &thinned)));
+    *left = thinned;
+    return NULL;
 }

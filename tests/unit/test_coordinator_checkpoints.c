@@ -111,6 +111,25 @@ static void change_store(const char *sql)
     free(path);
 }
 
+/* That the store has at least and at most so many metrics. */
+static void expect_metrics(int least, int most)
+{
+    char *path = world_path(&world, "state/store.db");
+    sqlite3 *database = NULL;
+    sqlite3_stmt *count = NULL;
+    ck_assert_int_eq(sqlite3_open(path, &database), SQLITE_OK);
+    ck_assert_int_eq(sqlite3_prepare_v2(database, "SELECT sum(metrics) FROM events", -1, &count,
+                                        NULL),
+                     SQLITE_OK);
+    ck_assert_int_eq(sqlite3_step(count), SQLITE_ROW);
+    int found = sqlite3_column_int(count, 0);
+    sqlite3_finalize(count);
+    ck_assert_int_eq(sqlite3_close(database), SQLITE_OK);
+    free(path);
+    ck_assert_int_ge(found, least);
+    ck_assert_int_le(found, most);
+}
+
 /* As a disk that fails would: nothing can be read from this table, or written to it. */
 static void hide_table(const char *name)
 {
@@ -269,6 +288,40 @@ START_TEST(test_paused_is_cancelled)
     expect_end(&calls[0], STATUS_OK, NULL);
     expect_ok(world_cancel(&world, id));
     ck_assert(world_job_is(&world, id, JOB_CANCELLED));
+}
+END_TEST
+
+static void count_failures(void *user, enum log_level level, const char *event, const char *fields)
+{
+    (void)level;
+    int *failures = user;
+    *failures += strcmp(event, "store_failed") == 0 && strstr(fields, "thinning") != NULL;
+}
+
+/* A store that deletes nothing keeps all metrics; it is asked now and then, until it does again. */
+START_TEST(test_metrics_that_cannot_be_thinned)
+{
+    enum { KEPT = 40, BATCH = KEPT / 8 + 1, METRICS = 100 };
+    int failures = 0;
+    world_stop(&world);
+    world.options.limits.metrics_kept = KEPT;
+    world_start(&world);
+    start_running(0, 0);
+    change_store("CREATE TRIGGER refuse BEFORE DELETE ON events "
+                 "BEGIN SELECT raise(ABORT, 'no'); END");
+    log_set_tap(count_failures, &failures);
+    for (int i = 1; i <= METRICS; i++) fake_metrics(&fakes[0], (uint64_t)i, 1);
+    WAIT(&world, world_step(METRICS));
+    ck_assert_int_gt(failures, 0);
+    ck_assert_int_le(failures, (METRICS - KEPT) / BATCH);
+    expect_metrics(METRICS, METRICS);
+    change_store("DROP TRIGGER refuse");
+    int before = failures;
+    for (int i = METRICS + 1; i <= METRICS + BATCH; i++) fake_metrics(&fakes[0], (uint64_t)i, 1);
+    WAIT(&world, world_step(METRICS + BATCH));
+    ck_assert_int_eq(failures, before);
+    log_set_tap(NULL, NULL);
+    expect_metrics(KEPT / 2, KEPT + BATCH);
 }
 END_TEST
 
@@ -521,6 +574,7 @@ int main(void)
     tcase_add_test(tests, test_orders_and_reports);
     tcase_add_loop_test(tests, test_pause_and_resume, 0, 3);
     tcase_add_test(tests, test_paused_is_cancelled);
+    tcase_add_test(tests, test_metrics_that_cannot_be_thinned);
     tcase_add_test(tests, test_retries);
     tcase_add_loop_test(tests, test_figures_behind_the_start, 0, 6);
     tcase_add_loop_test(tests, test_budget_survives, 0, 2);
