@@ -339,6 +339,18 @@ static void merge_metrics(job_message *message, const Fsdpd__V1__Metrics *report
     message->metrics = merged;
 }
 
+/* The latest figures become those of the last report up to `step`. */
+static void replace_metrics(struct job *job, uint64_t step)
+{
+    static const Fsdpd__V1__Metrics none = FSDPD__V1__METRICS__INIT;
+    job_event *event = NULL;
+    status_t status =
+        step > 0 ? store_find_metrics(job->c->store, job->message->id, step, &event) : NULL;
+    log_status(LOG_ERROR, "store_failed", status); /* then there are none until the next report */
+    merge_metrics(job->message, event != NULL ? event->metrics : &none);
+    message_free(event);
+}
+
 void job_go_back(struct job *job, uint64_t step)
 {
     Fsdpd__V1__Metrics *metrics = job->message->metrics;
@@ -355,6 +367,7 @@ void job_go_back(struct job *job, uint64_t step)
         metrics->val_loss = 0;
         metrics->val_step = 0;
     }
+    if (metrics->step > step) replace_metrics(job, step);
 }
 
 /*

@@ -116,9 +116,9 @@ void job_set_waiting(struct job *job, const char *code, const char *text);
  * once, durable; the reason is then again what it was. */
 void job_tell(struct job *job, const char *code, const char *format, ...) FSDPD_PRINTF(3, 4);
 
-/* The running attempt begins behind `step`. Latest figures of epochs and validations that end
- * beyond it are of an earlier attempt, and are taken away; the events stay. The store has it with
- * the next event. */
+/* The running attempt begins behind `step`. Of the latest figures, those of steps beyond it are of an
+ * earlier attempt, which may have failed by them: they are taken away, and the last report up to
+ * `step` is shown again; the events stay. The store has it with the next event. */
 void job_go_back(struct job *job, uint64_t step);
 
 /* What rank 0 reports: events, kept and handed on. */

@@ -54,6 +54,8 @@ static const char *const statements[STATEMENT_COUNT] = {
                     "(metrics = 0 OR sequence > ?3) ORDER BY sequence LIMIT ?4",
     [COUNT_EVENTS] = "SELECT coalesce(max(sequence), 0), coalesce(sum(metrics), 0) FROM events "
                      "WHERE job = ?1",
+    [LAST_METRICS] = "SELECT event FROM events WHERE job = ?1 AND metrics = 1 "
+                     "ORDER BY sequence DESC",
     [SPAN_METRICS] = "SELECT min(sequence), (SELECT sequence FROM events WHERE job = ?1 AND "
                      "metrics = 1 ORDER BY sequence DESC LIMIT 1 OFFSET ?2), count(*) FROM events "
                      "WHERE job = ?1 AND metrics = 1",

@@ -141,6 +141,11 @@ status_t store_each_drain(struct store *store,
                                         int64_t time_ms),
                           void *user) FSDPD_MUST_USE;
 
+/* The last metrics event of a step up to `step`; *event is NULL if there is none, else the caller's
+ * for message_free. Reads back from the end, so it is quick where little has to be passed over. */
+status_t store_find_metrics(struct store *store, const char *job, uint64_t step,
+                            job_event **event) FSDPD_MUST_USE;
+
 /* The highest sequence of the job's events, and how many metrics events are kept. */
 status_t store_count_events(struct store *store, const char *job, uint64_t *last,
                             uint64_t *metrics) FSDPD_MUST_USE;

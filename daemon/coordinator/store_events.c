@@ -44,6 +44,28 @@ status_t store_read_events(struct store *store, const struct store_event_query *
     return status;
 }
 
+status_t store_find_metrics(struct store *store, const char *job, uint64_t step, job_event **event)
+{
+    sqlite3_stmt *statement = store_use(store, LAST_METRICS);
+    sqlite3_bind_text(statement, 1, job, -1, SQLITE_STATIC);
+    *event = NULL;
+    status_t status = NULL;
+    int code = SQLITE_DONE;
+    while (status == NULL && *event == NULL && (code = sqlite3_step(statement)) == SQLITE_ROW) {
+        job_event *read = store_unpack(statement, 0, &fsdpd__v1__job_event__descriptor);
+        if (read == NULL || read->event_case != FSDPD__V1__JOB_EVENT__EVENT_METRICS)
+            status = status_new(STATUS_DATA_LOSS, "an event of job %s in %s is damaged", job,
+                                store->path);
+        else if (read->metrics->step <= step) *event = read;
+        if (*event == NULL) message_free(read);
+    }
+    if (status == NULL && *event == NULL && code != SQLITE_DONE)
+        status = store_error(store, "read");
+    sqlite3_reset(statement);
+    sqlite3_clear_bindings(statement);
+    return status;
+}
+
 status_t store_count_events(struct store *store, const char *job, uint64_t *last, uint64_t *metrics)
 {
     sqlite3_stmt *statement = store_use(store, COUNT_EVENTS);

@@ -28,6 +28,7 @@ enum store_statement {
     INSERT_EVENT,
     READ_EVENTS,
     COUNT_EVENTS,
+    LAST_METRICS,
     SPAN_METRICS,
     THIN_METRICS,
     ADD_DRAIN,

@@ -392,6 +392,9 @@ START_TEST(test_figures_behind_the_start)
     const Fsdpd__V1__Metrics *metrics = job->metrics;
     bool epoch = start >= (epoch_step > 0 ? epoch_step : 30), validation = start >= 25;
     ck_assert_uint_eq(job->step, start);
+    uint64_t report = start >= 30 ? 30 : start >= 10 ? 10 : 0;
+    ck_assert_uint_eq(metrics->step, report);
+    ck_assert(metrics->loss == (report == 30 ? 0.5 : report == 10 ? 1 : 0));
     ck_assert_int_eq(metrics->evaluated, epoch);
     ck_assert(metrics->accuracy == (epoch ? 0.98 : 0));
     ck_assert(metrics->test_loss == (epoch ? 0.1 : 0));

@@ -349,6 +349,19 @@ START_TEST(test_events)
     expect_ok(store_read_events(store, &query));
     ck_assert_int_eq(two.count, 2);
 
+    job_event *found = NULL;
+    expect_ok(store_find_metrics(store, "mnist-1", UINT64_MAX, &found));
+    ck_assert_uint_eq(found->sequence, 10);
+    message_free(found);
+    expect_ok(store_find_metrics(store, "mnist-1", 6, &found)); /* the sixth tells of a state */
+    ck_assert_uint_eq(found->sequence, 5);
+    ck_assert_uint_eq(found->metrics->step, 5);
+    message_free(found);
+    expect_ok(store_find_metrics(store, "mnist-1", 0, &found));
+    ck_assert_ptr_null(found);
+    expect_ok(store_find_metrics(store, "nobody", UINT64_MAX, &found));
+    ck_assert_ptr_null(found);
+
     uint64_t last = 0, metrics = 0;
     expect_ok(store_count_events(store, "mnist-1", &last, &metrics));
     ck_assert_uint_eq(last, 10);
