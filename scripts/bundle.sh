@@ -18,7 +18,7 @@ for check in "$build"/tests/gpu/gpu_*; do
 done
 install -s "$build/fsdpd-cuda.so" "$out/lib/fsdpd/"
 cp -r "$source/examples" "$out/examples"
-install "$source/scripts/gpu-check.sh" "$out/scripts/"
+install "$source/scripts/gpu-check.sh" "$source/scripts/gpu-gpt2.py" "$out/scripts/"
 cp "$source/LICENSE" "$source/README.md" "$out/"
 
 # What the programs and the module load, and what that loads.
@@ -33,12 +33,21 @@ for library in $libraries; do
 done
 
 # Libraries are found by where the bundle is. The programs are in libexec, so that theirs is the module
-# in lib/fsdpd.
+# in lib/fsdpd. NVIDIA's are the host's; what it lacks of them may be in the wheels that PyTorch came with.
 cat >"$out/bin/with-libraries" <<'WRAPPER'
 #!/bin/sh
 here=$(cd "$(dirname "$(readlink -f "$0")")/.." && pwd)
 LD_LIBRARY_PATH=$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export LD_LIBRARY_PATH
+if [ -z "${FSDPD_WHEELS+set}" ]; then
+  FSDPD_WHEELS=
+  if ldd "$here/lib/fsdpd/fsdpd-cuda.so" 2>/dev/null | grep -q 'not found'; then
+    FSDPD_WHEELS=$("${PYTHON:-python3}" -c 'import glob, os, sysconfig
+print(":".join(sorted(glob.glob(os.path.join(sysconfig.get_path("purelib"), "nvidia", "*", "lib")))))' 2>/dev/null)
+  fi
+  export FSDPD_WHEELS
+fi
+[ -z "$FSDPD_WHEELS" ] || LD_LIBRARY_PATH=$LD_LIBRARY_PATH:$FSDPD_WHEELS
 exec "$@"
 WRAPPER
 chmod +x "$out/bin/with-libraries"

@@ -17,6 +17,7 @@ SYSTEM_TESTS = \
   %D%/system/test_disk.py \
   %D%/system/test_examples.py \
   %D%/system/test_failures.py \
+  %D%/system/test_gpu_check.py \
   %D%/system/test_grpc_client.py \
   %D%/system/test_hf.py \
   %D%/system/test_jobs.py \

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""scripts/gpu-check.sh where there is no GPU: every row says why it was not run; and over a CUDA module that
+is a stub: a check that takes too long, and a script that is ended in the middle, keep what was seen and leave
+no process behind."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(__file__))
+import harness
+
+SCRIPT = os.path.join(harness.SOURCE, "scripts/gpu-check.sh")
+RESULTS = os.path.join(harness.SOURCE, "docs/gpu-results.md")
+BUILD = os.path.abspath(harness.BUILD)
+STUB = os.path.join(BUILD, "tests/emulation")
+ONE = "MNIST, 3 epochs, NCCL at world 1"
+
+
+class GpuCheck(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.TemporaryDirectory(prefix="fsdpd-test-")
+        self.addCleanup(self.directory.cleanup)
+        self.scratch = os.path.join(self.directory.name, "scratch")
+        os.mkdir(self.scratch)
+
+    def start(self, *arguments, backend):
+        environment = dict(os.environ, TMPDIR=self.scratch, FSDPD_BACKEND_DIR=backend)
+        return subprocess.Popen([SCRIPT, "--build", BUILD, "--out", self.directory.name, *arguments],
+                                env=environment, text=True, stdin=subprocess.DEVNULL,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def rows(self):
+        with open(os.path.join(self.directory.name, "gpu-check.json")) as file:
+            return {row["check"]: row for row in json.load(file)["checks"]}
+
+    def results(self):
+        """The table's rows by name, at the end; both files have the same."""
+        rows = self.rows()
+        with open(os.path.join(self.directory.name, "gpu-check.md")) as file:
+            text = file.read()
+        for row in rows.values():
+            self.assertIn(f"| {row['check']} | {row['result']} | {row['seconds']} | {row['note']} |", text)
+        return rows
+
+    def assert_nothing_left(self):
+        self.assertEqual(os.listdir(self.scratch), [])
+        for process in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open(f"/proc/{process}/cmdline", "rb") as file:
+                    self.assertNotIn(self.scratch.encode(), file.read(), process)
+            except (FileNotFoundError, ProcessLookupError):
+                pass  # it has ended in the meantime
+
+    def test_no_device(self):
+        empty = os.path.join(self.directory.name, "none")
+        os.mkdir(empty)
+        process = self.start(backend=empty)
+        output, _ = process.communicate(timeout=50)
+        self.assertEqual(process.returncode, 77, output)
+        rows = self.results()
+        for row in rows.values():
+            self.assertEqual((row["result"], row["seconds"]), ("not run", 0))
+            self.assertRegex(row["note"], "^there is no cuda:0 here: this fsdpd has no CUDA backend")
+        self.assert_nothing_left()
+        with open(RESULTS) as file:
+            wanted = file.read().split("## With a GPU")[1]
+        # The table of the documentation has a row for each, and the other way round.
+        for words in ("ops against the reference", "compute-sanitizer", "MNIST, 3 epochs",
+                      "MNIST, two workers", "losses", "torch.compile", "cuDNN", "memory", "graphs",
+                      "offload", "killed"):
+            self.assertTrue([name for name in rows if words in name], words)
+        self.assertEqual(len(re.findall(r"^\| (?!what|---)", wanted, re.M)), 11)
+
+    def need_stub(self):
+        if not os.path.exists(os.path.join(STUB, "fsdpd-cuda.so")):
+            self.skipTest("the CUDA backend was not built: nvcc or NCCL was not found, or was not wanted")
+
+    def test_too_long(self):
+        self.need_stub()
+        process = self.start("--only", ONE, "--seconds", "12", backend=STUB)
+        output, _ = process.communicate(timeout=55)
+        rows = self.results()
+        self.assertEqual(process.returncode, 1, output)
+        self.assertEqual(rows[ONE]["result"], "FAILED")
+        self.assertRegex(rows[ONE]["note"], "^not done within [0-9]+ s; at the end: ")
+        self.assertEqual({row["note"] for name, row in rows.items() if name != ONE}, {"not asked for"})
+        self.assert_nothing_left()
+
+    def test_cut_off(self):
+        self.need_stub()
+        process = self.start("--only", ONE, backend=STUB)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        for line in process.stdout:
+            if "not asked for" in line:
+                break  # checks have begun
+        deadline = time.monotonic() + 30
+        while not self.rows()[ONE]["note"].endswith("its end"):
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(process.wait(timeout=40), 143)
+        rows = self.results()
+        self.assertEqual((rows[ONE]["result"], rows[ONE]["note"]), ("not run", "cut off before its end"))
+        self.assertEqual(rows["a worker killed in the middle of a job"]["note"], "cut off before it")
+        self.assertEqual(rows["ops against the reference: kernels"]["note"], "not asked for")
+        self.assert_nothing_left()
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
