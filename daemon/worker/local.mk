@@ -1,6 +1,7 @@
 noinst_LIBRARIES += libworker.a
 libworker_a_SOURCES = \
-  %D%/attempt.c %D%/attempt.h \
+  %D%/attempt.c %D%/attempt.h %D%/attempt_internal.h \
+  %D%/attempt_orders.c %D%/attempt_reports.c \
   %D%/checkpointer.c %D%/checkpointer.h \
   %D%/job_message.c %D%/job_message.h \
   %D%/job_model.c %D%/job_model.h \

@@ -1,0 +1,91 @@
+/* Inside an attempt: what attempt.c (its life), attempt_orders.c and attempt_reports.c share. */
+#ifndef FSDPD_WORKER_ATTEMPT_INTERNAL_H
+#define FSDPD_WORKER_ATTEMPT_INTERNAL_H
+
+#include <pthread.h>
+
+#include "train/run.h"
+#include "worker/attempt.h"
+#include "worker/checkpointer.h"
+#include "worker/pull.h"
+#include "worker/trace.h"
+
+struct queued_order {
+    uint64_t sequence;
+    uint64_t pull;                 /* of a pull, else 0 */
+    uint64_t trace;                /* of a trace, else 0 */
+    uint32_t steps;                /* of a trace */
+    char *cancel_message;          /* of a cancel */
+    Fsdpd__V1__SetWrapOrder *wrap; /* another policy, else NULL; lives as long as the attempt */
+    uint64_t checkpoint;           /* of a checkpoint, else 0 */
+    bool pause;                    /* the attempt ends with it */
+};
+
+/* Orders that other ranks may have missed when the coordinator went. */
+enum { TAIL_ORDERS = 32 };
+
+struct attempt {
+    struct link *link;
+    struct mailbox *mailbox;
+    const struct worker_options *options;
+    Fsdpd__V1__Assignment *assignment; /* a copy */
+    void (*ended)(void *user);
+    void *user;
+    pthread_t thread;
+
+    struct gate gate; /* for everything that waits for the coordinator */
+    struct rendezvous rendezvous;
+    struct pull_context pull_context;
+
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct queued_order *orders; /* by sequence, from 1 */
+    int order_count, order_capacity;
+    Fsdpd__V1__Order
+        *tail[TAIL_ORDERS];    /* copies of the last ones; order n is at n % TAIL_ORDERS */
+    uint64_t plan_hash, steps; /* once it has started */
+    char *aborted;             /* why; NULL if not */
+    struct train_session *session;
+    struct comm *comm;
+    struct puller *puller;
+    struct checkpointer *checkpointer; /* NULL without a place for checkpoints */
+
+    char *resumed_name, *resumed_note; /* training thread, as is what follows */
+    uint64_t resumed_step;
+    Fsdpd__V1__UnrecordedReports *unrecorded; /* of the checkpoint, until they are told; or NULL */
+    bool paused;                              /* that is why it ends */
+    uint64_t orders_done;
+    struct tracer tracer;
+    uint64_t memory_planned, memory_peak;
+    double peak_flops; /* of all ranks' devices; 0 if it is not known */
+    uint64_t step;     /* that it came to, when it is over */
+};
+
+/* ---- attempt_reports.c: hooks of a run (train/run.h), on the training thread ---- */
+
+void attempt_note_resumed(void *user, uint64_t step, const char *name, const char *note);
+void attempt_log_note(void *user, const char *note);
+void attempt_note_reports(void *user, const void *bytes, size_t size);
+void attempt_tell_started(void *user, uint64_t plan_hash, uint64_t steps);
+void attempt_tell_metrics(void *user, const struct train_metrics *metrics);
+void attempt_tell_epoch(void *user, const struct train_epoch *epoch);
+void attempt_tell_validation(void *user, const struct train_validation *validation);
+/* Rank 0 tells how a change of units went. */
+void attempt_tell_wrap(struct attempt *attempt, uint64_t number, uint64_t step,
+                       const struct train_wrap_change *change);
+/* The end; takes ownership of `status`. */
+void attempt_tell_finished(struct attempt *attempt, status_t status);
+
+/* ---- attempt_orders.c: the same of orders, ---- */
+
+uint64_t attempt_latest_order(void *user);
+status_t attempt_run_orders(void *user, uint64_t sequence, struct executor *executor,
+                            uint64_t step);
+/* and one that the job's own settings ask for. */
+status_t attempt_take_checkpoint(void *user);
+
+/* Which orders it has had; with the lock held. */
+void attempt_describe_orders(const struct attempt *attempt, Fsdpd__V1__HeldAttempt *held);
+void attempt_free_orders(struct attempt *attempt);
+
+#endif

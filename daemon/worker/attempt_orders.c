@@ -1,0 +1,238 @@
+/*
+ * Orders to an attempt: taken from the coordinator by the loop's thread, numbered from 1, and
+ * carried out by the training thread, at the step boundary that all ranks agree on.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "base/text.h"
+#include "worker/attempt_internal.h"
+#include "worker/job_message.h"
+
+uint64_t attempt_latest_order(void *user)
+{
+    struct attempt *attempt = user;
+    pthread_mutex_lock(&attempt->lock);
+    uint64_t latest = (uint64_t)attempt->order_count;
+    pthread_mutex_unlock(&attempt->lock);
+    return latest;
+}
+
+/* Waits until order `sequence` is here; a copy of its plain fields, and its message, owned. */
+static status_t take_order(struct attempt *attempt, uint64_t sequence, struct queued_order *order)
+{
+    struct timespec until;
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    until.tv_sec += attempt->assignment->timeout_ms / 1000 + 1;
+    status_t status = NULL;
+    pthread_mutex_lock(&attempt->lock);
+    while ((uint64_t)attempt->order_count < sequence && attempt->aborted == NULL && status == NULL)
+        if (pthread_cond_timedwait(&attempt->changed, &attempt->lock, &until) != 0)
+            status =
+                status_new(STATUS_DEADLINE_EXCEEDED, "order %llu, which rank 0 has, did not arrive",
+                           (unsigned long long)sequence);
+    if (status == NULL && attempt->aborted != NULL)
+        status = status_new(STATUS_ABORTED, "%s", attempt->aborted);
+    if (status == NULL) {
+        *order = attempt->orders[sequence - 1];
+        if (order->cancel_message != NULL)
+            order->cancel_message = mem_strdup(order->cancel_message);
+    }
+    pthread_mutex_unlock(&attempt->lock);
+    return status;
+}
+
+static void note_wrap(struct attempt *attempt, uint64_t step,
+                      const struct train_wrap_change *change)
+{
+    if (change->refused != NULL) {
+        log_status(LOG_WARNING, "wrap_refused", status_copy(change->refused));
+        return;
+    }
+    const struct plan *plan = train_session_plan(attempt->session);
+    if (plan->peak_bytes > attempt->memory_planned) attempt->memory_planned = plan->peak_bytes;
+    if (change->peak_bytes > attempt->memory_planned) attempt->memory_planned = change->peak_bytes;
+    char peak[32];
+    log_event(LOG_INFO, "wrap_changed", "step=%llu units=%d seconds=%.3f peak=\"%s\"",
+              (unsigned long long)step, plan->units->unit_count, change->seconds,
+              text_format_bytes(change->peak_bytes, peak));
+}
+
+static status_t set_wrap(struct attempt *attempt, const Fsdpd__V1__SetWrapOrder *order,
+                         uint64_t step)
+{
+    struct wrap_policy policy;
+    struct wrap_unit_spec *units;
+    job_wrap_policy_init(&policy, &units, order->wrap, (int)attempt->assignment->world);
+    struct train_wrap_change change;
+    status_t status = train_session_set_wrap(attempt->session, &policy, &change);
+    free(units);
+    if (status != NULL) return status;
+    if (change.refused == NULL) tracer_end(&attempt->tracer); /* its executor is gone */
+    note_wrap(attempt, step, &change);
+    if (attempt->assignment->rank == 0) attempt_tell_wrap(attempt, order->change, step, &change);
+    status_free(change.refused);
+    return NULL;
+}
+
+static struct capture *capture(void *user)
+{
+    struct attempt *attempt = user;
+    return train_session_capture(attempt->session);
+}
+
+status_t attempt_take_checkpoint(void *user)
+{
+    struct attempt *attempt = user;
+    return checkpointer_add(attempt->checkpointer, 0, capture, attempt);
+}
+
+/* With `pause` all ranks wait until they know whether it is on the disk, and leave only if it is.
+ */
+static status_t order_checkpoint(struct attempt *attempt, const struct queued_order *order,
+                                 uint64_t step)
+{
+    if (attempt->checkpointer == NULL) {
+        status_t nowhere = status_new(STATUS_FAILED_PRECONDITION,
+                                      "checkpoint.directory: is missing; the job's workers are not "
+                                      "all on the coordinator's host, and it names no directory "
+                                      "that they share");
+        if (attempt->assignment->rank == 0)
+            checkpointer_refuse(&attempt->pull_context, order->checkpoint, step, nowhere);
+        status_free(nowhere);
+        return NULL;
+    }
+    TRY(checkpointer_add(attempt->checkpointer, order->checkpoint, capture, attempt));
+    if (!order->pause) return NULL;
+    status_t outcome = NULL;
+    TRY(checkpointer_wait(attempt->checkpointer, &outcome));
+    attempt->paused = outcome == NULL;
+    if (outcome == NULL)
+        return status_new(STATUS_CANCELLED, "paused at step %llu", (unsigned long long)step);
+    status_free(outcome); /* was told; training goes on */
+    return NULL;
+}
+
+status_t attempt_run_orders(void *user, uint64_t sequence, struct executor *executor, uint64_t step)
+{
+    struct attempt *attempt = user;
+    (void)executor; /* an order may replace it */
+    while (attempt->orders_done < sequence) {
+        struct queued_order order;
+        TRY(take_order(attempt, attempt->orders_done + 1, &order));
+        attempt->orders_done++;
+        if (order.wrap != NULL) {
+            TRY(set_wrap(attempt, order.wrap, step));
+            continue;
+        }
+        if (order.checkpoint != 0) {
+            TRY(order_checkpoint(attempt, &order, step));
+            continue;
+        }
+        if (order.trace != 0) {
+            tracer_begin(&attempt->tracer, train_session_executor(attempt->session), order.trace,
+                         order.steps, step);
+            continue;
+        }
+        if (order.pull == 0) {
+            status_t status = status_new(STATUS_CANCELLED, "%s", order.cancel_message);
+            free(order.cancel_message);
+            return status;
+        }
+        puller_add(attempt->puller, order.pull,
+                   snapshot_take(train_session_executor(attempt->session), step));
+    }
+    return NULL;
+}
+
+static Fsdpd__V1__SetWrapOrder *wrap_order_copy(const Fsdpd__V1__SetWrapOrder *order)
+{
+    size_t size = fsdpd__v1__set_wrap_order__get_packed_size(order);
+    uint8_t *bytes = mem_alloc(size + 1);
+    fsdpd__v1__set_wrap_order__pack(order, bytes);
+    Fsdpd__V1__SetWrapOrder *copy = fsdpd__v1__set_wrap_order__unpack(NULL, size, bytes);
+    free(bytes);
+    return copy;
+}
+
+static Fsdpd__V1__Order *order_copy(const Fsdpd__V1__Order *order)
+{
+    size_t size = fsdpd__v1__order__get_packed_size(order);
+    uint8_t *bytes = mem_alloc(size + 1);
+    fsdpd__v1__order__pack(order, bytes);
+    Fsdpd__V1__Order *copy = fsdpd__v1__order__unpack(NULL, size, bytes);
+    free(bytes);
+    return copy;
+}
+
+static void keep_in_tail(struct attempt *attempt, const Fsdpd__V1__Order *order)
+{
+    Fsdpd__V1__Order **slot = &attempt->tail[order->sequence % TAIL_ORDERS];
+    if (*slot != NULL) fsdpd__v1__order__free_unpacked(*slot, NULL);
+    *slot = order_copy(order);
+}
+
+void attempt_order(struct attempt *attempt, const Fsdpd__V1__Order *order)
+{
+    const Fsdpd__V1__Assignment *assignment = attempt->assignment;
+    if (strcmp(order->job, assignment->job) != 0 || order->attempt != assignment->attempt) return;
+    struct queued_order queued = {.sequence = order->sequence};
+    if (order->order_case == FSDPD__V1__ORDER__ORDER_CANCEL) {
+        const char *why = order->cancel->message[0] ? order->cancel->message : "cancelled";
+        if (order->cancel->at_once) {
+            attempt_abort(attempt, why);
+            return;
+        }
+        queued.cancel_message = mem_strdup(why);
+    } else if (order->order_case == FSDPD__V1__ORDER__ORDER_PULL && order->pull->pull != 0) {
+        queued.pull = order->pull->pull;
+    } else if (order->order_case == FSDPD__V1__ORDER__ORDER_TRACE && order->trace->trace != 0) {
+        queued.trace = order->trace->trace;
+        queued.steps = order->trace->steps;
+    } else if (order->order_case == FSDPD__V1__ORDER__ORDER_WRAP && order->wrap->wrap != NULL) {
+        queued.wrap = wrap_order_copy(order->wrap);
+    } else if (order->order_case == FSDPD__V1__ORDER__ORDER_CHECKPOINT &&
+               order->checkpoint->number != 0) {
+        queued.checkpoint = order->checkpoint->number;
+        queued.pause = order->checkpoint->pause;
+    } else {
+        attempt_abort(attempt, "the coordinator sent an order that this worker does not know");
+        return;
+    }
+    pthread_mutex_lock(&attempt->lock);
+    if (order->sequence == (uint64_t)attempt->order_count + 1) {
+        MEM_GROW(attempt->orders, attempt->order_count, attempt->order_capacity);
+        attempt->orders[attempt->order_count++] = queued;
+        keep_in_tail(attempt, order);
+        queued.cancel_message = NULL;
+        queued.wrap = NULL;
+    }
+    pthread_cond_broadcast(&attempt->changed);
+    pthread_mutex_unlock(&attempt->lock);
+    free(queued.cancel_message); /* a repetition */
+    if (queued.wrap != NULL) fsdpd__v1__set_wrap_order__free_unpacked(queued.wrap, NULL);
+}
+
+void attempt_describe_orders(const struct attempt *attempt, Fsdpd__V1__HeldAttempt *held)
+{
+    held->orders = (uint64_t)attempt->order_count;
+    held->tail = mem_alloc_array(TAIL_ORDERS, sizeof *held->tail);
+    uint64_t first = held->orders > TAIL_ORDERS ? held->orders - TAIL_ORDERS + 1 : 1;
+    for (uint64_t n = first; n <= held->orders; n++)
+        held->tail[held->n_tail++] = order_copy(attempt->tail[n % TAIL_ORDERS]);
+}
+
+void attempt_free_orders(struct attempt *attempt)
+{
+    for (int i = 0; i < attempt->order_count; i++) {
+        free(attempt->orders[i].cancel_message);
+        if (attempt->orders[i].wrap != NULL)
+            fsdpd__v1__set_wrap_order__free_unpacked(attempt->orders[i].wrap, NULL);
+    }
+    free(attempt->orders);
+    for (int i = 0; i < TAIL_ORDERS; i++)
+        if (attempt->tail[i] != NULL) fsdpd__v1__order__free_unpacked(attempt->tail[i], NULL);
+}

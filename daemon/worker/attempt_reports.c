@@ -1,0 +1,205 @@
+/* What an attempt tells the coordinator, and its log; see attempt_internal.h. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+#include "worker/attempt_internal.h"
+#include "worker/logs.h"
+
+static void post_event(struct attempt *attempt, Fsdpd__V1__AttemptEvent *event)
+{
+    event->job = mem_strdup(attempt->assignment->job);
+    event->attempt = attempt->assignment->attempt;
+    Fsdpd__V1__WorkerMessage *message = mem_alloc(sizeof *message);
+    fsdpd__v1__worker_message__init(message);
+    message->message_case = FSDPD__V1__WORKER_MESSAGE__MESSAGE_EVENT;
+    message->event = event;
+    link_post(attempt->link, message);
+}
+
+static Fsdpd__V1__AttemptEvent *attempt_event_new(void)
+{
+    Fsdpd__V1__AttemptEvent *event = mem_alloc(sizeof *event);
+    fsdpd__v1__attempt_event__init(event);
+    return event;
+}
+
+void attempt_note_resumed(void *user, uint64_t step, const char *name, const char *note)
+{
+    struct attempt *attempt = user;
+    attempt->resumed_step = step;
+    attempt->resumed_name = name != NULL ? mem_strdup(name) : NULL;
+    attempt->resumed_note = note != NULL ? mem_strdup(note) : NULL;
+    char *quoted = note != NULL ? log_quote(note) : NULL;
+    log_event(note != NULL ? LOG_WARNING : LOG_INFO, "resumed", "step=%llu checkpoint=%s%s%s",
+              (unsigned long long)step, name != NULL ? name : "none", note != NULL ? " note=" : "",
+              note != NULL ? quoted : "");
+    free(quoted);
+}
+
+void attempt_log_note(void *user, const char *note)
+{
+    char *quoted = log_quote(note);
+    (void)user;
+    log_event(LOG_INFO, "steps_not_recorded", "note=%s", quoted);
+    free(quoted);
+}
+
+/* What cannot be understood is of another version: it is missing in the curve, and nowhere else. */
+void attempt_note_reports(void *user, const void *bytes, size_t size)
+{
+    struct attempt *attempt = user;
+    attempt->unrecorded = fsdpd__v1__unrecorded_reports__unpack(NULL, size, bytes);
+    if (attempt->unrecorded == NULL)
+        log_event(LOG_WARNING, "unrecorded_metrics_lost", "bytes=%zu", size);
+    else log_event(LOG_INFO, "unrecorded_metrics", "count=%zu", attempt->unrecorded->n_metrics);
+}
+
+void attempt_tell_started(void *user, uint64_t plan_hash, uint64_t steps)
+{
+    struct attempt *attempt = user;
+    pthread_mutex_lock(&attempt->lock);
+    attempt->plan_hash = plan_hash;
+    attempt->steps = steps;
+    pthread_mutex_unlock(&attempt->lock);
+    Fsdpd__V1__AttemptEvent *event = attempt_event_new();
+    event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_STARTED;
+    event->started = mem_alloc(sizeof *event->started);
+    fsdpd__v1__started__init(event->started);
+    event->started->plan_hash = plan_hash;
+    event->started->steps = steps;
+    log_event(LOG_INFO, "training_started", "steps=%llu", (unsigned long long)steps);
+    event->started->resumed_step = attempt->resumed_step;
+    if (attempt->resumed_name != NULL)
+        event->started->resumed_name = mem_strdup(attempt->resumed_name);
+    if (attempt->resumed_note != NULL)
+        event->started->resumed_note = mem_strdup(attempt->resumed_note);
+    event->started->unrecorded = attempt->unrecorded;
+    attempt->unrecorded = NULL;
+    post_event(attempt, event);
+}
+
+void attempt_tell_metrics(void *user, const struct train_metrics *metrics)
+{
+    struct attempt *attempt = user;
+    if (attempt->assignment->rank != 0) return;
+    logs_progress(metrics);
+    Fsdpd__V1__AttemptEvent *event = attempt_event_new();
+    event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_METRICS;
+    Fsdpd__V1__Metrics *message = event->metrics = mem_alloc(sizeof *message);
+    fsdpd__v1__metrics__init(message);
+    message->step = metrics->step;
+    message->epoch = metrics->epoch;
+    message->loss = metrics->loss;
+    message->learning_rate = metrics->learning_rate;
+    message->gradient_norm_known = metrics->gradient_norm_known;
+    message->gradient_norm = metrics->gradient_norm;
+    message->skipped_steps = metrics->skipped_steps;
+    message->samples_per_second = metrics->samples_per_second;
+    message->tokens_per_second = metrics->tokens_per_second;
+    message->flops_per_second = metrics->flops_per_second;
+    message->validated = metrics->validated;
+    message->val_loss = metrics->validation_loss;
+    message->val_step = metrics->validation_step;
+    message->mfu_known = attempt->peak_flops > 0;
+    if (message->mfu_known) message->mfu = metrics->flops_per_second / attempt->peak_flops;
+    message->step_seconds = metrics->step_seconds;
+    message->seconds_left = metrics->seconds_left;
+    message->train_seconds = metrics->train_seconds;
+    message->communicated_bytes = metrics->communicated_bytes;
+    message->memory_bytes = metrics->memory_bytes;
+    message->memory_peak_bytes = metrics->memory_peak_bytes;
+    message->compute_seconds = metrics->compute_seconds;
+    message->communication_seconds = metrics->communication_seconds;
+    message->exposed_communication_seconds = metrics->exposed_communication_seconds;
+    post_event(attempt, event);
+}
+
+void attempt_tell_epoch(void *user, const struct train_epoch *epoch)
+{
+    struct attempt *attempt = user;
+    if (attempt->assignment->rank != 0) return;
+    logs_epoch(epoch);
+    Fsdpd__V1__AttemptEvent *event = attempt_event_new();
+    event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_EPOCH;
+    Fsdpd__V1__EpochEnd *message = event->epoch = mem_alloc(sizeof *message);
+    fsdpd__v1__epoch_end__init(message);
+    message->epoch = epoch->epoch;
+    message->train_loss = epoch->train_loss;
+    message->test_loss = epoch->test_loss;
+    message->accuracy = epoch->accuracy;
+    message->correct = epoch->correct;
+    message->test_samples = epoch->test_samples;
+    message->seconds = epoch->seconds;
+    message->evaluated = epoch->evaluated;
+    message->step = epoch->step;
+    message->epochs_done = epoch->epochs_done;
+    post_event(attempt, event);
+}
+
+void attempt_tell_validation(void *user, const struct train_validation *validation)
+{
+    struct attempt *attempt = user;
+    if (attempt->assignment->rank != 0) return;
+    log_event(LOG_INFO, "validated", "step=%llu loss=%.6g seconds=%.3f",
+              (unsigned long long)validation->step, validation->loss, validation->seconds);
+    Fsdpd__V1__AttemptEvent *event = attempt_event_new();
+    event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_VALIDATION;
+    Fsdpd__V1__Validation *message = event->validation = mem_alloc(sizeof *message);
+    fsdpd__v1__validation__init(message);
+    message->step = validation->step;
+    message->epoch = validation->epoch;
+    message->loss = validation->loss;
+    message->tokens = validation->tokens;
+    message->seconds = validation->seconds;
+    post_event(attempt, event);
+}
+
+/* Takes ownership of `status`. */
+void attempt_tell_finished(struct attempt *attempt, status_t status)
+{
+    Fsdpd__V1__AttemptEvent *event = attempt_event_new();
+    event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_FINISHED;
+    Fsdpd__V1__Finished *message = event->finished = mem_alloc(sizeof *message);
+    fsdpd__v1__finished__init(message);
+    message->code = (uint32_t)status_code(status);
+    message->reason = mem_strdup(status == NULL ? "DONE"
+                                 : attempt->paused && status_code(status) == STATUS_CANCELLED
+                                     ? "PAUSED"
+                                     : status_code_name(status_code(status)));
+    message->message = mem_strdup(status == NULL ? "trained to the end" : status_message(status));
+    message->step = attempt->step;
+    message->memory_planned_bytes = attempt->memory_planned;
+    message->memory_peak_bytes = attempt->memory_peak;
+    char *quoted = log_quote(message->message);
+    log_event(status == NULL ? LOG_INFO : LOG_WARNING, "attempt_ended",
+              "code=%s message=%s step=%llu memory_peak=%llu memory_planned=%llu", message->reason,
+              quoted, (unsigned long long)message->step,
+              (unsigned long long)message->memory_peak_bytes,
+              (unsigned long long)message->memory_planned_bytes);
+    free(quoted);
+    status_free(status);
+    post_event(attempt, event);
+}
+
+/* Rank 0 tells how it went. */
+void attempt_tell_wrap(struct attempt *attempt, uint64_t number, uint64_t step,
+                       const struct train_wrap_change *change)
+{
+    Fsdpd__V1__AttemptEvent *event = attempt_event_new();
+    event->event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_WRAP;
+    Fsdpd__V1__WrapReport *report = event->wrap = mem_alloc(sizeof *report);
+    fsdpd__v1__wrap_report__init(report);
+    report->change = number;
+    report->step = step;
+    if (change->refused != NULL) {
+        report->code = (uint32_t)status_code(change->refused);
+        report->message = mem_strdup(status_message(change->refused));
+    } else {
+        report->peak_bytes = change->peak_bytes;
+        report->seconds = change->seconds;
+        report->plan_hash = train_session_plan(attempt->session)->hash;
+    }
+    post_event(attempt, event);
+}
