@@ -82,7 +82,12 @@ bool attempt_rank_has_ended(const struct rank *rank);
  * freed, after this. */
 void attempt_lose_rank(struct job *job, struct rank *rank, const char *how);
 
-/* A rank has failed: whoever still runs is ordered to stop at once, unless he was. */
+/* A rank failed: the others cannot go on without it, and are ordered to stop at once. The verdict
+ * follows when all have ended, or soon. */
+void attempt_begin_ending(struct job *job, struct rank *rank);
+
+/* The same again for a rank that is back: whoever still runs is ordered to stop at once, unless he
+ * was. */
 void attempt_stop_rest(struct job *job);
 
 /* STARTING → RUNNING, if all ranks have started on the same plan. */
@@ -96,6 +101,9 @@ void attempt_answer_heartbeat(struct worker *worker);
 
 /* All ranks' workers may forget the attempt: it is over, and the store knows. */
 void attempt_release(struct job *job);
+
+/* Whether its ranks share devices, and so talk through host memory. */
+bool attempt_is_staged(const struct job *job);
 
 /* Whether a rank runs on a worker that this coordinator supervises. */
 bool attempt_is_local(const struct job *job);

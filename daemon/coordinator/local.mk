@@ -10,7 +10,7 @@ libcoordinator_a_SOURCES = \
   %D%/api_list.c %D%/api_list.h \
   %D%/api_queue.c %D%/api_queue.h \
   %D%/attach.c %D%/attach.h \
-  %D%/attempt.c %D%/attempt.h \
+  %D%/attempt.c %D%/attempt.h %D%/attempt_orders.c %D%/attempt_reports.c \
   %D%/checkpoint_dirs.c %D%/checkpoint_dirs.h \
   %D%/checkpoint_reader.c %D%/checkpoint_reader.h \
   %D%/checkpoints.c %D%/checkpoints.h \
@@ -48,6 +48,7 @@ libcoordinator_a_SOURCES = \
   %D%/tensorboard.c %D%/tensorboard.h \
   %D%/traces.c %D%/traces.h \
   %D%/uploads.c %D%/uploads.h \
+  %D%/verdict.c %D%/verdict.h \
   %D%/watch.c %D%/watch.h \
   %D%/workers.c %D%/workers.h
 $(libcoordinator_a_OBJECTS): proto/generated.stamp
