@@ -45,6 +45,7 @@ SYSTEM_TESTS = \
   %D%/system/test_views.py \
   %D%/system/test_refusals.py \
   %D%/system/test_restart.py \
+  %D%/system/test_weights.py \
   %D%/system/test_wire_fuzz.py \
   %D%/system/test_wrap.py
 dist_check_SCRIPTS += $(PARITY_TESTS) $(SYSTEM_TESTS)

@@ -168,7 +168,8 @@ static bool is_data_path(const char *key, bool *directory)
 {
     *directory = strcmp(key, "data.dir") == 0 || strcmp(key, "model.hf") == 0 ||
                  strcmp(key, "checkpoint.directory") == 0;
-    return *directory || strcmp(key, "data.path") == 0 || strcmp(key, "data.validation_path") == 0;
+    return *directory || strcmp(key, "data.path") == 0 ||
+           strcmp(key, "data.validation_path") == 0 || strcmp(key, "model.weights") == 0;
 }
 
 /* data.dir and the like: see spec_read_file. */

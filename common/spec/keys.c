@@ -33,6 +33,7 @@ const struct spec_key spec_keys[] = {
     {"name", SPEC_NAME, REQUIRED},
     {"model.file", SPEC_MODEL, DEFAULT(""), FIELD("model.file_name")},
     {"model.hf", SPEC_TEXT, DEFAULT("")},
+    {"model.weights", SPEC_TEXT, DEFAULT("")},
 
     {"data.format", SPEC_CHOICE, DEFAULT("idx"), CHOICES("idx", "tokens", "text")},
     {"data.dir", SPEC_TEXT, REQUIRED, IDX},

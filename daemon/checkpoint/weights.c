@@ -281,7 +281,14 @@ static void match_entry(struct matching *matching, const struct safetensors_entr
                         uint64_t data_offset)
 {
     enum hf_tensor kind;
-    char *name = hf_parameter_name(matching->weights->source->type, entry->name, &kind);
+    const struct weights_source *source = matching->weights->source;
+    char *name = NULL;
+    if (source->own_names) {
+        kind = HF_TENSOR_PARAMETER;
+        name = mem_strdup(entry->name);
+    } else {
+        name = hf_parameter_name(source->type, entry->name, &kind);
+    }
     int parameter = name != NULL ? find_parameter(matching, name) : -1;
     free(name);
     const struct slot place = {.file = file, .offset = data_offset + entry->begin};
@@ -384,7 +391,11 @@ static status_t match_files(struct weights *weights, const struct model *model,
     if (status == NULL) {
         settle_ties(&matching);
         note_unused(&matching);
-        status = complaints_status(&matching.complaints, weights->source->dir);
+        char *where = weights->source->file != NULL
+                          ? file_path_join(weights->source->dir, weights->source->file)
+                          : mem_strdup(weights->source->dir);
+        status = complaints_status(&matching.complaints, where);
+        free(where);
     }
     complaints_deinit(&matching.complaints);
     buf_deinit(&matching.unused.names);
@@ -431,8 +442,9 @@ static status_t refuse_others(const char *dir)
 status_t weights_open(const struct weights_source *source, const struct model *model,
                       struct weights **result)
 {
-    static const char one[] = "model.safetensors", many[] = "model.safetensors.index.json";
-    bool single = has_file(source->dir, one);
+    static const char many[] = "model.safetensors.index.json";
+    const char *one = source->file != NULL ? source->file : "model.safetensors";
+    bool single = source->file != NULL || has_file(source->dir, one);
     if (!single && !has_file(source->dir, many)) return refuse_others(source->dir);
     struct hf_index index = {0};
     if (!single) TRY(read_index(source, many, &index));

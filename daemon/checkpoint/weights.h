@@ -1,6 +1,7 @@
 /*
- * A model's weights in a directory of Hugging Face's transformers: one safetensors file or several
- * with an index, of which a rank reads only what it keeps. Files are read in pieces, never mapped:
+ * A model's weights in files: a directory of Hugging Face's transformers, with one safetensors file
+ * or several and an index, or a file that has them under the parameters' own names. A rank reads
+ * only what it keeps. Files are read in pieces, never mapped:
  * a file that is cut while it is read is an error, not a signal.
  */
 #ifndef FSDPD_CHECKPOINT_WEIGHTS_H
@@ -10,9 +11,11 @@
 #include "model/model.h"
 
 struct weights_source {
-    const char *dir;  /* absolute, links resolved */
-    const char *root; /* no link leads out of it */
-    enum hf_type type;
+    const char *dir;   /* absolute, links resolved */
+    const char *root;  /* no link leads out of it */
+    const char *file;  /* of the directory, which must be there; NULL: as transformers calls them */
+    bool own_names;    /* tensors are called as parameters are; else as in transformers' files */
+    enum hf_type type; /* then: of this type */
 };
 
 struct weights;

@@ -204,8 +204,7 @@ static status_t set_up_and_train(struct attempt *attempt)
     const Fsdpd__V1__Assignment *assignment = attempt->assignment;
     TRY(check_assignment(assignment));
     struct job_settings settings;
-    TRY(job_settings_init(&settings, assignment->spec, assignment->job, attempt->options));
-    job_settings_set_attempt(&settings, assignment);
+    TRY(job_settings_init_attempt(&settings, assignment, attempt->options));
     struct device *device = NULL;
     struct train_session *session = NULL;
     status_t status = device_open(attempt->options->device, attempt->options->threads, &device);

@@ -50,6 +50,21 @@ static status_t find_model(const Fsdpd__V1__ModelSpec *model, const struct worke
     return find_path("model.hf", model->hf, options, &settings->hf_dir, &settings->hf_root);
 }
 
+/* The file of initial values takes the place of what the model's directory has. */
+static status_t find_weights(const Fsdpd__V1__ModelSpec *model,
+                             const struct worker_options *options, struct job_settings *settings)
+{
+    if (model->weights[0] == '\0') return NULL;
+    TRY(find_path("model.weights", model->weights, options, &settings->weights_path,
+                  &settings->weights_root));
+    settings->weights_dir = file_path_directory(settings->weights_path);
+    settings->weights.dir = settings->weights_dir;
+    settings->weights.root = settings->weights_root;
+    settings->weights.file = strrchr(settings->weights_path, '/') + 1;
+    settings->weights.own_names = settings->hf_dir == NULL;
+    return NULL;
+}
+
 static bool is_tokens(const Fsdpd__V1__DataSpec *data)
 {
     return strcmp(data->format, "idx") != 0;
@@ -251,7 +266,7 @@ static void fill_job(struct job_settings *settings)
         .model_text = spec->model->text,
         .model_length = strlen(spec->model->text),
         .model_file = spec->model->hf[0] != '\0' ? spec->model->hf : spec->model->file_name,
-        .weights = settings->hf_dir != NULL ? &settings->weights : NULL,
+        .weights = settings->weights.dir != NULL ? &settings->weights : NULL,
         .data_dir = settings->data_dir,
         .data_root = settings->data_root,
         .validation_root = settings->validation_root,
@@ -300,15 +315,20 @@ static void fill_job(struct job_settings *settings)
                          (int)spec->workers);
 }
 
+/* What is to be found below the data roots, besides the model. */
+enum need { NEED_NOTHING, NEED_DATA = 1, NEED_WEIGHTS = 2 };
+
 static status_t init(struct job_settings *settings, const Fsdpd__V1__JobSpec *spec, const char *id,
-                     const struct worker_options *options, bool data)
+                     const struct worker_options *options, unsigned need)
 {
     if (spec == NULL) return status_new(STATUS_INVALID_ARGUMENT, "the job has no spec");
     TRY(spec_validate(spec));
     *settings = (struct job_settings){.spec = spec_copy(spec), .id = mem_strdup(id)};
     status_t status = find_model(spec->model, options, settings);
-    if (status == NULL && data) status = find_data(spec->data, options, settings);
-    if (status == NULL && data) status = find_checkpoints(spec, options, settings);
+    if (status == NULL && need & NEED_WEIGHTS)
+        status = find_weights(spec->model, options, settings);
+    if (status == NULL && need & NEED_DATA) status = find_data(spec->data, options, settings);
+    if (status == NULL && need & NEED_DATA) status = find_checkpoints(spec, options, settings);
     if (status == NULL && settings->hf_dir != NULL) status = job_model_read(settings);
     if (status == NULL) fill_job(settings);
     else job_settings_deinit(settings);
@@ -318,18 +338,17 @@ static status_t init(struct job_settings *settings, const Fsdpd__V1__JobSpec *sp
 status_t job_settings_init(struct job_settings *settings, const Fsdpd__V1__JobSpec *spec,
                            const char *id, const struct worker_options *options)
 {
-    return init(settings, spec, id, options, true);
+    return init(settings, spec, id, options, NEED_DATA | NEED_WEIGHTS);
 }
 
 status_t job_settings_init_without_data(struct job_settings *settings,
                                         const Fsdpd__V1__JobSpec *spec, const char *id,
                                         const struct worker_options *options)
 {
-    return init(settings, spec, id, options, false);
+    return init(settings, spec, id, options, NEED_NOTHING);
 }
 
-void job_settings_set_attempt(struct job_settings *settings,
-                              const Fsdpd__V1__Assignment *assignment)
+static void set_checkpoints(struct job_settings *settings, const Fsdpd__V1__Assignment *assignment)
 {
     const Fsdpd__V1__CheckpointSpec *checkpoint = settings->spec->checkpoint;
     const char *run = assignment->run[0] != '\0' ? assignment->run : assignment->job;
@@ -352,6 +371,18 @@ void job_settings_set_attempt(struct job_settings *settings,
     };
 }
 
+/* Who goes on from a checkpoint, and from nothing else, has no use for initial values. */
+status_t job_settings_init_attempt(struct job_settings *settings,
+                                   const Fsdpd__V1__Assignment *assignment,
+                                   const struct worker_options *options)
+{
+    unsigned need = assignment->must_resume ? NEED_DATA : NEED_DATA | NEED_WEIGHTS;
+    TRY(init(settings, assignment->spec, assignment->job, options, need));
+    if (assignment->must_resume) settings->job.weights = NULL;
+    set_checkpoints(settings, assignment);
+    return NULL;
+}
+
 void job_settings_deinit(struct job_settings *settings)
 {
     spec_free(settings->spec);
@@ -359,6 +390,9 @@ void job_settings_deinit(struct job_settings *settings)
     free(settings->units);
     free(settings->hf_dir);
     free(settings->hf_root);
+    free(settings->weights_path);
+    free(settings->weights_dir);
+    free(settings->weights_root);
     free(settings->data_dir);
     free(settings->data_path);
     free(settings->validation_path);

@@ -12,8 +12,9 @@ struct job_settings {
     Fsdpd__V1__JobSpec *spec; /* a copy; the job's strings point into it */
     struct wrap_unit_spec *units;
     struct optimizer_group *groups;
-    struct weights_source weights; /* of a model that is a directory */
+    struct weights_source weights; /* of model.weights, or else of a model that is a directory */
     char *hf_dir, *hf_root;
+    char *weights_path, *weights_dir, *weights_root; /* model.weights; NULL: there is none */
     char *data_dir, *data_path, *validation_path;
     char *data_root, *validation_root; /* that these are below */
     /* What the spec's directory is here, and the root that it is below; NULL: it names none. */
@@ -40,9 +41,11 @@ status_t job_settings_init_without_data(struct job_settings *settings,
                                         const struct worker_options *options) FSDPD_MUST_USE;
 void job_settings_deinit(struct job_settings *settings);
 
-/* Where this attempt's checkpoints are, and whether it goes on from one. */
-void job_settings_set_attempt(struct job_settings *settings,
-                              const Fsdpd__V1__Assignment *assignment);
+/* Likewise for an attempt: also where its checkpoints are, and whether it goes on from one. Then
+ * initial values are not looked for. */
+status_t job_settings_init_attempt(struct job_settings *settings,
+                                   const Fsdpd__V1__Assignment *assignment,
+                                   const struct worker_options *options) FSDPD_MUST_USE;
 
 /* A checked policy; it points into `wrap`, and to *units, which the caller frees. */
 void job_wrap_policy_init(struct wrap_policy *policy, struct wrap_unit_spec **units,

@@ -1,7 +1,7 @@
 /*
  * A job's model that is a directory: found below a data root, its config.json made a model file.
  * A job that was planned carries both with it, so that all of its ranks have the same one whatever
- * became of the directory; weights are read from there.
+ * became of the directory; weights are read from there, unless the job names a file of them.
  */
 #include "worker/job_model.h"
 
@@ -36,9 +36,11 @@ static status_t make_text(struct job_settings *settings, Fsdpd__V1__ModelSpec *m
     status_t status = hf_config_to_model(model->hf_config, strlen(model->hf_config), file, &made);
     free(file);
     if (status != NULL) return status;
-    settings->weights = (struct weights_source){.dir = settings->hf_dir,
-                                                .root = settings->hf_root,
-                                                .type = made.type};
+    settings->weights.type = made.type;
+    if (settings->weights_path == NULL) {
+        settings->weights.dir = settings->hf_dir;
+        settings->weights.root = settings->hf_root;
+    }
     if (model->text[0] == '\0') {
         if (model->text != protobuf_c_empty_string) free(model->text);
         model->text = made.text;

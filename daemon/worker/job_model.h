@@ -4,8 +4,9 @@
 
 #include "worker/job_message.h"
 
-/* Fills in the spec's model text and configuration, unless the job came with them, and `weights`,
- * from the directory that `hf_dir` and `hf_root` say. */
+/* Fills in the spec's model text and configuration, unless the job came with them, and
+ * `weights` (of a file that the job names: the names of its tensors), from the directory that
+ * `hf_dir` and `hf_root` say. */
 status_t job_model_read(struct job_settings *settings) FSDPD_MUST_USE;
 
 #endif

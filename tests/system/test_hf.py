@@ -192,6 +192,18 @@ class HuggingFace(unittest.TestCase):
             self.assertEqual("lm_head.weight" in tensors, not tied)
             self.assertEqual(self.pull(self.keep(self.out(name)), self.out(name + "2")), tensors)
 
+    def test_weights_beside_the_model(self):
+        """model.weights goes before what the directory has: a plain pull, and a file of transformers."""
+        job = self.submit("model.hf=gpt2")
+        first = self.pull(job, self.out("1"))
+        self.make("others", CONFIGS["gpt2"], {name: (dtype, shape, bytes(len(raw)))
+                                              for name, (dtype, shape, raw) in first.items()})
+        plain = self.out("plain.safetensors")
+        self.assertEqual(self.daemon.ctl("pull", job, "-o", plain).returncode, 0)
+        for turn, path in enumerate((plain, os.path.join(self.out("1"), "model.safetensors"))):
+            again = self.keep("others", f"model.weights={path}")
+            self.assertEqual(self.pull(again, self.out(f"2-{turn}")), first)
+
     def test_names_of_the_bare_model(self):
         """As GPT2Model and BertModel write them, with buffers, old names and another head."""
         first = self.pull(self.submit("model.hf=gpt2"), self.out("1"))

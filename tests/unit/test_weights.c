@@ -181,6 +181,34 @@ START_TEST(test_single)
 }
 END_TEST
 
+/* One that PyTorch's names are in, of any name itself; nothing stands for another one. */
+START_TEST(test_own_names)
+{
+    source.file = "pulled.st";
+    source.own_names = true;
+    struct tensor tensors[4];
+    memcpy(tensors, good, sizeof good);
+    write_file("pulled.st", tensors, 3);
+    write_bytes("model.safetensors", "x", 1); /* which is not asked for */
+    struct weights *weights = open_good();
+    expect_all(weights);
+    weights_free(weights);
+    tensors[3] = tensors[0]; /* both names of what is tied, as a pull has them */
+    tensors[3].name = "lm_head.weight";
+    write_file("pulled.st", tensors, 4);
+    weights = open_good();
+    expect_all(weights);
+    weights_free(weights);
+    tensors[0].name = "wte.weight"; /* transformers' file might leave the prefix out */
+    tensors[1].name = "ln_f.weight";
+    write_file("pulled.st", tensors, 3);
+    expect_refused(STATUS_INVALID_ARGUMENT, "2 that the model does not have");
+    expect_refused(STATUS_INVALID_ARGUMENT, "w/pulled.st: tensors of the weights");
+    source.file = "not-there";
+    expect_refused(STATUS_NOT_FOUND, "not-there");
+}
+END_TEST
+
 START_TEST(test_half)
 {
     /* subnormal, smallest normal, largest, -0, infinity, nan, one third */
@@ -475,6 +503,7 @@ int main(void)
     TCase *tcase = tcase_create("weights");
     tcase_add_checked_fixture(tcase, set_up, tear_down);
     tcase_add_test(tcase, test_single);
+    tcase_add_test(tcase, test_own_names);
     tcase_add_test(tcase, test_half);
     tcase_add_test(tcase, test_names);
     tcase_add_test(tcase, test_tied_under_its_other_name);
