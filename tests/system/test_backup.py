@@ -11,7 +11,7 @@ import harness
 
 def fsdpd(*arguments):
     return subprocess.run([harness.FSDPD, *arguments], env=dict(os.environ, FSDPD_CONFIG=""),
-                          text=True, capture_output=True, timeout=60)
+                          text=True, capture_output=True, timeout=harness.PATIENCE)
 
 
 def read(path):
@@ -44,7 +44,7 @@ class Backup(unittest.TestCase):
             daemon.ctl("cancel", running)
             daemon.wait_state(later, "SUCCEEDED")
             daemon.process.terminate()
-            self.assertEqual(daemon.process.wait(20), 0)
+            self.assertEqual(daemon.process.wait(harness.PATIENCE), 0)
             result = fsdpd("backup", copy + ".2", "--state-dir", state)
             self.assertEqual(result.returncode, 0, result.stderr)
             result = fsdpd("restore", copy, "--state-dir", state)
@@ -65,7 +65,7 @@ class Backup(unittest.TestCase):
         with harness.Daemon(workers=1) as daemon:
             root, state = daemon.root, os.path.join(daemon.root, "state")
             daemon.process.terminate()
-            daemon.process.wait(20)
+            daemon.process.wait(harness.PATIENCE)
             store = os.path.join(state, "store.db")
             before = read(store)
             text = os.path.join(root, "text")

@@ -146,7 +146,7 @@ class BadInput(unittest.TestCase):
         for arguments in (["submit"], ["plan"]):
             result = self.daemon.ctl(*arguments, harness.JOB, "--set",
                                      f"data.dir={self.daemon.data}", "--set",
-                                     "train.batch_size=1000000", timeout=60)
+                                     "train.batch_size=1000000", timeout=harness.PATIENCE)
             self.assertEqual(result.returncode, harness.DOES_NOT_FIT, result.stderr)
             self.assertIn("GB", result.stderr)
 
@@ -247,7 +247,7 @@ class BadInput(unittest.TestCase):
             self.assertEqual(result.returncode, harness.USAGE, f"{arguments}: {result.stderr}")
         self.assertIn("show: JOB is not valid UTF-8", self.daemon.ctl("show", b"\xff").stderr)
         self.assertEqual(self.daemon.json("list"), before)
-        result = subprocess.run([harness.FSDPCTL, "list"], text=True, timeout=30, stdout=subprocess.PIPE,
+        result = subprocess.run([harness.FSDPCTL, "list"], text=True, timeout=harness.PATIENCE, stdout=subprocess.PIPE,
                                 stderr=subprocess.PIPE, env=dict(os.environ, FSDPD_ADDRESS=self.daemon.address,
                                                                  FSDPD_INSECURE_TCP="yes"))
         self.assertEqual(result.returncode, harness.USAGE, result.stderr)

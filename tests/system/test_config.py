@@ -17,7 +17,7 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.sta
 
 
 def fsdpd(*arguments, **environment):
-    return subprocess.run([FSDPD, *arguments], text=True, timeout=20, stdin=subprocess.DEVNULL,
+    return subprocess.run([FSDPD, *arguments], text=True, timeout=harness.PATIENCE, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           env=dict(ENVIRONMENT, FSDPD_CONFIG="", **environment))
 
@@ -158,7 +158,7 @@ def read(path):
         return ""
 
 
-def harness_wait(condition, seconds=20):
+def harness_wait(condition, seconds=harness.PATIENCE):
     import time
     until = time.monotonic() + seconds
     while not condition():

@@ -14,7 +14,7 @@ MODULE = os.path.join(BUILD, "fsdpd-cuda.so")
 
 
 def fsdpd(*arguments, backend):
-    return subprocess.run([FSDPD, *arguments], text=True, timeout=50, stdin=subprocess.DEVNULL,
+    return subprocess.run([FSDPD, *arguments], text=True, timeout=harness.PATIENCE, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                           env=dict(os.environ, FSDPD_BACKEND_DIR=backend, FSDPD_CONFIG=""))
 

@@ -52,7 +52,7 @@ class GrpcClient(unittest.TestCase):
     def unary(self, method, request, response):
         return self.channel.unary_unary(
             method, request_serializer=type(request).SerializeToString,
-            response_deserializer=response.FromString)(request, timeout=30)
+            response_deserializer=response.FromString)(request, timeout=harness.PATIENCE)
 
     def control(self, method, request, response):
         return self.unary(f"/fsdpd.v1.Control/{method}", request, response)
@@ -138,7 +138,7 @@ class GrpcClient(unittest.TestCase):
                 f"/grpc.reflection.{version}.ServerReflection/ServerReflectionInfo",
                 request_serializer=reflection.ServerReflectionRequest.SerializeToString,
                 response_deserializer=reflection.ServerReflectionResponse.FromString)(
-                    iter(requests), timeout=30))
+                    iter(requests), timeout=harness.PATIENCE))
             names = [service.name for service in answers[0].list_services_response.service]
             self.assertIn("fsdpd.v1.Control", names)
             self.assertTrue(answers[1].file_descriptor_response.file_descriptor_proto)
@@ -150,13 +150,13 @@ class GrpcClient(unittest.TestCase):
         raw = self.channel.unary_unary("/fsdpd.v1.Control/SubmitJob")
         for payload in (b"\xff" * 100, b"\x0a\xff\xff\xff\xff\x0f", os.urandom(5000)):
             with self.assertRaises(grpc.RpcError) as raised:
-                raw(payload, timeout=10)
+                raw(payload, timeout=harness.PATIENCE)
             self.assertEqual(raised.exception.code(), grpc.StatusCode.INVALID_ARGUMENT)
         with self.assertRaises(grpc.RpcError) as raised:
-            raw(bytes(32 << 20), timeout=30)
+            raw(bytes(32 << 20), timeout=harness.PATIENCE)
         self.assertEqual(raised.exception.code(), grpc.StatusCode.RESOURCE_EXHAUSTED)
         with self.assertRaises(grpc.RpcError) as raised:
-            self.channel.unary_unary("/fsdpd.v1.Control/NoSuchMethod")(b"", timeout=10)
+            self.channel.unary_unary("/fsdpd.v1.Control/NoSuchMethod")(b"", timeout=harness.PATIENCE)
         self.assertEqual(raised.exception.code(), grpc.StatusCode.UNIMPLEMENTED)
         api = self.api
         with self.assertRaises(grpc.RpcError) as raised:

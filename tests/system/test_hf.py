@@ -371,16 +371,16 @@ class HuggingFace(unittest.TestCase):
     def test_offline_plan(self):
         import subprocess
         command = [harness.FSDPD, "plan", self.job, "--data-root", self.data]
-        result = subprocess.run(command, text=True, capture_output=True, timeout=60)
+        result = subprocess.run(command, text=True, capture_output=True, timeout=harness.PATIENCE)
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("(_fsdp_wrapped_module): GPT2LMHeadModel(", result.stdout)
         self.assertIn("there are no weights in model.hf: initial values are drawn", result.stdout)
         # without the data, but not without the model
         result = subprocess.run([*command, "--set", "data.path=nowhere"], text=True,
-                                capture_output=True, timeout=60)
+                                capture_output=True, timeout=harness.PATIENCE)
         self.assertEqual(result.returncode, 0, result.stderr)
         result = subprocess.run([*command, "--set", "model.hf=nowhere"], text=True,
-                                capture_output=True, timeout=60)
+                                capture_output=True, timeout=harness.PATIENCE)
         self.assertEqual(result.returncode, harness.NOT_FOUND, result.stderr)
         self.assertIn("model.hf", result.stderr)
 

@@ -4,7 +4,6 @@
 import os
 import re
 import sys
-import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(__file__))
@@ -68,7 +67,7 @@ class Jobs(unittest.TestCase):
         self.assertEqual(ends, [shown["owner"]] * 2)
         last = self.daemon.ctl("history", job).stdout.splitlines()[-1]
         self.assertRegex(last, rf"CANCELLED .*\b{re.escape(shown['owner'])}\b.* cancelled by ")
-        watcher.communicate(timeout=20)
+        watcher.communicate(timeout=harness.PATIENCE)
         self.assertEqual(watcher.returncode, harness.JOB_CANCELLED)
         again = self.daemon.ctl("cancel", job)
         self.assertEqual(again.returncode, harness.CONFLICT)
@@ -108,9 +107,9 @@ class Jobs(unittest.TestCase):
         job = self.daemon.submit(LONG)
         self.daemon.wait_step(job, 2)
         watcher = self.daemon.spawn("watch", job)
-        time.sleep(0.5)
+        self.assertIn(job, watcher.stdout.readline())  # it is connected
         watcher.send_signal(2)
-        _, errors = watcher.communicate(timeout=10)
+        _, errors = watcher.communicate(timeout=harness.PATIENCE)
         self.assertIn(job, errors)
         self.assertEqual(self.daemon.show(job)["state"], "RUNNING")
         self.daemon.ctl("cancel", job)

@@ -9,6 +9,7 @@ import re
 import signal
 import unittest
 
+import harness
 from harness import DONE, NOT_FOUND, USAGE, Daemon, main
 
 LINE = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z) (\d+)/(\d+|fsdpd) "
@@ -161,7 +162,7 @@ class LogsTest(unittest.TestCase):
         follow = self.daemon.spawn("logs", job, "-f")
         self.daemon.wait_step(job, 1)
         self.daemon.ctl("cancel", job)
-        output, errors = follow.communicate(timeout=60)
+        output, errors = follow.communicate(timeout=harness.PATIENCE)
         self.assertEqual(follow.returncode, DONE, errors)
         lines = parse(output)
         self.assertEqual(lines[-1][2:5], ("fsdpd", "INFO", "job_state"))
@@ -174,7 +175,7 @@ class LogsTest(unittest.TestCase):
         first = follow.stdout.readline()
         self.assertRegex(first, LINE)
         follow.send_signal(signal.SIGINT)
-        follow.communicate(timeout=20)
+        follow.communicate(timeout=harness.PATIENCE)
         self.assertEqual(follow.returncode, 130)
         self.assertNotIn(self.daemon.show(job)["state"], ("CANCELLED", "FAILED"))
         self.daemon.ctl("cancel", job)
@@ -197,7 +198,7 @@ class RestartTest(unittest.TestCase):
             self.assertEqual(before, after)
             # who followed goes on where it was
             daemon.ctl("cancel", queued)
-            output, errors = follow.communicate(timeout=40)
+            output, errors = follow.communicate(timeout=harness.PATIENCE)
             self.assertEqual(follow.returncode, DONE, errors)
             self.assertIn("waiting for it", errors)
             self.assertEqual(output.count("state=CANCELLED"), 1)

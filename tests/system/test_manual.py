@@ -16,7 +16,7 @@ PAGES = sorted(glob.glob(os.path.join(BUILD, "docs/man/*.[158]")))
 
 
 def run(*command, **options):
-    return subprocess.run(command, text=True, timeout=60, stdout=subprocess.PIPE,
+    return subprocess.run(command, text=True, timeout=harness.PATIENCE, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, **options)
 
 

@@ -55,7 +55,7 @@ class Pause(unittest.TestCase):
         watcher = self.daemon.spawn("watch", job)
         resumed = self.daemon.ctl("resume", job)
         self.assertEqual(resumed.returncode, 0, resumed.stderr)
-        output, errors = watcher.communicate(timeout=60)
+        output, errors = watcher.communicate(timeout=harness.PATIENCE)
         self.assertEqual(watcher.returncode, 0, errors)
         self.assertIn(f"on from step {step}", output)
         self.assertEqual(self.daemon.show(job)["attempt"], 2)

@@ -57,7 +57,7 @@ class Pull(unittest.TestCase):
             pulls = [self.daemon.spawn("pull", job, "-o", self.path(f"{i}.safetensors"))
                      for i in range(4)]
             for i, pull in enumerate(pulls):
-                _, errors = pull.communicate(timeout=60)
+                _, errors = pull.communicate(timeout=harness.PATIENCE)
                 self.assertEqual(pull.returncode, 0, errors)
                 self.check(self.path(f"{i}.safetensors"))
             self.assertEqual(self.daemon.ctl("cancel", job).returncode, 0)
@@ -88,7 +88,7 @@ class Pull(unittest.TestCase):
             pull = self.daemon.spawn("pull", job, "-o", self.path("half"))
             time.sleep(delay)
             pull.send_signal(15)
-            pull.communicate(timeout=20)
+            pull.communicate(timeout=harness.PATIENCE)
             if pull.returncode != 0:
                 self.assertEqual(os.listdir(self.directory), [])
             else:

@@ -230,7 +230,7 @@ class Queue(unittest.TestCase):
         def nobody(*arguments):
             return subprocess.run(
                 ["setpriv", "--reuid=65534", f"--regid={os.getegid()}", "--clear-groups",
-                 os.path.abspath(harness.FSDPCTL), *arguments], text=True, timeout=60,
+                 os.path.abspath(harness.FSDPCTL), *arguments], text=True, timeout=harness.PATIENCE,
                 env=dict(os.environ, FSDPD_ADDRESS=self.daemon.address), cwd="/",
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         try:

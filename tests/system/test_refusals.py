@@ -242,7 +242,7 @@ class Users(Case):
             self.skipTest("setpriv is not here: apt-get install util-linux")
         return subprocess.run(
             ["setpriv", f"--reuid={NOBODY}", f"--regid={gid}", f"--groups={NOBODY}", FSDPCTL,
-             *arguments], text=True, timeout=60, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+             *arguments], text=True, timeout=harness.PATIENCE, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, cwd="/",
             env=dict(os.environ, FSDPD_ADDRESS=self.daemon.address, HOME="/nonexistent"))
 
@@ -273,7 +273,7 @@ class Users(Case):
         result = subprocess.run(
             ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", sys.executable,
              "-c", script, self.root, os.path.join(harness.SOURCE, "tests/system"),
-             self.daemon.address], text=True, timeout=60, stdout=subprocess.PIPE, cwd="/",
+             self.daemon.address], text=True, timeout=harness.PATIENCE, stdout=subprocess.PIPE, cwd="/",
             stderr=subprocess.PIPE, env=dict(os.environ, srcdir=harness.SOURCE, HOME="/nonexistent",
                                              PYTHONDONTWRITEBYTECODE="1"))
         answers = result.stdout.split()
@@ -319,7 +319,7 @@ class Messages(Case):
         payload = b"\x0a" + b"\xff\xff\xff\x08" + b"x" * (17 * MIB)
         channel = self.channel()
         for method in self.methods:
-            code, details = method.call(channel, payload, timeout=60)
+            code, details = method.call(channel, payload, timeout=harness.PATIENCE)
             with self.subTest(method=method.name):
                 self.assertEqual(code, Code.RESOURCE_EXHAUSTED, details)
 
@@ -329,7 +329,7 @@ class Messages(Case):
             if method.for_workers or method.sends_stream:
                 continue
             limit = 8 * MIB if method.name.endswith(("/SubmitJob", "/PlanJob")) else MIB
-            code, details = method.call(channel, b"\0" * (limit + 1), timeout=60)
+            code, details = method.call(channel, b"\0" * (limit + 1), timeout=harness.PATIENCE)
             with self.subTest(method=method.name):
                 self.assertEqual(code, Code.RESOURCE_EXHAUSTED, details)
                 self.assertIn(f"at most {limit} are taken", details)
@@ -360,13 +360,13 @@ class Messages(Case):
     def test_compressed(self):
         stub = self.channel().unary_unary("/fsdpd.v1.Control/GetVersion")
         with self.assertRaises(grpc.RpcError) as caught:
-            stub(b"x" * MIB, timeout=20, compression=grpc.Compression.Gzip)
+            stub(b"x" * MIB, timeout=harness.PATIENCE, compression=grpc.Compression.Gzip)
         self.assertNotEqual(caught.exception.code(), Code.DEADLINE_EXCEEDED)
 
     def test_unknown_method(self):
         stub = self.channel().unary_unary("/fsdpd.v1.Control/DropTables")
         with self.assertRaises(grpc.RpcError) as caught:
-            stub(b"", timeout=20)
+            stub(b"", timeout=harness.PATIENCE)
         self.assertEqual(caught.exception.code(), Code.UNIMPLEMENTED)
 
 

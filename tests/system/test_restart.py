@@ -63,7 +63,7 @@ class Restart(unittest.TestCase):
             for pid in workers.values():
                 self.assertTrue(harness.alive(int(pid)))
             daemon.process.terminate()
-            self.assertEqual(daemon.process.wait(20), 0)
+            self.assertEqual(daemon.process.wait(harness.PATIENCE), 0)
             for pid in workers.values():
                 self.assertFalse(harness.alive(int(pid)), "an adopted worker outlived fsdpd")
 
@@ -89,7 +89,7 @@ class Restart(unittest.TestCase):
             self.assertEqual((shown["state"], shown["attempt"]), ("SUCCEEDED", 1),
                              shown["reason"])
             self.assertEqual(daemon.tensors(job), undisturbed)
-            output, errors = watcher.communicate(timeout=30)
+            output, errors = watcher.communicate(timeout=harness.PATIENCE)
             self.assertEqual(watcher.returncode, 0, errors)
             self.check_record(events(output))
             self.assertEqual(daemon.events(job),
@@ -103,7 +103,7 @@ class Restart(unittest.TestCase):
             job = daemon.submit(*SETTINGS)
             daemon.wait_step(job, 5)
             daemon.process.terminate()
-            self.assertEqual(daemon.process.wait(60), 0)
+            self.assertEqual(daemon.process.wait(harness.PATIENCE), 0)
             daemon.start()
             shown = daemon.wait_state(job, "SUCCEEDED", "FAILED")
             self.assertEqual((shown["state"], shown["attempt"]), ("SUCCEEDED", 2),
@@ -194,7 +194,7 @@ class Restart(unittest.TestCase):
             # With the first one the ranks have met; for that they need the coordinator.
             daemon.wait_for(newest, 60, "a checkpoint")
             daemon.kill()
-            first, until = newest(), time.monotonic() + 30
+            first, until = newest(), time.monotonic() + harness.PATIENCE
             while newest() < first + 30 and time.monotonic() < until:
                 time.sleep(0.01)
             for worker in workers:
@@ -226,7 +226,7 @@ class Restart(unittest.TestCase):
             daemon.kill()
             daemon.start()
             daemon.ctl("cancel", queued)
-            _, errors = watcher.communicate(timeout=30)
+            _, errors = watcher.communicate(timeout=harness.PATIENCE)
             self.assertEqual(watcher.returncode, harness.JOB_CANCELLED, errors)
 
 
@@ -248,7 +248,7 @@ class Separate(unittest.TestCase):
             watcher = daemon.spawn("watch", job, "-o", "json", "--timeout", "60")
             daemon.wait_step(job, 3)
             daemon.process.terminate()
-            self.assertEqual(daemon.process.wait(20), 0)
+            self.assertEqual(daemon.process.wait(harness.PATIENCE), 0)
             time.sleep(0.5)
             self.assertEqual([worker.poll() for worker in workers], [None, None])
             daemon.start()
@@ -256,7 +256,7 @@ class Separate(unittest.TestCase):
             self.assertEqual((shown["state"], shown["attempt"]), ("SUCCEEDED", 1),
                              shown["reason"])
             self.assertEqual(daemon.tensors(job), undisturbed)
-            output, errors = watcher.communicate(timeout=30)
+            output, errors = watcher.communicate(timeout=harness.PATIENCE)
             self.assertEqual(watcher.returncode, 0, errors)
             self.assertEqual(metric_steps(events(output)), list(range(1, 61)))
 
@@ -289,7 +289,7 @@ class Separate(unittest.TestCase):
             daemon.wait_for(lambda: daemon.show(job)["reason"]["code"] == "PAUSING", 20,
                             "the pause to begin")
             daemon.kill()
-            asker.communicate(timeout=30)
+            asker.communicate(timeout=harness.PATIENCE)
             self.assertEqual(asker.returncode, harness.UNREACHABLE)
             for worker in workers:
                 worker.send_signal(signal.SIGCONT)
@@ -307,7 +307,7 @@ class Separate(unittest.TestCase):
             busy = [int(worker["pid"]) for worker in daemon.worker_list()
                     if worker["state"] == "busy"]
             daemon.kill()
-            until = time.monotonic() + 30
+            until = time.monotonic() + harness.PATIENCE
             while all(worker.poll() is None for worker in workers) and time.monotonic() < until:
                 time.sleep(0.1)
             self.assertEqual([(worker.pid in busy, worker.poll()) for worker in workers],

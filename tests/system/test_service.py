@@ -44,7 +44,7 @@ class Manager:
                 break
         return self.heard[start:]
 
-    def wait(self, words, seconds=20):
+    def wait(self, words, seconds=harness.PATIENCE):
         lines = [line for _, line in self.listen(seconds, words)]
         assert any(line.startswith(words) for line in lines), f"no {words} in {lines[-20:]}"
         return lines
@@ -60,18 +60,24 @@ class Service(unittest.TestCase):
         manager = self.enterContext(Manager(self.root))
         environment = {"NOTIFY_SOCKET": manager.path, "WATCHDOG_USEC": "400000"}
         with Daemon(workers=1, environment=environment) as daemon:
-            lines = [line for _, line in manager.listen(1.5)]
+            lines = manager.wait("STATUS=1 worker, 0 jobs running, 0 queued")
             self.assertIn("READY=1", lines)
-            self.assertIn("STATUS=1 worker, 0 jobs running, 0 queued", lines)
-            # The watchdog is fed at least twice per period, and no line is sent for nothing.
-            fed = [at for at, line in manager.listen(2) if line == "WATCHDOG=1"]
-            self.assertGreater(len(fed), 6)
-            self.assertLess(max(b - a for a, b in zip(fed, fed[1:])), 0.35)
-            job = daemon.submit("train.epochs=1000", "workers=1")
-            manager.wait("STATUS=1 worker, 1 job running, 0 queued", 30)
+            # The watchdog is fed at least twice per period; what the machine holds up now and then does
+            # not count. A state is said once.
+            heard = [manager.wait("WATCHDOG=1") for _ in range(10)]
+            fed = [at for at, line in manager.heard if line == "WATCHDOG=1"][-10:]
+            gaps = sorted(b - a for a, b in zip(fed, fed[1:]))
+            self.assertLess(gaps[len(gaps) // 2], 0.2, gaps)
+            self.assertNotIn("STATUS=1 worker, 0 jobs running, 0 queued", sum(heard, []))
+            job = daemon.submit("train.epochs=100000", "workers=1")
+            manager.wait("STATUS=1 worker, 1 job running, 0 queued")
             # A process that does not run feeds nothing.
             daemon.process.send_signal(signal.SIGSTOP)
-            manager.listen(0.2)
+            with open(f"/proc/{daemon.process.pid}/stat") as stat:
+                while stat.read().rsplit(")", 1)[1].split()[0] != "T":
+                    stat.seek(0)
+            while manager.listen(0.1):
+                pass  # sent before
             self.assertEqual(manager.listen(0.6), [])
             daemon.process.send_signal(signal.SIGCONT)
             manager.wait("WATCHDOG=1")
@@ -79,7 +85,7 @@ class Service(unittest.TestCase):
             lines = manager.wait("READY=1")
             self.assertIn("RELOADING=1", lines)
             usec = [line for line in lines if line.startswith("MONOTONIC_USEC=")]
-            self.assertAlmostEqual(int(usec[0].split("=")[1]) / 1e6, time.monotonic(), delta=10)
+            self.assertAlmostEqual(int(usec[0].split("=")[1]) / 1e6, time.monotonic(), delta=harness.PATIENCE)
             self.assertEqual(daemon.ctl("cancel", job).returncode, 0)
             # Workers do not inherit what is not meant for them.
             worker = harness.children(daemon.process.pid)[0]
@@ -89,7 +95,7 @@ class Service(unittest.TestCase):
             daemon.process.terminate()
             lines = manager.wait("STOPPING=1")
             self.assertIn("STATUS=stopping", lines)
-            daemon.process.wait(20)
+            daemon.process.wait(harness.PATIENCE)
             self.assertEqual(daemon.process.returncode, 0)
 
     def test_no_watchdog_without_one(self):
@@ -137,18 +143,18 @@ class Service(unittest.TestCase):
                     stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                     pass_fds=[listener.fileno()])
             try:
-                client.communicate(timeout=20)
+                client.communicate(timeout=harness.PATIENCE)
                 self.assertEqual(client.returncode, 0, self.log())
                 self.assertFalse(os.path.exists(os.path.join(self.root, "run/fsdpd.sock")))
                 # Its own workers use the socket too.
-                until = time.monotonic() + 20
+                until = time.monotonic() + harness.PATIENCE
                 attached = ""
                 while "cpu:0" not in attached and time.monotonic() < until:
                     attached = subprocess.run([FSDPCTL, "workers", "--address", "unix:" + path],
                                               stdout=subprocess.PIPE, text=True).stdout
                 self.assertIn("cpu:0", attached, self.log())
                 daemon.terminate()
-                self.assertEqual(daemon.wait(20), 0, self.log())
+                self.assertEqual(daemon.wait(harness.PATIENCE), 0, self.log())
             finally:
                 daemon.kill()
                 daemon.wait()
@@ -156,7 +162,7 @@ class Service(unittest.TestCase):
 
     def test_tcp_socket_is_refused(self):
         daemon = self.activated(socket.AF_INET, ("127.0.0.1", 0))
-        self.assertEqual(daemon.wait(20), 4, self.log())
+        self.assertEqual(daemon.wait(harness.PATIENCE), 4, self.log())
         self.assertIn("neither encrypted nor authenticated", self.log())
 
 

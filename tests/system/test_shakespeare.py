@@ -155,7 +155,7 @@ class Shakespeare(unittest.TestCase):
                                "--set", "train.max_steps=5000", "--set", "retry.failures=0")["id"]
         self.daemon.wait_step(job, 3)
         os.truncate(text, 4096)
-        shown = self.daemon.wait_state(job, "FAILED", seconds=60)
+        shown = self.daemon.wait_state(job, "FAILED", seconds=harness.PATIENCE)
         self.assertEqual(shown["reason"]["code"], "FAILED_PRECONDITION", shown["reason"])
         self.assertIn("cut.txt", shown["reason"]["message"])
         self.assertRegex(shown["reason"]["message"], "was cut|changed while it was read")

@@ -147,7 +147,7 @@ class SharedDevice(unittest.TestCase):
             if process.pid == int(victim["pid"]):
                 process.send_signal(signal.SIGKILL)
                 process.wait()
-        shown = self.daemon.wait_state(job, "FAILED", seconds=20)
+        shown = self.daemon.wait_state(job, "FAILED", seconds=harness.PATIENCE)
         self.assertIn("rank 1", shown["reason"]["message"])
         # The other is idle again, the device free: the next job runs, alone and with a new peer.
         self.daemon.wait_for(lambda: [w["state"] for w in self.daemon.worker_list()] == ["idle"], 20,

@@ -22,7 +22,7 @@ class Authority:
 
     @staticmethod
     def run(*arguments):
-        result = subprocess.run([FSDPD, "cert", *arguments], text=True, timeout=20,
+        result = subprocess.run([FSDPD, "cert", *arguments], text=True, timeout=harness.PATIENCE,
                                 stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         if result.returncode != 0:
             raise AssertionError(f"fsdpd cert {arguments}: {result.returncode}: {result.stderr}")
@@ -41,7 +41,7 @@ def tls_flags(files):
     return ["--tls-ca", files[0], "--tls-certificate", files[1], "--tls-key", files[2]]
 
 
-def client(address, files, *arguments, timeout=60):
+def client(address, files, *arguments, timeout=harness.PATIENCE):
     return subprocess.run([FSDPCTL, *arguments, "--address", address, *tls_flags(files)], text=True,
                           timeout=timeout, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE)
@@ -74,7 +74,7 @@ class Tls(unittest.TestCase):
 
         def end():
             process.terminate()
-            process.wait(20)
+            process.wait(harness.PATIENCE)
         self.addCleanup(end)
         return process
 
@@ -105,7 +105,7 @@ class Tls(unittest.TestCase):
             shutil.copy(source, os.path.join(directory, name))
         result = subprocess.run([FSDPCTL, "status", "--address", self.address], text=True,
                                 env=dict(os.environ, XDG_CONFIG_HOME=self.root + "/home"),
-                                timeout=30, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                                timeout=harness.PATIENCE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.assertEqual(result.returncode, 0, result.stdout)
 
     def test_no_silent_downgrade(self):
@@ -118,7 +118,7 @@ class Tls(unittest.TestCase):
         result = subprocess.run([FSDPCTL, "status", "--address", self.address], text=True,
                                 env=dict(environment, FSDPD_INSECURE_TCP="true",
                                          FSDPD_TLS_KEY=self.ann[2]),
-                                timeout=30, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                                timeout=harness.PATIENCE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.assertEqual(result.returncode, harness.USAGE, result.stdout)
         # Files that only lie where they lie by default give way, with a word.
         directory = os.path.join(self.root, "home/fsdpd/tls")
@@ -127,7 +127,7 @@ class Tls(unittest.TestCase):
         result = subprocess.run([FSDPCTL, "status", "--address", self.address], text=True,
                                 env=dict(environment, FSDPD_INSECURE_TCP="true",
                                          XDG_CONFIG_HOME=self.root + "/home"),
-                                timeout=30, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                                timeout=harness.PATIENCE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.assertEqual(result.returncode, harness.UNREACHABLE, result.stdout)
         self.assertIn("tls/ca.crt is not used", result.stdout)
 
@@ -143,13 +143,13 @@ class Tls(unittest.TestCase):
         environment = {key: value for key, value in os.environ.items()
                        if not key.startswith("FSDPD_")}
         result = subprocess.run([FSDPCTL, "status", "--address", self.address, "--tls-ca", self.ann[0]],
-                                env=dict(environment, XDG_CONFIG_HOME=self.root), text=True, timeout=30,
+                                env=dict(environment, XDG_CONFIG_HOME=self.root), text=True, timeout=harness.PATIENCE,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.assertEqual(result.returncode, harness.USAGE, result.stdout)
         self.assertIn("--tls-certificate (or FSDPD_TLS_CERTIFICATE) is not set", result.stdout)
         self.assertNotIn("tls.", result.stdout)
         result = subprocess.run([FSDPD, "worker", "--config=", "--coordinator", self.address, "--data-root",
-                                 self.root, *tls_flags([missing, *self.ann[1:]])], text=True, timeout=30,
+                                 self.root, *tls_flags([missing, *self.ann[1:]])], text=True, timeout=harness.PATIENCE,
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.assertNotEqual(result.returncode, 0, result.stdout)
         self.assertIn(f"tls.ca: cannot open {missing}", result.stdout)
@@ -162,7 +162,7 @@ class Tls(unittest.TestCase):
         result = subprocess.run([FSDPD, "coordinator", "--config=", "--runtime-dir",
                                  self.root + "/run", "--state-dir", self.root + "/state",
                                  "--listen", self.address, *tls_flags(self.ann)], text=True,
-                                timeout=30, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                                timeout=harness.PATIENCE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         self.assertEqual(result.returncode, harness.USAGE, result.stdout)
         self.assertIn("not for servers", result.stdout)
 

@@ -5,6 +5,7 @@ import json
 import os
 import unittest
 
+import harness
 from harness import CONFLICT, DONE, NOT_FOUND, USAGE, Daemon, main
 
 STEPS = 3
@@ -202,7 +203,7 @@ class TraceTest(unittest.TestCase):
         self.assertEqual(second.returncode, CONFLICT, second.stderr)
         self.assertIn("is being traced already", second.stderr)
         self.stop(job)
-        output, errors = trace.communicate(timeout=60)
+        output, errors = trace.communicate(timeout=harness.PATIENCE)
         self.assertEqual(trace.returncode, DONE, errors)
         trace = Trace(path)
         count = trace.document["otherData"]["last_step"] - \
@@ -219,7 +220,7 @@ class TraceTest(unittest.TestCase):
         changed = self.daemon.ctl("wrap", "set", job, "--policy", "size",
                                   "--min-num-params", "1000")
         self.assertEqual(changed.returncode, DONE, changed.stderr)
-        _, errors = trace.communicate(timeout=60)
+        _, errors = trace.communicate(timeout=harness.PATIENCE)
         self.assertEqual(trace.returncode, DONE, errors)
         before, (after, _) = Trace(path), self.trace(job, 2, "after.json")
         self.stop(job)
@@ -237,7 +238,7 @@ class TraceTest(unittest.TestCase):
         trace = self.daemon.spawn("trace", job, "--steps", "1000", "-o", path)
         self.daemon.wait_step(job, int(self.daemon.show(job)["step"]) + 3)
         trace.terminate()
-        trace.communicate(timeout=20)
+        trace.communicate(timeout=harness.PATIENCE)
         self.assertEqual([name for name in os.listdir(self.daemon.root) if "left.json" in name], [])
         # the next one takes its place
         again, told = self.trace(job, 2, "again.json")

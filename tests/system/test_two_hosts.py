@@ -113,14 +113,14 @@ class TwoHosts(unittest.TestCase):
         def end():
             process.terminate()
             try:
-                process.wait(20)
+                process.wait(harness.PATIENCE)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
         self.addCleanup(end)
         return process
 
-    def ctl(self, node, *arguments, timeout=60):
+    def ctl(self, node, *arguments, timeout=harness.PATIENCE):
         return subprocess.run(
             self.hosts.on(node, harness.FSDPCTL, *arguments, "--address", self.address,
                           *test_tls.tls_flags(self.ann)),

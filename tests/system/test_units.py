@@ -15,7 +15,7 @@ UNITS = {"fsdpd.service": 25, "fsdpd-worker@.service": 25}  # exposure at most, 
 
 
 def run(*command):
-    return subprocess.run(command, text=True, timeout=60, stdout=subprocess.PIPE,
+    return subprocess.run(command, text=True, timeout=harness.PATIENCE, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
 
 
@@ -103,7 +103,7 @@ class Units(unittest.TestCase):
             if probe.returncode == 127 or "Permission denied" in probe.stdout:
                 self.skipTest("another user cannot run what was built here")
         dump = subprocess.run(command, env=dict(environment, HOME="/nonexistent"), text=True,
-                              stdout=subprocess.PIPE, timeout=20).stdout
+                              stdout=subprocess.PIPE, timeout=harness.PATIENCE).stdout
         self.assertRegex(dump, r"(?m)^runtime_dir: /run/fsdpd ")
         self.assertRegex(dump, r"(?m)^state_dir: /var/lib/fsdpd ")
         with open(self.path("fsdpd.socket")) as file:

@@ -13,6 +13,7 @@ import termios
 import time
 import unittest
 
+import harness
 from harness import DONE, FSDPCTL, JOB_CANCELLED, JOB_FAILED, UNREACHABLE, USAGE, Daemon, main
 
 BRAILLE = re.compile("[\u2801-\u28ff]")
@@ -203,7 +204,7 @@ class ViewsTest(unittest.TestCase):
         os.kill(terminal.pid, signal.SIGTSTP)
         terminal.wait_for("\033\\[\\?1049l")
         mark = len(terminal.text)
-        until = time.monotonic() + 20  # it may be about to stop when the first one comes
+        until = time.monotonic() + harness.PATIENCE  # it may be about to stop when the first one comes
         while "2 workers" not in terminal.text[mark:] and time.monotonic() < until:
             os.kill(terminal.pid, signal.SIGCONT)
             terminal.read(0.2)

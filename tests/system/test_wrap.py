@@ -214,7 +214,7 @@ class Wrap(unittest.TestCase):
                                    str(100 + i)) for i in range(4)]
         codes = []
         for call in calls:
-            _, errors = call.communicate(timeout=60)
+            _, errors = call.communicate(timeout=harness.PATIENCE)
             codes.append(call.returncode)
             self.assertIn(call.returncode, (0, harness.CONFLICT), errors)
         self.assertIn(0, codes)

@@ -474,6 +474,7 @@ static void check_end(struct listener *listener, enum status_code code, const ch
 
 START_TEST(test_pulls_that_fail)
 {
+    world.options.limits.pull_start_ms = 1000;
     start_running(false);
     struct listener listener;
     struct upload_call upload;

@@ -96,7 +96,6 @@ void world_init(struct world *world)
     limits->stop_ms = 500;
     limits->retry_ms = 200;
     limits->retry_max_ms = 400;
-    limits->pull_start_ms = 1000;
     expect_ok(rpc_runtime_new(&world->loop, &world->runtime));
 }
 
