@@ -4,7 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "base/mem.h"
+#include "coordinator/access.h"
 #include "coordinator/attempt.h"
 
 struct trace_call {
@@ -105,6 +107,8 @@ void traces_start(struct rpc_call *call, const Fsdpd__V1__TraceJobRequest *reque
     rpc_call_set_user(call, trace);
     MEM_GROW(c->traces, c->trace_count, c->trace_capacity);
     c->traces[c->trace_count++] = trace;
+    log_event(LOG_INFO, "trace_ordered", "job=%s steps=%u by=%s", trace->job, request->steps,
+              access_user(call));
     send_workers(trace, job);
     attempt_order_trace(job, trace->number, request->steps);
 }

@@ -25,7 +25,7 @@ class Backup(unittest.TestCase):
             state = os.path.join(daemon.root, "state")
             copy = os.path.join(daemon.root, "copy.db")
             self.assertEqual(daemon.submit("train.max_steps=3", wait=True).returncode, 0)
-            running = daemon.submit("train.epochs=1000")
+            running = daemon.submit("train.epochs=100000")
             daemon.wait_step(running, 3)
             queued = daemon.submit("train.max_steps=2")
             listed = [job["id"] for job in daemon.json("list")]

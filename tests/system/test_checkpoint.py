@@ -30,7 +30,7 @@ class Checkpoint(unittest.TestCase):
         return os.path.realpath(os.path.join(self.daemon.root, "state/jobs", job, "checkpoints"))
 
     def test_by_hand(self):
-        job = self.daemon.submit("train.epochs=1000", "checkpoint.keep=2")
+        job = self.daemon.submit("train.epochs=100000", "checkpoint.keep=2")
         self.daemon.wait_step(job, 3)
         self.assertEqual(self.daemon.json("checkpoints", job), [])
         steps = []
@@ -145,7 +145,7 @@ class FullDisk(unittest.TestCase):
 
     def test_full_disk(self):
         with harness.Daemon(data=os.path.join(self.root, "data")) as daemon:
-            job = daemon.submit("train.epochs=1000", f"checkpoint.directory={self.disk}",
+            job = daemon.submit("train.epochs=100000", f"checkpoint.directory={self.disk}",
                                 "checkpoint.keep=1")
             daemon.wait_step(job, 2)
             first = daemon.json("checkpoint", job)

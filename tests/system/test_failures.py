@@ -11,7 +11,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(__file__))
 import harness
 
-LONG = ("train.epochs=1000", "retry.machine_failures=0")
+LONG = ("train.epochs=100000", "retry.machine_failures=0")
 
 
 class Failures(unittest.TestCase):

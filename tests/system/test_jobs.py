@@ -9,7 +9,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(__file__))
 import harness
 
-LONG = "train.epochs=1000"
+LONG = "train.epochs=100000"
 
 
 class Jobs(unittest.TestCase):

@@ -158,7 +158,7 @@ class LogsTest(unittest.TestCase):
                          [("step", "8", 0.25), ("epoch", "8", 0.25)])
 
     def test_follow(self):
-        job = self.daemon.submit("train.epochs=1000", "train.batch_size=16")
+        job = self.daemon.submit("train.epochs=100000", "train.batch_size=16")
         follow = self.daemon.spawn("logs", job, "-f")
         self.daemon.wait_step(job, 1)
         self.daemon.ctl("cancel", job)
@@ -170,7 +170,7 @@ class LogsTest(unittest.TestCase):
         self.assertEqual(lines, self.logs(job))
 
     def test_interrupt(self):
-        job = self.daemon.submit("train.epochs=1000", "train.batch_size=16")
+        job = self.daemon.submit("train.epochs=100000", "train.batch_size=16")
         follow = self.daemon.spawn("logs", job, "-f")
         first = follow.stdout.readline()
         self.assertRegex(first, LINE)

@@ -90,7 +90,7 @@ class Metrics(unittest.TestCase):
 
     def test_job(self):
         daemon = self.daemon
-        job = daemon.submit("train.epochs=1000", "train.log_interval=5", "train.evaluate=false")
+        job = daemon.submit("train.epochs=100000", "train.log_interval=5", "train.evaluate=false")
         daemon.wait_step(job, 10)
         self.assertEqual(daemon.ctl("checkpoint", job).returncode, 0)
         samples, types = self.scrape()
@@ -239,7 +239,7 @@ class Stopping(unittest.TestCase):
             connection = http.client.HTTPConnection("localhost", port, timeout=PATIENCE)
             connection.request("GET", "/readyz")
             self.assertEqual(connection.getresponse().read(), b"ok\n")
-            job = daemon.submit("workers=1", "train.epochs=1000")
+            job = daemon.submit("workers=1", "train.epochs=100000")
             daemon.wait_step(job, 1)
             worker = harness.children(daemon.process.pid)[0]
             os.kill(worker, signal.SIGSTOP)  # its job cannot end at a step now

@@ -83,7 +83,7 @@ class Pause(unittest.TestCase):
         self.assertIn("hold", refused.stderr)
         self.assertEqual(self.daemon.ctl("resume", queued).returncode, harness.CONFLICT)
         self.daemon.ctl("cancel", queued)
-        job = self.daemon.submit("train.epochs=1000")
+        job = self.daemon.submit("train.epochs=100000")
         paused = self.daemon.ctl("pause", job)  # also one that has only just begun
         if paused.returncode == harness.CONFLICT:  # it was not placed yet
             self.daemon.wait_step(job, 1)

@@ -44,7 +44,7 @@ class Pull(unittest.TestCase):
 
     def test_running_and_finished(self):
         for strategy in ("full_shard", "no_shard"):
-            job = self.daemon.submit("train.epochs=1000", f"fsdp.strategy={strategy}")
+            job = self.daemon.submit("train.epochs=100000", f"fsdp.strategy={strategy}")
             self.daemon.wait_step(job, 3)
             steps = []
             for _ in range(3):
@@ -82,7 +82,7 @@ class Pull(unittest.TestCase):
             self.assertEqual(raw, files[0][name][2], f"{name} differs between strategies")
 
     def test_interrupted_leaves_nothing(self):
-        job = self.daemon.submit("train.epochs=1000")
+        job = self.daemon.submit("train.epochs=100000")
         self.daemon.wait_step(job, 2)
         for delay in (0.0, 0.02, 0.05, 0.1):
             pull = self.daemon.spawn("pull", job, "-o", self.path("half"))
@@ -100,16 +100,18 @@ class Pull(unittest.TestCase):
         self.daemon.wait_state(job, "CANCELLED")
 
     def test_job_ends_during_a_pull(self):
-        result = self.daemon.submit("train.max_steps=40")
-        pulls = 0
-        while self.daemon.show(result)["state"] not in ("SUCCEEDED", "FAILED"):
-            pulled = self.daemon.ctl("pull", result, "-o", self.path())
-            if pulled.returncode == 0:
-                self.check(self.path())
-                pulls += 1
+        pulls, steps = 0, 20
+        while pulls == 0 and steps < 10000:  # so that there is time for one, however fast it trains
+            steps *= 2
+            result = self.daemon.submit(f"train.max_steps={steps}")
+            while self.daemon.show(result)["state"] not in ("SUCCEEDED", "FAILED"):
+                pulled = self.daemon.ctl("pull", result, "-o", self.path())
+                if pulled.returncode == 0:
+                    self.check(self.path())
+                    pulls += 1
         self.assertEqual(self.daemon.show(result)["state"], "SUCCEEDED")
         self.assertEqual(self.daemon.ctl("pull", result, "-o", self.path()).returncode, 0)
-        self.assertEqual(self.check(self.path())[0], 40)
+        self.assertEqual(self.check(self.path())[0], steps)
         self.assertGreater(pulls, 0)
 
     def test_refusals(self):

@@ -12,7 +12,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(__file__))
 import harness
 
-EVERY_STEP = ("train.epochs=1000", "checkpoint.every_steps=1", "checkpoint.keep=0")
+EVERY_STEP = ("train.epochs=100000", "checkpoint.every_steps=1", "checkpoint.keep=0")
 TEXT_JOB = """
 name: tiny
 model: {hf: gpt2}
@@ -54,6 +54,12 @@ class PullCheckpoint(unittest.TestCase):
         self.assertEqual(pulled.returncode, 0, pulled.stderr)
         return json.loads(pulled.stdout), pulled.stderr
 
+    def wait_checkpoint(self, job, step):
+        """Until the checkpoint of this step is on the disk, and known."""
+        self.daemon.wait_for(
+            lambda: step in [int(entry["step"]) for entry in self.daemon.json("checkpoints", job)], 60,
+            f"the checkpoint of step {step}")
+
     def refuse(self, code, words, job, *arguments):
         refused = self.daemon.ctl("pull", job, "-o", self.path("none"), *arguments)
         self.assertEqual(refused.returncode, code, refused.stdout + refused.stderr)
@@ -69,7 +75,7 @@ class PullCheckpoint(unittest.TestCase):
             self.assertFalse(live["checkpoint"])
             self.assertEqual(said, "")
             step = int(live["step"])
-            self.daemon.wait_step(job, step + 2)
+            self.wait_checkpoint(job, step)
             # While it runs, when it is paused, when it has been cancelled.
             running, _ = self.pull(job, "running", "--checkpoint", str(step))
             self.assertEqual((int(running["step"]), running["checkpoint"]), (step, True))
@@ -119,7 +125,7 @@ class PullCheckpoint(unittest.TestCase):
 
     def test_damage(self):
         job = self.daemon.submit(*EVERY_STEP)
-        self.daemon.wait_step(job, 3)
+        self.wait_checkpoint(job, 2)
         self.daemon.json("pause", job)
         listed = self.daemon.json("checkpoints", job)
         newest, before = listed[-1], listed[-2]

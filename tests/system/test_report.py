@@ -137,7 +137,7 @@ class ReportTest(unittest.TestCase):
         self.assertEqual(len(loss["data-line2"].split(" ")) // 2, 2)  # a test after each epoch
 
     def test_running(self):
-        job = self.daemon.submit("train.epochs=1000", "train.batch_size=16", "train.log_interval=1")
+        job = self.daemon.submit("train.epochs=100000", "train.batch_size=16", "train.log_interval=1")
         self.addCleanup(self.daemon.ctl, "cancel", job)
         self.daemon.wait_step(job, 3)
         _, text, told = self.report(job)

@@ -95,7 +95,7 @@ class Retry(unittest.TestCase):
         self.assertEqual((shown["state"], shown["reason"]["code"]), ("FAILED", "DATA_LOSS"))
 
     def test_budget(self):
-        job = self.daemon.submit("train.epochs=1000", "retry.machine_failures=1")
+        job = self.daemon.submit("train.epochs=100000", "retry.machine_failures=1")
         for attempt in (1, 2):
             self.daemon.wait_for(lambda: self.daemon.show(job)["attempt"] == attempt and
                                  self.daemon.show(job)["state"] == "RUNNING", 30,

@@ -137,7 +137,7 @@ class SharedDevice(unittest.TestCase):
     def test_one_is_killed(self):
         processes = [self.start("--share-device") for _ in range(2)]
         self.wait_workers(2)
-        job = self.daemon.submit("workers=2", "train.epochs=1000", job=self.job)
+        job = self.daemon.submit("workers=2", "train.epochs=100000", job=self.job)
         self.daemon.wait_step(job, 3)
         shown = self.daemon.show(job)
         self.assertIn("on 2 workers that share devices, through host memory",

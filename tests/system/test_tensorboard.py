@@ -143,7 +143,7 @@ class TensorBoard(unittest.TestCase):
     def test_live_and_cut_off(self):
         """The file can be read while the job runs; a killed daemon leaves whole records."""
         with Daemon(workers=1) as daemon:
-            job = daemon.submit("tensorboard=true", "workers=1", "train.epochs=1000",
+            job = daemon.submit("tensorboard=true", "workers=1", "train.epochs=100000",
                                 "train.log_interval=1")
             daemon.wait_step(job, 5)
             (path,) = glob.glob(os.path.join(daemon.root, "state/jobs", job, "tensorboard/*"))

@@ -58,10 +58,15 @@ class TraceTest(unittest.TestCase):
         cls.daemon.close()
 
     def start(self, *settings):
-        job = self.daemon.submit("train.epochs=1000", "train.batch_size=16", *settings)
+        job = self.daemon.submit("train.epochs=100000", "train.batch_size=16", *settings)
         self.daemon.wait_state(job, "RUNNING")
         self.daemon.wait_step(job, 2)
         return job
+
+    def wait_traced(self, job, steps):
+        """Until the client that was started is heard, and the ranks have made so many steps since."""
+        self.daemon.wait_log(f"trace_ordered job={job} steps=1000 ")
+        self.daemon.wait_step(job, int(self.daemon.show(job)["step"]) + steps)
 
     def stop(self, job):
         self.assertEqual(self.daemon.ctl("cancel", job).returncode, DONE)
@@ -197,8 +202,7 @@ class TraceTest(unittest.TestCase):
         job = self.start()
         path = os.path.join(self.daemon.root, "cut.json")
         trace = self.daemon.spawn("trace", job, "--steps", "1000", "-o", path)
-        step = int(self.daemon.show(job)["step"])
-        self.daemon.wait_step(job, step + 5)
+        self.wait_traced(job, 5)
         second = self.daemon.ctl("trace", job, "-o", path + "2")
         self.assertEqual(second.returncode, CONFLICT, second.stderr)
         self.assertIn("is being traced already", second.stderr)
@@ -216,7 +220,7 @@ class TraceTest(unittest.TestCase):
         job = self.start("fsdp.wrap.policy=none")
         path = os.path.join(self.daemon.root, "changed.json")
         trace = self.daemon.spawn("trace", job, "--steps", "1000", "-o", path)
-        self.daemon.wait_step(job, int(self.daemon.show(job)["step"]) + 5)
+        self.wait_traced(job, 5)
         changed = self.daemon.ctl("wrap", "set", job, "--policy", "size",
                                   "--min-num-params", "1000")
         self.assertEqual(changed.returncode, DONE, changed.stderr)
@@ -236,7 +240,7 @@ class TraceTest(unittest.TestCase):
         job = self.start()
         path = os.path.join(self.daemon.root, "left.json")
         trace = self.daemon.spawn("trace", job, "--steps", "1000", "-o", path)
-        self.daemon.wait_step(job, int(self.daemon.show(job)["step"]) + 3)
+        self.wait_traced(job, 3)
         trace.terminate()
         trace.communicate(timeout=harness.PATIENCE)
         self.assertEqual([name for name in os.listdir(self.daemon.root) if "left.json" in name], [])

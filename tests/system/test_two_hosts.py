@@ -153,7 +153,7 @@ class TwoHosts(unittest.TestCase):
 
     def submit(self, job, steps, *settings):
         result = self.ctl("node2", "submit", harness.JOB, "--id", job, "--set", "workers=2", "--set",
-                          f"data.dir={self.data}", "--set", "train.epochs=1000", "--set",
+                          f"data.dir={self.data}", "--set", "train.epochs=100000", "--set",
                           f"train.max_steps={steps}", "--set", "train.batch_size=8", "--set",
                           "train.log_interval=1", "--set", "train.evaluate=false",
                           *[word for setting in settings for word in ("--set", setting)])

@@ -48,7 +48,7 @@ class Terminal:
         self.text += data.decode("utf-8", "replace")
         return bool(data)
 
-    def wait_for(self, pattern, seconds=60, start=0):
+    def wait_for(self, pattern, seconds=harness.PATIENCE, start=0):
         """A match in what was written from `start` on."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
@@ -62,7 +62,7 @@ class Terminal:
     def press(self, keys):
         os.write(self.fd, keys.encode())
 
-    def finish(self, seconds=30):
+    def finish(self, seconds=harness.PATIENCE):
         """Waits for the end; the exit code. The terminal must be as it was."""
         until = time.monotonic() + seconds
         while time.monotonic() < until and self.read(0.1):

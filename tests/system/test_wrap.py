@@ -181,7 +181,7 @@ class Wrap(unittest.TestCase):
         self.assertIn(text, refused.stderr)
 
     def test_refusals_leave_the_job_running(self):
-        job = self.daemon.submit("train.epochs=1000")
+        job = self.daemon.submit("train.epochs=100000")
         self.daemon.wait_step(job, 2)
         before = self.units(job)
         self.refuse(1, "did you mean 'fc1'?", job, "--policy", "units", "--units", "[fcl]")
@@ -227,7 +227,7 @@ class Wrap(unittest.TestCase):
     def test_kept_over_a_restart(self):
         """The record has the policy that the job ended with, also after the daemon was killed."""
         with harness.Daemon() as daemon:
-            job = daemon.submit("train.epochs=1000")
+            job = daemon.submit("train.epochs=100000")
             daemon.wait_step(job, 2)
             self.assertEqual(daemon.ctl("wrap", "set", job, "--policy", "none").returncode, 0)
             daemon.kill()
