@@ -43,6 +43,7 @@ SYSTEM_TESTS = \
   %D%/system/test_units.py \
   %D%/system/test_retry.py \
   %D%/system/test_views.py \
+  %D%/system/test_reattach.py \
   %D%/system/test_refusals.py \
   %D%/system/test_restart.py \
   %D%/system/test_weights.py \

@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -68,10 +69,18 @@ def alive(pid):
 
 
 def free_port():
-    """A port of this host that nobody has now; somebody may before it is taken."""
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return probe.getsockname()[1]
+    """A port of this host that nobody has now. It is none of those that the system gives to who asks for
+    any, so that no connection takes it before the test does."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as file:
+        low = int(file.read().split()[0])
+    choice = random.SystemRandom()
+    while True:
+        with socket.socket() as probe:
+            try:
+                probe.bind(("", choice.randrange(10000, low) if low > 12000 else 0))
+                return probe.getsockname()[1]
+            except OSError:
+                pass
 
 
 def children(pid):
@@ -85,6 +94,11 @@ def children(pid):
             except (FileNotFoundError, ProcessLookupError):
                 pass
     return found
+
+
+def metric_steps(events):
+    """The steps whose metrics these events are."""
+    return [event["metrics"]["step"] for event in events if "metrics" in event]
 
 
 class Daemon:
@@ -112,7 +126,8 @@ class Daemon:
             self.close()
             raise
 
-    def start(self):
+    def start(self, attach=True):
+        """Until it serves, and has its workers unless they are not to be waited for."""
         self.log = open(os.path.join(self.root, "fsdpd.log"), "ab")
         self.process = subprocess.Popen(
             [FSDPD, "--workers", f"cpu:{self.workers}" if self.workers else "none",
@@ -121,8 +136,9 @@ class Daemon:
              "--data-root", self.data, *self.arguments],
             env=self.environment, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log)
         self.wait_for(lambda: self.ctl("status").returncode == 0, PATIENCE, "fsdpd to serve")
-        self.wait_for(lambda: len(self.worker_list()) >= self.expect_workers, PATIENCE,
-                      "the workers to attach")
+        if attach:
+            self.wait_for(lambda: len(self.worker_list()) >= self.expect_workers, PATIENCE,
+                          "the workers to attach")
 
     def ctl(self, *arguments, timeout=2 * PATIENCE, **options):
         environment = dict(os.environ, FSDPD_ADDRESS=self.address)

@@ -190,7 +190,7 @@ class RestartTest(unittest.TestCase):
             before = daemon.ctl("logs", job).stdout, daemon.ctl("metrics", job, "--csv").stdout
             self.assertGreater(len(before[0].splitlines()), 5)
             queued = daemon.submit("workers=2", "train.epochs=1")  # has no room: waits
-            follow = daemon.spawn("logs", queued, "-f", "--timeout", "30")
+            follow = daemon.spawn("logs", queued, "-f", "--timeout", str(harness.PATIENCE))
             self.assertRegex(follow.stdout.readline(), LINE)
             daemon.kill()
             daemon.start()

@@ -338,7 +338,7 @@ class Messages(Case):
         channel = self.channel()
         for payload in (b"\xff\xff\xff", b"\x0a\x05ab", b"\x0a\x02\xc3\x28", b"\x07", b"\x00\x00"):
             for method in self.methods:
-                code, details = method.call(channel, payload, timeout=5)
+                code, details = method.call(channel, payload, timeout=harness.PATIENCE)
                 with self.subTest(method=method.name, payload=payload):
                     if payload == b"\xff\xff\xff":
                         self.assertEqual(code, Code.INVALID_ARGUMENT, details)

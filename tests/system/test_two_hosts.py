@@ -137,6 +137,7 @@ class TwoHosts(unittest.TestCase):
             return log.read()[-8000:]
 
     def wait(self, condition, seconds, what):
+        seconds = max(seconds, harness.PATIENCE)
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             value = condition()
