@@ -260,4 +260,73 @@ static void run_once(enum kernel_library library, const struct op_desc *desc,
     kernel_free(kernel);
 }
 
+/* How two libraries are compared on random operands. */
+struct comparison {
+    /* Fills an operand: one of desc->inputs, or of desc->outputs that is accumulated to. */
+    void (*fill)(struct random *random, const struct op_desc *desc, const struct tensor_type *type,
+                 void *memory);
+    /* Fails the test if an output is too far from what the reference has. */
+    void (*expect_close)(const struct op_desc *desc, int output, const void *found,
+                         const void *expected);
+};
+
+/* Runs one description with the reference and twice with the CPU library, and in place where that
+ * may be. `call` has all but operands. */
+static void compare_libraries(struct random *random, const struct op_desc *desc,
+                              const struct comparison *how, struct kernel_call call)
+{
+    struct area inputs[OP_MAX_INPUTS] = {0}, found[OP_MAX_OUTPUTS] = {0};
+    struct area expected[OP_MAX_OUTPUTS] = {0}, again[OP_MAX_OUTPUTS] = {0};
+    const char *name = op_info_get(desc->kind)->name;
+    for (int i = 0; i < desc->input_count; i++) {
+        if (!desc->input_present[i]) continue;
+        inputs[i] =
+            area_new(tensor_bytes(&desc->inputs[i]), 4 * (size_t)random_between(random, 0, 1));
+        how->fill(random, desc, &desc->inputs[i], inputs[i].memory);
+        call.inputs[i] = inputs[i].memory;
+    }
+    bool exact = true; /* in the layouts that the CPU library runs by itself */
+    struct kernel_call reference = call, second = call;
+    for (int i = 0; i < desc->output_count; i++) {
+        if (!desc->output_present[i]) continue;
+        uint64_t bytes = tensor_bytes(&desc->outputs[i]);
+        found[i] = area_new(bytes, 4 * (size_t)random_between(random, 0, 1));
+        expected[i] = area_new(bytes, 0);
+        again[i] = area_new(bytes, 0);
+        if (desc->accumulate[i]) {
+            how->fill(random, desc, &desc->outputs[i], found[i].memory);
+            memcpy(expected[i].memory, found[i].memory, bytes);
+            memcpy(again[i].memory, found[i].memory, bytes);
+        }
+        call.outputs[i] = found[i].memory;
+        reference.outputs[i] = expected[i].memory;
+        second.outputs[i] = again[i].memory;
+    }
+    run_once(KERNELS_REFERENCE, desc, reference);
+    run_once(KERNELS_CPU, desc, call);
+    run_once(KERNELS_CPU, desc, second);
+    for (int i = 0; i < desc->output_count; i++) {
+        if (!desc->output_present[i]) continue;
+        how->expect_close(desc, i, found[i].memory, expected[i].memory);
+        ck_assert_msg(memcmp(found[i].memory, again[i].memory, found[i].bytes) == 0,
+                      "%s: output %d differs the second time", name, i);
+        ck_assert_msg(area_edges_whole(&found[i]), "%s writes beyond output %d", name, i);
+        exact = exact && desc->outputs[i].layout == desc->inputs[0].layout;
+    }
+    /* In place: the same bits. */
+    if (op_info_get(desc->kind)->element_wise && !desc->accumulate[0] && exact) {
+        struct kernel_call in_place = call;
+        in_place.outputs[0] = inputs[0].memory;
+        run_once(KERNELS_CPU, desc, in_place);
+        ck_assert_msg(memcmp(found[0].memory, inputs[0].memory, found[0].bytes) == 0,
+                      "%s: differs in place", name);
+    }
+    for (int i = 0; i < OP_MAX_INPUTS; i++) area_free(&inputs[i]);
+    for (int i = 0; i < OP_MAX_OUTPUTS; i++) {
+        area_free(&found[i]);
+        area_free(&expected[i]);
+        area_free(&again[i]);
+    }
+}
+
 #endif

@@ -237,7 +237,15 @@ static void fill_input(struct random *random, const struct op_desc *desc, int in
     }
 }
 
-static void assert_close(const struct op_desc *desc, int output, const void *found_memory,
+static void fill_operand(struct random *random, const struct op_desc *desc,
+                         const struct tensor_type *type, void *memory)
+{
+    bool output = type >= desc->outputs && type < desc->outputs + OP_MAX_OUTPUTS;
+    if (output) fill_random(random, memory, tensor_element_count(type));
+    else fill_input(random, desc, (int)(type - desc->inputs), memory);
+}
+
+static void expect_close(const struct op_desc *desc, int output, const void *found_memory,
                          const void *expected_memory)
 {
     const struct tensor_type *type = &desc->outputs[output];
@@ -257,63 +265,12 @@ static void assert_close(const struct op_desc *desc, int output, const void *fou
                          (long long)i, found[i], expected[i]);
 }
 
-/* Runs one description with both libraries on the same operands. */
 static void compare(struct random *random, const struct op_desc *desc)
 {
-    struct area inputs[OP_MAX_INPUTS] = {0}, found[OP_MAX_OUTPUTS] = {0};
-    struct area expected[OP_MAX_OUTPUTS] = {0}, again[OP_MAX_OUTPUTS] = {0};
+    static const struct comparison comparison = {fill_operand, expect_close};
     struct kernel_call call = {.seed = random_bits(random), .step = random_bits(random) >> 20};
     call.rank = (uint32_t)random_between(random, 0, 7);
-    const char *name = op_info_get(desc->kind)->name;
-    for (int i = 0; i < desc->input_count; i++) {
-        if (!desc->input_present[i]) continue;
-        inputs[i] =
-            area_new(tensor_bytes(&desc->inputs[i]), 4 * (size_t)random_between(random, 0, 1));
-        fill_input(random, desc, i, inputs[i].memory);
-        call.inputs[i] = inputs[i].memory;
-    }
-    bool exact = true; /* in the layouts that the CPU library runs by itself */
-    struct kernel_call reference = call, second = call;
-    for (int i = 0; i < desc->output_count; i++) {
-        if (!desc->output_present[i]) continue;
-        uint64_t bytes = tensor_bytes(&desc->outputs[i]);
-        found[i] = area_new(bytes, 4 * (size_t)random_between(random, 0, 1));
-        expected[i] = area_new(bytes, 0);
-        again[i] = area_new(bytes, 0);
-        if (desc->accumulate[i]) {
-            fill_random(random, (float *)found[i].memory, (int64_t)bytes / 4);
-            memcpy(expected[i].memory, found[i].memory, bytes);
-            memcpy(again[i].memory, found[i].memory, bytes);
-        }
-        call.outputs[i] = found[i].memory;
-        reference.outputs[i] = expected[i].memory;
-        second.outputs[i] = again[i].memory;
-    }
-    run_once(KERNELS_REFERENCE, desc, reference);
-    run_once(KERNELS_CPU, desc, call);
-    run_once(KERNELS_CPU, desc, second);
-    for (int i = 0; i < desc->output_count; i++) {
-        if (!desc->output_present[i]) continue;
-        assert_close(desc, i, found[i].memory, expected[i].memory);
-        ck_assert_msg(memcmp(found[i].memory, again[i].memory, found[i].bytes) == 0,
-                      "%s: output %d differs the second time", name, i);
-        ck_assert_msg(area_edges_whole(&found[i]), "%s writes beyond output %d", name, i);
-        exact = exact && desc->outputs[i].layout == desc->inputs[0].layout;
-    }
-    /* In place: the same bits. */
-    if (op_info_get(desc->kind)->element_wise && !desc->accumulate[0] && exact) {
-        struct kernel_call in_place = call;
-        in_place.outputs[0] = inputs[0].memory;
-        run_once(KERNELS_CPU, desc, in_place);
-        ck_assert_msg(memcmp(found[0].memory, inputs[0].memory, found[0].bytes) == 0,
-                      "%s: differs in place", name);
-    }
-    for (int i = 0; i < OP_MAX_INPUTS; i++) area_free(&inputs[i]);
-    for (int i = 0; i < OP_MAX_OUTPUTS; i++) {
-        area_free(&found[i]);
-        area_free(&expected[i]);
-        area_free(&again[i]);
-    }
+    compare_libraries(random, desc, &comparison, call);
 }
 
 START_TEST(test_cpu_is_reference)

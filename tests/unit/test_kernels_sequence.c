@@ -170,17 +170,18 @@ static void write_real(const struct tensor_type *type, void *memory, int64_t i, 
     else ((float *)memory)[i] = value;
 }
 
-static void fill_operand(const struct op_desc *desc, const struct tensor_type *type, void *memory)
+static void fill_operand(struct random *random, const struct op_desc *desc,
+                         const struct tensor_type *type, void *memory)
 {
     int64_t count = tensor_element_count(type);
     int64_t rows = desc->kind == OP_EMBEDDING            ? desc->inputs[1].dims[0]
                    : desc->kind == OP_EMBEDDING_BACKWARD ? desc->outputs[0].dims[0]
                                                          : 3;
-    float scale = random_bool(&rng) ? 1 : 6, shift = random_bool(&rng) ? 0 : 2;
+    float scale = random_bool(random) ? 1 : 6, shift = random_bool(random) ? 0 : 2;
     for (int64_t i = 0; i < count; i++)
         if (type->dtype == DTYPE_I32)
-            ((int32_t *)memory)[i] = (int32_t)random_between(&rng, 0, rows - 1);
-        else write_real(type, memory, i, random_float(&rng) * scale + shift);
+            ((int32_t *)memory)[i] = (int32_t)random_between(random, 0, rows - 1);
+        else write_real(type, memory, i, random_float(random) * scale + shift);
 }
 
 /* How many products of numbers of the operands' size are added to one element, at most, besides
@@ -197,7 +198,7 @@ static double sum_length(const struct op_desc *desc, int output)
 
 /* Errors relative to the largest value; those of bf16 to each value, whose rounding may differ
  * where the f32 results do. */
-static void assert_close(const struct op_desc *desc, int output, const void *found,
+static void expect_close(const struct op_desc *desc, int output, const void *found,
                          const void *expected)
 {
     const struct tensor_type *type = &desc->outputs[output];
@@ -219,59 +220,7 @@ static void assert_close(const struct op_desc *desc, int output, const void *fou
     }
 }
 
-static void compare(const struct op_desc *desc)
-{
-    struct area inputs[OP_MAX_INPUTS] = {0}, found[OP_MAX_OUTPUTS] = {0};
-    struct area expected[OP_MAX_OUTPUTS] = {0}, again[OP_MAX_OUTPUTS] = {0};
-    struct kernel_call call = {0};
-    const char *name = op_info_get(desc->kind)->name;
-    for (int i = 0; i < desc->input_count; i++) {
-        if (!desc->input_present[i]) continue;
-        size_t shift = 4 * (size_t)random_between(&rng, 0, 1);
-        inputs[i] = area_new(tensor_bytes(&desc->inputs[i]), shift);
-        fill_operand(desc, &desc->inputs[i], inputs[i].memory);
-        call.inputs[i] = inputs[i].memory;
-    }
-    struct kernel_call reference = call, second = call;
-    for (int i = 0; i < desc->output_count; i++) {
-        if (!desc->output_present[i]) continue;
-        uint64_t bytes = tensor_bytes(&desc->outputs[i]);
-        found[i] = area_new(bytes, 4 * (size_t)random_between(&rng, 0, 1));
-        expected[i] = area_new(bytes, 0);
-        again[i] = area_new(bytes, 0);
-        if (desc->accumulate[i]) {
-            fill_operand(desc, &desc->outputs[i], found[i].memory);
-            memcpy(expected[i].memory, found[i].memory, bytes);
-            memcpy(again[i].memory, found[i].memory, bytes);
-        }
-        call.outputs[i] = found[i].memory;
-        reference.outputs[i] = expected[i].memory;
-        second.outputs[i] = again[i].memory;
-    }
-    run_once(KERNELS_REFERENCE, desc, reference);
-    run_once(KERNELS_CPU, desc, call);
-    run_once(KERNELS_CPU, desc, second);
-    for (int i = 0; i < desc->output_count; i++) {
-        if (!desc->output_present[i]) continue;
-        assert_close(desc, i, found[i].memory, expected[i].memory);
-        ck_assert_msg(memcmp(found[i].memory, again[i].memory, found[i].bytes) == 0,
-                      "%s: output %d differs the second time", name, i);
-        ck_assert_msg(area_edges_whole(&found[i]), "%s writes beyond output %d", name, i);
-    }
-    if (op_info_get(desc->kind)->element_wise && !desc->accumulate[0]) {
-        struct kernel_call in_place = call;
-        in_place.outputs[0] = inputs[0].memory;
-        run_once(KERNELS_CPU, desc, in_place);
-        ck_assert_msg(memcmp(found[0].memory, inputs[0].memory, found[0].bytes) == 0,
-                      "%s: differs in place", name);
-    }
-    for (int i = 0; i < OP_MAX_INPUTS; i++) area_free(&inputs[i]);
-    for (int i = 0; i < OP_MAX_OUTPUTS; i++) {
-        area_free(&found[i]);
-        area_free(&expected[i]);
-        area_free(&again[i]);
-    }
-}
+static const struct comparison comparison = {fill_operand, expect_close};
 
 START_TEST(test_cpu_is_reference)
 {
@@ -280,7 +229,7 @@ START_TEST(test_cpu_is_reference)
         rng.state = (uint64_t)_i * 1000 + (uint64_t)threads;
         for (int run = 0; run < RUNS; run++) {
             struct op_desc desc = random_desc(kinds[_i]);
-            compare(&desc);
+            compare_libraries(&rng, &desc, &comparison, (struct kernel_call){0});
         }
     }
 }
