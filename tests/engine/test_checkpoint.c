@@ -48,6 +48,18 @@ static void resume(struct group *group)
     group->job.checkpoints.attempt = 2;
 }
 
+static void train(struct group *group)
+{
+    group_run(group);
+    group_expect_success(group);
+}
+
+static void train_on(struct group *group)
+{
+    resume(group);
+    train(group);
+}
+
 /* What a run ended with. */
 struct ending {
     struct buf file; /* the final state_dict */
@@ -122,8 +134,7 @@ START_TEST(test_resumed_is_undisturbed)
                                                       .eps = 1e-8};
     group.job.checkpoints.every_steps = undisturbed[_i].every_steps;
     group.job.checkpoints.every_epochs = undisturbed[_i].every_epochs;
-    group_run(&group);
-    group_expect_success(&group);
+    train(&group);
     struct ending whole = end_of(&group);
     ck_assert_int_gt(group.members[0].captured_count, 0);
     int captured = group.members[0].captured_count;
@@ -134,9 +145,7 @@ START_TEST(test_resumed_is_undisturbed)
         again.job = group.job;
         uint64_t step = capture_step(group.members[0].captured[index]);
         group_save_well(&group, index, folder, 0);
-        resume(&again);
-        group_run(&again);
-        group_expect_success(&again);
+        train_on(&again);
         for (int rank = 0; rank < again.job.world; rank++) {
             ck_assert_uint_eq(again.members[rank].resumed_step, step);
             ck_assert_str_eq(again.members[rank].note, "");
@@ -170,16 +179,13 @@ START_TEST(test_another_layout)
     struct group group, again;
     init(&group, group_mean_model, 2);
     group.job.checkpoints.every_steps = 9;
-    group_run(&group);
-    group_expect_success(&group);
+    train(&group);
     struct ending whole = end_of(&group);
     group_save_well(&group, 1, folder, 0);
     init(&again, group_mean_model, 2);
     again.job.strategy = layouts[_i].strategy;
     again.job.wrap = layouts[_i].wrap;
-    resume(&again);
-    group_run(&again);
-    group_expect_success(&again);
+    train_on(&again);
     ck_assert_uint_eq(again.members[1].resumed_step, 18);
     struct ending part = end_of(&again);
     /* Units come in another order in the file; loss and counts tell the same, bit by bit. */
@@ -205,8 +211,7 @@ START_TEST(test_another_world)
     group.job.batch_size = 12; /* 151 samples per rank: 13 steps */
     group.job.max_steps = 17;
     group.job.checkpoints.every_steps = 17;
-    group_run(&group);
-    group_expect_success(&group);
+    train(&group);
     struct buf expected = group_pull_file(&group, -1);
     group_save_well(&group, 0, folder, 0);
     init(&again, group_mean_model, worlds[_i]);
@@ -214,9 +219,7 @@ START_TEST(test_another_world)
     again.job.dropout = false;
     again.job.batch_size = worlds[_i] == 3 ? 16 : (uint32_t)(48 / worlds[_i]);
     again.job.max_steps = 17;
-    resume(&again);
-    group_run(&again);
-    group_expect_success(&again);
+    train_on(&again);
     ck_assert_uint_eq(again.members[0].resumed_step, 17);
     ck_assert_int_eq(again.members[0].epoch_count, 1); /* the second one: it is evaluated */
     ck_assert_uint_eq(again.members[0].epochs[0].step, 17);
@@ -232,9 +235,7 @@ START_TEST(test_another_world)
     init(&again, group_mean_model, worlds[_i]);
     again.job.optimizer = group.job.optimizer;
     again.job.batch_size = worlds[_i] == 3 ? 16 : (uint32_t)(48 / worlds[_i]);
-    resume(&again);
-    group_run(&again);
-    group_expect_success(&again);
+    train_on(&again);
     ck_assert_uint_eq(again.members[0].last_step, 26);
     ck_assert_uint_eq(again.members[0].epochs[0].epoch, 2);
     ck_assert_uint_eq(again.members[0].epochs[0].step, 26);
@@ -245,9 +246,7 @@ START_TEST(test_another_world)
     init(&again, group_mean_model, worlds[_i]);
     again.job.optimizer = group.job.optimizer;
     again.job.batch_size = worlds[_i] == 3 ? 8 : (uint32_t)(24 / worlds[_i]);
-    resume(&again);
-    group_run(&again);
-    group_expect_success(&again);
+    train_on(&again);
     ck_assert_uint_eq(again.members[0].last_step, 17 + 26 - 8);
     ck_assert(again.members[0].metrics[again.members[0].metric_count - 1].epoch == 2);
     group_reset(&again);
@@ -266,15 +265,12 @@ START_TEST(test_another_world_accumulates)
     group.job.accumulation_steps = 2;
     group.job.max_steps = 1; /* 40 of 601 samples */
     group.job.checkpoints.every_steps = 1;
-    group_run(&group);
-    group_expect_success(&group);
+    train(&group);
     group_save_well(&group, 0, folder, 0);
     init(&again, group_mean_model, 2);
     again.job.epochs = 1;
     again.job.accumulation_steps = 2;
-    resume(&again);
-    group_run(&again);
-    group_expect_success(&again);
+    train_on(&again);
     const struct member *member = &again.members[0];
     /* 281 samples per rank are left: 15 batches of 20, two to a step */
     ck_assert_uint_eq(member->last_step, 1 + 8);
@@ -294,16 +290,13 @@ START_TEST(test_another_world_on_schedule)
     group.job.schedule = SCHEDULE_LINEAR;
     group.job.max_steps = 26;
     group.job.checkpoints.every_steps = 26;
-    group_run(&group);
-    group_expect_success(&group);
+    train(&group);
     group_save_well(&group, 0, folder, 0);
     init(&again, group_mean_model, 2);
     again.job.batch_size = 24; /* 301 samples per rank: 13 steps */
     again.job.schedule = SCHEDULE_LINEAR;
     again.job.log_interval = 1;
-    resume(&again);
-    group_run(&again);
-    group_expect_success(&again);
+    train_on(&again);
     const struct member *member = &again.members[0];
     ck_assert_uint_eq(member->last_step, 26 + 13);
     ck_assert_int_eq(member->metric_count, 13);
@@ -392,15 +385,12 @@ START_TEST(test_damage)
     struct group group, again;
     init(&group, group_mean_model, 2);
     group.job.checkpoints.every_steps = 9;
-    group_run(&group);
-    group_expect_success(&group);
+    train(&group);
     struct ending whole = end_of(&group);
     for (int i = 0; i < 2; i++) group_save_well(&group, i, folder, 0);
     spoil(damages[_i].file, damages[_i].how);
     init(&again, group_mean_model, 2);
-    resume(&again);
-    group_run(&again);
-    group_expect_success(&again);
+    train_on(&again);
     for (int rank = 0; rank < 2; rank++) {
         ck_assert_uint_eq(again.members[rank].resumed_step, 9);
         ck_assert_ptr_nonnull(strstr(again.members[rank].note, damages[_i].words));
@@ -428,8 +418,7 @@ START_TEST(test_damage)
     init(&again, group_mean_model, 2);
     resume(&again);
     again.job.checkpoints.must_resume = false;
-    group_run(&again);
-    group_expect_success(&again);
+    train(&again);
     ck_assert_str_eq(again.members[0].resumed_name, "");
     ck_assert_ptr_nonnull(strstr(again.members[0].note, damages[_i].words));
     part = end_of(&again);
@@ -448,8 +437,7 @@ START_TEST(test_foreign)
     init(&group, group_mean_model, 2);
     group.job.checkpoints.every_steps = 9;
     group.job.checkpoints.run = "digits-1@6";
-    group_run(&group);
-    group_expect_success(&group);
+    train(&group);
     for (int i = 0; i < 2; i++) group_save_well(&group, i, folder, 0);
     group_reset(&group);
 
@@ -458,8 +446,7 @@ START_TEST(test_foreign)
     again.job.checkpoints.must_resume = false;
     again.job.checkpoints.every_steps = 9;
     again.job.checkpoints.every_epochs = 1;
-    group_run(&again);
-    group_expect_success(&again);
+    train(&again);
     ck_assert_str_eq(again.members[0].resumed_name, "");
     ck_assert_int_eq(again.members[0].captured_count, 5); /* 9, 16, 18, 27, 32 */
     for (int i = 0; i < 5; i++) group_save_well(&again, i, folder, 2);
@@ -480,8 +467,7 @@ START_TEST(test_same_step_again)
     init(&group, group_mean_model, 2);
     group.job.checkpoints.every_steps = 9;
     for (int i = 0; i < 3; i++) {
-        group_run(&group);
-        group_expect_success(&group);
+        train(&group);
         group_save_well(&group, 0, folder, 3);
         group_reset(&group);
     }
@@ -499,8 +485,7 @@ START_TEST(test_write_fails)
     struct group group;
     init(&group, group_mean_model, 3);
     group.job.checkpoints.every_steps = 5;
-    group_run(&group);
-    group_expect_success(&group);
+    train(&group);
     group_save_well(&group, 0, folder, 1);
     /* Something stands where rank `_i` would write. */
     char *temporary = begin(0, 1), name[32];
@@ -544,16 +529,14 @@ START_TEST(test_fallback_is_kept)
     struct group group, again;
     init(&group, group_mean_model, 2);
     group.job.checkpoints.every_steps = 9;
-    group_run(&group);
-    group_expect_success(&group);
+    train(&group);
     for (int i = 0; i < 2; i++) group_save_well(&group, i, folder, 0);
     group_reset(&group);
     spoil("rank-00001.safetensors", 1);
     init(&again, group_mean_model, 2);
     resume(&again);
     again.job.checkpoints.every_steps = 5;
-    group_run(&again);
-    group_expect_success(&again);
+    train(&again);
     ck_assert_uint_eq(again.members[0].resumed_step, 9);
     struct group_saving saving = {.folder = folder, .index = 0, .keep = 1};
     group_save(&again, &saving);
@@ -594,8 +577,7 @@ START_TEST(test_not_shared)
     struct group group;
     init(&group, group_mean_model, 2);
     group.job.checkpoints.every_steps = 9;
-    group_run(&group);
-    group_expect_success(&group);
+    train(&group);
     char *apart = file_path_join(folder, "apart");
     struct group_saving saving = {.folder = folder, .apart = apart};
     group_save(&group, &saving);
@@ -622,8 +604,7 @@ START_TEST(test_link_in_the_way)
     struct group group;
     init(&group, group_mean_model, 2);
     group.job.checkpoints.every_steps = 9;
-    group_run(&group);
-    group_expect_success(&group);
+    train(&group);
     /* Also one that leads elsewhere below the root. */
     struct group_saving saving = {.folder = job, .root = _i == 0 ? shared : folder};
     group_save(&group, &saving);
