@@ -31,10 +31,7 @@ static void set_up(void)
 
 static void tear_down(void)
 {
-    for (int r = 0; r < RANKS; r++)
-        if (fakes[r].world != NULL) fake_deinit(&fakes[r]);
-    free(id);
-    world_deinit(&world);
+    world_deinit_running(&world, fakes, RANKS, id);
 }
 
 static unsigned char byte_at(uint64_t offset)

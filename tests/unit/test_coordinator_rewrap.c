@@ -18,10 +18,7 @@ static void set_up(void)
 
 static void tear_down(void)
 {
-    for (int r = 0; r < 2; r++)
-        if (fakes[r].world != NULL) fake_deinit(&fakes[r]);
-    free(id);
-    world_deinit(&world);
+    world_deinit_running(&world, fakes, 2, id);
 }
 
 static void open_call(struct listener *stream, const char *job, uint64_t min_num_params)

@@ -670,6 +670,14 @@ void world_check_reason(struct world *world, const char *id, enum job_state stat
     message_free(job);
 }
 
+void world_deinit_running(struct world *world, struct fake *fakes, int count, char *id)
+{
+    for (int i = 0; i < count; i++)
+        if (fakes[i].world != NULL) fake_deinit(&fakes[i]);
+    free(id);
+    world_deinit(world);
+}
+
 void world_check_by(struct world *world, const char *id, const char *code, bool user)
 {
     Fsdpd__V1__GetHistoryRequest request = FSDPD__V1__GET_HISTORY_REQUEST__INIT;

@@ -149,6 +149,8 @@ void fake_wrap(struct fake *fake, uint64_t step, enum status_code code, const ch
 /* Two workers, attached, and a job of both that is RUNNING; its id is the caller's. The coordinator
  * runs already. */
 char *world_start_running(struct world *world, struct fake fakes[2]);
+/* The end of such a world: of the workers that are attached, of the id, and of the world. */
+void world_deinit_running(struct world *world, struct fake *fakes, int count, char *id);
 void world_check_reason(struct world *world, const char *id, enum job_state state, const char *code,
                         const char *words);
 /* That the job's last entry of history with this reason is by the user who submitted it; by nobody
