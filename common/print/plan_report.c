@@ -153,6 +153,9 @@ static void report_allocated(const Fsdpd__V1__Plan *plan, struct buf *out)
         buf_printf(out, ", %.2g%% of %s",
                    100.0 * (double)plan->peak_bytes / (double)plan->device_memory_bytes,
                    text_format_bytes(plan->device_memory_bytes, bytes));
+    if (plan->staging_bytes > 0)
+        buf_printf(out, ", and %s of pinned host memory for copies",
+                   text_format_bytes(plan->staging_bytes, bytes));
     buf_add_text(out, ".");
     const Fsdpd__V1__PlanProgram *train = plan->programs[0];
     if (plan->peak_bytes > train->bytes) {

@@ -72,6 +72,13 @@ static void add_communicator(Fsdpd__V1__Plan *message, bool on_cpu, bool staged)
                           text_format_bytes(message->staging_bytes, bytes));
 }
 
+/* Of the executor's lanes, and of the one that a group's ranks agree on things on (train/run.c). */
+static void add_staging_of_lanes(Fsdpd__V1__Plan *message, const struct device *device)
+{
+    uint64_t lanes = LANE_COUNT + (message->world > 1 ? 1 : 0);
+    message->staging_bytes += lanes * device_lane_host_bytes(device);
+}
+
 static status_t does_not_fit(struct advisor *advisor, status_t status)
 {
     struct buf text = {0};
@@ -103,6 +110,7 @@ static status_t make(struct advisor *advisor, const struct planning_options *opt
     add_notes(*plan, advisor->job, train_session_weights(session), advisor->profile,
               options->device != NULL);
     add_communicator(*plan, strcmp(device_name(advisor->device), "cpu") == 0, options->staged);
+    add_staging_of_lanes(*plan, advisor->device);
     for (int i = 0; device_note(advisor->device, i) != NULL; i++)
         plan_message_add_note(*plan, "%s", device_note(advisor->device, i));
     if (options->details) {

@@ -19,7 +19,7 @@ struct device;
 struct comm;
 
 /* Changes with every change of what the two sides share: device_table.h, comm_table.h, this. */
-enum { BACKEND_VERSION = 4 };
+enum { BACKEND_VERSION = 5 };
 #define BACKEND_SYMBOL "fsdpd_backend"
 
 enum { BACKEND_DEVICES_MAX = 64, BACKEND_PARTS_MAX = 8 };

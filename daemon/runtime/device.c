@@ -376,6 +376,11 @@ bool lane_rehearses(const struct lane_queue *lane)
     return lane->rehearses;
 }
 
+uint64_t device_lane_host_bytes(const struct device *device)
+{
+    return device->table->lane_host_bytes;
+}
+
 int64_t lane_busy_ns(const struct lane_queue *lane)
 {
     return lane->device->table->busy_ns(lane);

@@ -173,6 +173,9 @@ status_t recording_end(struct recording *recording, status_t walked) FSDPD_MUST_
 /* Whether what is enqueued on the lane now is only looked at (MEASURE, CAPTURE). */
 bool lane_rehearses(const struct lane_queue *lane);
 
+/* Pinned memory of the host that every open lane of the device holds, for copies; 0 if none does. */
+uint64_t device_lane_host_bytes(const struct device *device);
+
 /* Nanoseconds that the lane has spent running work since it was opened (for overlap figures). */
 int64_t lane_busy_ns(const struct lane_queue *lane);
 

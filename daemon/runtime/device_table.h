@@ -53,6 +53,7 @@ struct device_table {
     status_t (*stamp)(struct lane_queue *lane, int64_t *ns); /* NULL: has no clock */
     status_t (*wait)(struct lane_queue *lane, int64_t timeout_ms);
     int64_t (*busy_ns)(const struct lane_queue *lane);
+    uint64_t lane_host_bytes; /* see device_lane_host_bytes */
 
     /* NULL: has no recordings. A device sets lane_queue.rehearses while a pass is on. */
     status_t (*recording_new)(struct device *device, struct lane_queue *const *lanes, int count,

@@ -185,6 +185,7 @@ void give_memory(void *memory)
 
 struct pinned_memory {
     std::mutex lock;
+    uint64_t bytes = 0, peak = 0;
     std::map<const char *, size_t> areas;
 };
 
@@ -346,6 +347,9 @@ void cuda_stub_reset(uint64_t seed)
     emulation_set_seed(seed);
     emulation_enqueue = enqueue_kernel;
     last_error = sticky_error = 0;
+    pinned_memory &p = the_pinned();
+    std::lock_guard<std::mutex> pinned(p.lock);
+    p.peak = p.bytes;
 }
 
 void cuda_stub_record(bool on)
@@ -385,6 +389,13 @@ void cuda_stub_model(const char *model)
     record &r = the_record();
     std::lock_guard<std::mutex> guard(r.lock);
     r.model = model;
+}
+
+uint64_t cuda_stub_pinned_peak(void)
+{
+    pinned_memory &p = the_pinned();
+    std::lock_guard<std::mutex> guard(p.lock);
+    return p.peak;
 }
 
 void cuda_stub_fail(const char *call, int number, int error)
@@ -501,6 +512,8 @@ cudaError_t cudaMallocHost(void **memory, size_t bytes)
     pinned_memory &p = the_pinned();
     std::lock_guard<std::mutex> guard(p.lock);
     p.areas[(const char *)*memory] = bytes;
+    p.bytes += bytes;
+    if (p.bytes > p.peak) p.peak = p.bytes;
     return result(0);
 }
 
@@ -510,7 +523,11 @@ cudaError_t cudaFreeHost(void *memory)
     if (error != 0) return result(error);
     pinned_memory &p = the_pinned();
     std::lock_guard<std::mutex> guard(p.lock);
-    p.areas.erase((const char *)memory);
+    auto found = p.areas.find((const char *)memory);
+    if (found != p.areas.end()) {
+        p.bytes -= found->second;
+        p.areas.erase(found);
+    }
     free(memory);
     return result(0);
 }

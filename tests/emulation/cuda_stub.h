@@ -21,6 +21,8 @@ int cuda_stub_count(const char *call);
 void cuda_stub_capability(int major);
 /* And of that model, in place of an A100's. */
 void cuda_stub_model(const char *model);
+/* Bytes of the host that were pinned at most since the reset, by all threads together. */
+uint64_t cuda_stub_pinned_peak(void);
 /* Call number `number` of that name from now on fails with `error`. */
 void cuda_stub_fail(const char *call, int number, int error);
 

@@ -333,6 +333,28 @@ static status_t plan_on(const char *device, const struct train_job *job, uint64_
     return planning_make(job, &options, plan);
 }
 
+/* What the ranks of a run pin is what their plans say: a graph's arguments are beside it. */
+START_TEST(test_pinned_memory)
+{
+    struct group group;
+    Fsdpd__V1__Plan *plan = NULL;
+    init(&group, 2);
+    staged = _i == 1;
+    const struct planning_options options = {.device = "cuda:0", .staged = staged};
+    ck_assert_ptr_null(planning_make(&group.job, &options, &plan));
+    setenv("FSDPD_CUDA_GRAPHS", "off", 1);
+    cuda_stub_reset(3);
+    on_cuda(&group);
+    run_well(&group);
+    unsetenv("FSDPD_CUDA_GRAPHS");
+    /* The workspace of reductions is the host's own. */
+    uint64_t planned = plan->staging_bytes - (staged ? comm_workspace_bytes(2) : 0);
+    ck_assert_uint_eq(cuda_stub_pinned_peak(), 2 * planned);
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+    group_reset(&group);
+}
+END_TEST
+
 START_TEST(test_planning)
 {
     struct group group;
@@ -345,14 +367,15 @@ START_TEST(test_planning)
     for (size_t i = 0; i < plan->n_notes; i++)
         ck_assert_ptr_null(strstr(plan->notes[i], "scratch memory"));
     ck_assert_str_eq(plan->communicator, "nccl");
-    ck_assert_uint_eq(plan->staging_bytes, 0);
+    ck_assert_uint_eq(plan->staging_bytes, 4 * (UINT64_C(12) * (1 << 20) + 64));
     fsdpd__v1__plan__free_unpacked(plan, NULL);
 
     /* Of workers that share a device. */
     const struct planning_options shared = {.device = "cuda:0", .staged = true};
     ck_assert_ptr_null(planning_make(&group.job, &shared, &plan));
     ck_assert_str_eq(plan->communicator, "gloo through host memory");
-    ck_assert_uint_eq(plan->staging_bytes, (4 << 20) + comm_workspace_bytes(2));
+    ck_assert_uint_eq(plan->staging_bytes, 4 * (UINT64_C(12) * (1 << 20) + 64) + (4 << 20) +
+                                               comm_workspace_bytes(2));
     bool noted = false;
     for (size_t i = 0; i < plan->n_notes; i++)
         noted = noted || strstr(plan->notes[i], "workers share a device") != NULL;
@@ -472,6 +495,7 @@ int main(void)
     tcase_add_loop_test(tests, test_checkpoints, 0, WORLDS);
     tcase_add_loop_test(tests, test_evaluation, 0, 2);
     tcase_add_loop_test(tests, test_ranks_that_differ, 0, 2);
+    tcase_add_loop_test(tests, test_pinned_memory, 0, 2);
     tcase_add_test(tests, test_planning);
     tcase_add_loop_test(tests, test_plan_says_who_computes, 0, 2);
     tcase_add_test(tests, test_profile);

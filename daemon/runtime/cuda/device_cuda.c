@@ -174,6 +174,7 @@ status_t device_cuda_open(int number, struct device **result)
         .stamp = cuda_lane_stamp,
         .wait = cuda_lane_wait,
         .busy_ns = cuda_lane_busy_ns,
+        .lane_host_bytes = LANE_HOST_BYTES,
         .recording_new = cuda_recording_new,
         .recording_free = cuda_recording_free,
         .recording_begin = cuda_recording_begin,

@@ -45,6 +45,8 @@ static inline struct cuda_device *cuda_device(const struct device *device)
 
 /* A part of pinned memory that a copy uses until its event has fired. */
 enum { STAGING_PARTS = 2, STAGING_BYTES = 4 << 20 };
+/* All pinned memory of a lane: those, one for copies to the host, and where it tells its progress. */
+enum { PROGRESS_BYTES = 64, LANE_HOST_BYTES = (STAGING_PARTS + 1) * STAGING_BYTES + PROGRESS_BYTES };
 
 /* A copy to host memory that waits in pinned memory for the lane to be waited for. */
 struct cuda_arrival {
@@ -58,7 +60,8 @@ enum { ARRIVALS_MAX = 16 };
 struct cuda_lane {
     struct lane_queue base;
     cudaStream_t stream;
-    char *staging; /* pinned: STAGING_PARTS for copies to the device, then one for those from it */
+    char *staging; /* LANE_HOST_BYTES, pinned: STAGING_PARTS for copies to the device, then one for
+                    * those from it */
     cudaEvent_t staging_free[STAGING_PARTS];
     int staging_next;
     struct cuda_arrival arrivals[ARRIVALS_MAX];

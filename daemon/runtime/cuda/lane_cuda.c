@@ -85,7 +85,7 @@ static status_t set_up(struct cuda_lane *lane)
     /* What others wait for goes first. */
     int priority = lane->base.kind == LANE_COMPUTE ? least : greatest;
     TRY_CUDA(cudaStreamCreateWithPriority(&lane->stream, cudaStreamNonBlocking, priority));
-    TRY_CUDA(cudaMallocHost((void **)&lane->staging, (STAGING_PARTS + 1) * (size_t)STAGING_BYTES));
+    TRY_CUDA(cudaMallocHost((void **)&lane->staging, LANE_HOST_BYTES));
     for (int i = 0; i < STAGING_PARTS; i++)
         TRY_CUDA(cudaEventCreateWithFlags(&lane->staging_free[i], cudaEventDisableTiming));
     TRY_CUDA(cudaEventCreateWithFlags(&lane->began, cudaEventDefault));

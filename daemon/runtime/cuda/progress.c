@@ -24,7 +24,7 @@ enum { NAMES = 4096 };
 
 struct cuda_progress {
     uint32_t *count;         /* of the device */
-    volatile uint32_t *told; /* the count as the host sees it */
+    volatile uint32_t *told; /* the count as the host sees it: at the end of the lane's staging */
     uint32_t enqueued;       /* collectives, also those of graphs that were replayed */
     uint32_t seen;           /* the count when somebody last looked, and since when: */
     int64_t since_ns;
@@ -35,7 +35,7 @@ status_t cuda_progress_open(struct cuda_lane *lane)
 {
     struct cuda_progress *progress = lane->progress = mem_alloc(sizeof *progress);
     TRY_CUDA(cudaMalloc((void **)&progress->count, sizeof *progress->count));
-    TRY_CUDA(cudaMallocHost((void **)&progress->told, sizeof *progress->told));
+    progress->told = (uint32_t *)(void *)(lane->staging + LANE_HOST_BYTES - PROGRESS_BYTES);
     *progress->told = 0;
     TRY_CUDA(cudaMemsetAsync(progress->count, 0, sizeof *progress->count, lane->stream));
     return STATUS_OKAY;
@@ -46,7 +46,6 @@ void cuda_progress_close(struct cuda_lane *lane)
     struct cuda_progress *progress = lane->progress;
     if (progress == NULL) return;
     if (progress->count != NULL) cudaFree(progress->count);
-    if (progress->told != NULL) cudaFreeHost((void *)progress->told);
     free(progress);
 }
 
