@@ -23,6 +23,20 @@ fsdp: {wrap: {policy: type, types: [GPT2Block]}}
 checkpoint: {every_steps: 1, keep: 0}
 workers: 2
 """
+# 126 MB, of which a pull shall never hold more than a few chunks.
+WIDE = """
+name: Wide
+input: [1, 28, 28]
+classes: 10
+modules:
+  fc1: Linear(784, 40000)
+  fc2: Linear(40000, 10)
+forward:
+  - x = flatten(x, 1)
+  - x = relu(fc1(x))
+  - output = fc2(x)
+loss: cross_entropy(output, target)
+"""
 GPT2 = {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "n_embd": 24, "n_layer": 2,
         "n_head": 3, "n_positions": 32, "vocab_size": 257, "layer_norm_epsilon": 1e-05}
 
@@ -189,6 +203,30 @@ class PullCheckpoint(unittest.TestCase):
         self.refuse(harness.CONFLICT, ["not a directory"], job)
         os.unlink(run)
         os.rename(run + "-away", run)
+        self.daemon.ctl("cancel", job)
+
+    def test_bounded_memory(self):
+        """Whoever pulls, and however slowly: the coordinator holds chunks, not the model."""
+        def peak():
+            with open(f"/proc/{self.daemon.process.pid}/status") as status:
+                return next(int(line.split()[1]) for line in status if line.startswith("VmHWM"))
+        with open(self.path("wide.yaml"), "w") as file:
+            file.write(WIDE)
+        job = self.daemon.submit(f"model.file={self.path('wide.yaml')}", "optimizer.type=sgd",
+                                 "train.batch_size=1", "train.max_steps=1000000", "train.evaluate=false")
+        self.daemon.wait_step(job, 1)
+        self.daemon.json("pause", job)
+        before = peak()
+        slow = self.daemon.spawn("pull", job, "-o", "-") # nobody reads what it writes
+        pulls = [self.daemon.spawn("pull", job, "-o", self.path(f"wide-{i}")) for i in range(2)]
+        for pull in pulls:
+            _, errors = pull.communicate(timeout=120)
+            self.assertEqual(pull.returncode, 0, errors)
+        self.assertGreater(os.path.getsize(self.path("wide-0")), 120 << 20)
+        self.assertLess(peak() - before, 64 << 10)
+        self.assertIsNone(slow.poll())
+        slow.kill()
+        slow.wait(20)
         self.daemon.ctl("cancel", job)
 
     def test_hugging_face(self):
