@@ -314,9 +314,9 @@ def restart_coordinator(world, rng):
     began = time.monotonic()
     world.coordinator.terminate()
     try:
-        code = world.coordinator.wait(30)
+        code = world.coordinator.wait(harness.PATIENCE)
     except subprocess.TimeoutExpired:
-        raise AssertionError("fsdpd did not end within 30 s of SIGTERM") from None
+        raise AssertionError(f"fsdpd did not end within {harness.PATIENCE} s of SIGTERM") from None
     if code != 0:
         raise AssertionError(f"fsdpd ended with {code} after SIGTERM")
     seconds = time.monotonic() - began
@@ -409,7 +409,7 @@ def mark_over(world):
 def run(world, seconds):
     failures = []
     world.start_coordinator()
-    world.wait_for(world.serves, 30, "fsdpd to serve")
+    world.wait_for(world.serves, harness.PATIENCE, "fsdpd to serve")
     world.start_worker()
     threads = [threading.Thread(target=user, args=(world, f"user-{n}", failures)) for n in range(3)]
     threads.append(threading.Thread(target=trouble, args=(world, failures)))

@@ -23,12 +23,12 @@ FOLLOWS = {
 # Why a job may have failed when machines were killed under it. Anything else is a bug.
 MACHINE_FAILURES = {"WORKER_LOST", "WORKER_DRAINED", "COORDINATOR_RESTARTED", "STATE_DICT_LOST",
                     "SHUTDOWN"}
-LATE_S = 20  # an order that was acknowledged has had its effect by then
+LATE_S = 60  # an order that was acknowledged has had its effect by then
 
 
 def settle(world):
     """No more trouble: what is paused or held goes on, and everything comes to its end."""
-    world.wait_for(world.serves, 60, "fsdpd to serve")
+    world.wait_for(world.serves, harness.PATIENCE, "fsdpd to serve")
     until = time.monotonic() + 240
     while True:
         listed = world.json("list") or []
@@ -169,13 +169,13 @@ def check_end(world):
     world.worker.send_signal(signal.SIGTERM)
     for name, process in (("fsdpd", world.coordinator), ("the worker", world.worker)):
         try:
-            code = process.wait(30)
+            code = process.wait(harness.PATIENCE)
         except Exception:
-            wrong.append(f"{name} did not end within 30 s of SIGTERM")
+            wrong.append(f"{name} did not end within {harness.PATIENCE} s of SIGTERM")
             continue
         if code != 0:
             wrong.append(f"{name} ended with {code}")
-    until = time.monotonic() + 10
+    until = time.monotonic() + harness.PATIENCE
     while world.processes() and time.monotonic() < until:
         time.sleep(0.1)
     for pid, line in world.processes().items():

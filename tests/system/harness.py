@@ -118,7 +118,7 @@ class Daemon:
         # No configuration but what the test gives, whatever this machine has.
         self.environment = dict(os.environ, FSDPD_CONFIG="", **dict(environment))
         self.address = "unix:" + os.path.join(self.root, "run/fsdpd.sock")
-        self.process = None
+        self.process = self.log = None
         self.spawned = []
         try:
             self.start()
@@ -128,6 +128,8 @@ class Daemon:
 
     def start(self, attach=True):
         """Until it serves, and has its workers unless they are not to be waited for."""
+        if self.log is not None:
+            self.log.close()
         self.log = open(os.path.join(self.root, "fsdpd.log"), "ab")
         self.process = subprocess.Popen(
             [FSDPD, "--workers", f"cpu:{self.workers}" if self.workers else "none",
