@@ -87,7 +87,7 @@ void world_init(struct world *world)
     };
     struct coordinator_limits *limits = &world->options.limits;
     limits->plan_wait_ms = 300;
-    limits->plan_ms = 500;
+    limits->plan_ms = 20000;
     limits->exit_wait_ms = 500;
     limits->reattach_ms = 400;
     limits->settle_ms = 600;
