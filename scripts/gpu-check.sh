@@ -55,7 +55,7 @@ checks+=(
   'steps captured as graphs, and not|60|captured_and_not'
   'MNIST, two workers sharing the device|90|as_on_the_cpu 2 --share-device'
   'a worker killed in the middle of a job|90|one_is_killed'
-  'offload of a model larger than the device|0|'
+  'offload of a model larger than a limit of the device|60|offloaded'
 )
 for name in $kernels; do checks+=("compute-sanitizer: $name|90|sanitized $name"); done
 results=() notes=() times=()
@@ -295,6 +295,32 @@ captured_and_not() {
   until_true 60 attached 1 && trained plain || return 1
   [ "$(plain_runs)" -gt "$before" ] || { echo "FSDPD_CUDA_GRAPHS=off was not noticed"; return 1; }
   cmp "$work/captured-1.safetensors" "$work/plain-1.safetensors" && echo "the same weights, to the bit"
+}
+
+# Between what a job needs of the device and what it needs offloaded: the one is refused, the other trains
+# to the same weights.
+planned_bytes() { # SETTING...
+  local settings=() setting
+  for setting in data.dir="$work/digits" device=cuda workers=1 "$@"; do settings+=(--set "$setting"); done
+  "$bin/fsdpctl" plan "$examples/mnist/job.yaml" "${settings[@]}" -o json |
+    sed -n 's/^ *"peak_bytes": *"\{0,1\}\([0-9]*\).*/\1/p' | head -n 1
+}
+offloaded() {
+  local whole less code
+  start_worker "cuda:$device"
+  until_true 60 attached 1 && trained whole && whole=$(planned_bytes) &&
+    less=$(planned_bytes fsdp.cpu_offload=true) || return 1
+  stop_workers
+  FSDPD_CUDA_MEMORY=$(((whole + less) / 2)) start_worker "cuda:$device"
+  until_true 60 attached 1 || return 1
+  "$bin/fsdpctl" submit "$examples/mnist/job.yaml" --set data.dir="$work/digits" --set device=cuda \
+    --set workers=1 >/dev/null 2>&1
+  code=$?
+  [ $code = 10 ] || { echo "a job that does not fit was not refused: $code"; return 1; }
+  submit offloaded train.epochs=1 workers=1 device=cuda fsdp.cpu_offload=true &&
+    wait_for offloaded-1 && pull offloaded-1 || return 1
+  cmp "$work/whole-1.safetensors" "$work/offloaded-1.safetensors" &&
+    echo "$whole bytes do not fit, $less do; the same weights, to the bit"
 }
 
 # ---- GPT-2 ----

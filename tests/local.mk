@@ -34,6 +34,7 @@ SYSTEM_TESTS = \
   %D%/system/test_queue.py \
   %D%/system/test_report.py \
   %D%/system/test_service.py \
+  %D%/system/test_cuda_offload.py \
   %D%/system/test_shared_device.py \
   %D%/system/test_shakespeare.py \
   %D%/system/test_tensorboard.py \
@@ -51,7 +52,7 @@ SYSTEM_TESTS = \
   %D%/system/test_wrap.py
 dist_check_SCRIPTS += $(PARITY_TESTS) $(SYSTEM_TESTS)
 TESTS += $(PARITY_TESTS) $(SYSTEM_TESTS)
-EXTRA_DIST += %D%/system/harness.py %D%/system/wire.py %D%/system/chaos.py %D%/system/chaos_check.py %D%/parity/reference.py
+EXTRA_DIST += %D%/system/harness.py %D%/system/stub_device.py %D%/system/wire.py %D%/system/chaos.py %D%/system/chaos_check.py %D%/parity/reference.py
 
 # These start daemons and training processes of two threads each: alone, timings mean something.
 %D%/system/test_mnist.log: $(filter-out %D%/system/test_mnist.log,$(SYSTEM_TESTS:.py=.log))

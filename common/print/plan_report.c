@@ -163,6 +163,9 @@ static void report_allocated(const Fsdpd__V1__Plan *plan, struct buf *out)
                    text_format_bytes(train->bytes, bytes));
     }
     buf_add_char(out, '\n');
+    if (plan->host_bytes > 0)
+        buf_printf(out, "Offloaded: %s of host memory per rank.\n",
+                   text_format_bytes(plan->host_bytes, bytes));
     for (size_t k = 0; k < plan->n_programs; k++) {
         buf_add_text(out, "Peak of ");
         output_clean(out, plan->programs[k]->name, false);

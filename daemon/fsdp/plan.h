@@ -13,7 +13,8 @@
  * shards, optimizer state, the batch, statistics, and with no_shard the gradients. The work arena
  * holds everything else; two buffers share bytes only if every touch of one happens before every
  * touch of the other. The work arena is as large as the largest of the programs needs. Every offset
- * is a multiple of 64.
+ * is a multiple of 64. Where units are offloaded there is a third, in the host's memory: their
+ * shards and optimizer state, and the gradients on their way to the optimizer.
  *
  * What an instruction works on, by kind (`source` -> `target`, buffers; units without parameters
  * have neither instructions nor buffers):
@@ -33,6 +34,15 @@
  *   ACCUMULATE      GRADIENT_SHARD (no_shard: GRADIENT) -> ACCUMULATED, which OPTIMIZER reads
  *   ZERO            none -> what adds up over micro-steps: ACCUMULATED, or the gradient that ops
  *                   write
+ *   UPLOAD          SHARD (host) -> STAGED, which ALL_GATHER reads; GATHERED if no other rank has
+ *                   a part of the unit
+ *   DOWNLOAD        what OPTIMIZER would read -> HOST_GRADIENT, which it reads
+ *   DOWNLOAD_STATS  STATS -> HOST_STATS, which OPTIMIZER then reads
+ *
+ * An offloaded unit (PyTorch's CPUOffload(offload_params=True)) is brought to the device for every
+ * use, also when it is not sharded; its optimizer runs on the host, as soon as its gradient is
+ * there and backward reads its parameters no more. What adds up over micro-steps stays on the
+ * device.
  *
  * A unit whose shard world is the group is sharded over all ranks (full_shard, shard_grad_op); one
  * whose shard world is 1 is whole on every rank (no_shard), its gradient reduced in buckets, each
@@ -52,7 +62,15 @@
 #include "fsdp/units.h"
 #include "model/graph.h"
 
-enum lane { LANE_COMPUTE, LANE_COMM, LANE_COPY, LANE_COUNT };
+enum lane {
+    LANE_COMPUTE,
+    LANE_COMM,
+    LANE_COPY, /* to the device */
+    /* With offloaded units only: */
+    LANE_DOWNLOAD, /* from the device */
+    LANE_HOST,     /* arithmetic of the host; no other lane waits for it */
+    LANE_COUNT
+};
 
 enum strategy {
     STRATEGY_FULL_SHARD,
@@ -102,8 +120,12 @@ enum instruction_kind {
     INSTRUCTION_REDUCE_NORM,    /* comm lane: every rank's part to every rank */
     INSTRUCTION_GATE,           /* compute lane: norm, scale and whether to skip, into STATS */
     INSTRUCTION_ZERO,           /* compute lane: the unit's sum of gradients starts anew */
-    INSTRUCTION_OPTIMIZER, /* compute lane: the unit's shard from its gradient shard and state */
-    INSTRUCTION_RESHARD,   /* compute lane: before FREE, a larger shard is kept for backward */
+    INSTRUCTION_OPTIMIZER,      /* compute lane (offloaded: host lane): the unit's shard from its
+                                   gradient shard and state */
+    INSTRUCTION_RESHARD,        /* compute lane: before FREE, a larger shard is kept for backward */
+    INSTRUCTION_UPLOAD,         /* copy lane: an offloaded unit's shard to the device */
+    INSTRUCTION_DOWNLOAD,       /* download lane: its reduced gradient to the host */
+    INSTRUCTION_DOWNLOAD_STATS, /* download lane: what GATE found, for optimizers of the host */
 };
 
 /* What a buffer is for: the classes of the memory table. */
@@ -122,7 +144,17 @@ enum buffer_class {
     BUFFER_NORM,           /* work: each rank's part in the norm, a double each */
     BUFFER_RESHARDED,      /* work: the unit's larger shard from forward to backward, in the type
                               in which it is gathered */
+    BUFFER_STAGED,         /* work: an offloaded unit's shard, from UPLOAD to ALL_GATHER */
+    BUFFER_HOST_GRADIENT,  /* host: its gradient, from DOWNLOAD to OPTIMIZER */
+    BUFFER_HOST_STATS,     /* host: the statistics, from DOWNLOAD_STATS to OPTIMIZER */
     BUFFER_CLASS_COUNT
+};
+
+/* Where a buffer lies. What is in the last two has its place for as long as the job. */
+enum plan_arena {
+    ARENA_WORK,
+    ARENA_STATE,
+    ARENA_HOST, /* memory of the host: SHARD and OPTIMIZER of offloaded units, HOST_* */
 };
 
 /* The statistics buffer: f32 each, summed over ranks at the end of every program. */
@@ -142,7 +174,7 @@ enum plan_stat {
 
 struct plan_buffer {
     enum buffer_class class;
-    bool state;      /* in the state arena; otherwise in the work arena */
+    enum plan_arena arena;
     int unit;        /* -1 if of none */
     int value;       /* graph value, -1 if none */
     int slot;        /* optimizer slot */
@@ -182,7 +214,8 @@ struct plan_program {
     int *buffer_of_value; /* by graph value; the unit's buffer for parameters and their gradients */
     uint64_t *offset_of_value; /* of the value inside that buffer, bytes */
     uint64_t work_bytes;       /* arena bytes that this program needs */
-    uint64_t live_peak; /* largest sum of buffers alive at once, state included: <= planned bytes */
+    uint64_t live_peak;   /* largest sum of buffers alive at once, state included, the host's not:
+                             <= planned bytes */
     int peak_instruction; /* where */
     uint64_t class_bytes_at_peak[BUFFER_CLASS_COUNT];
     uint64_t
@@ -219,6 +252,9 @@ struct plan_options {
     uint32_t micro_steps;                /* of a step, with accumulation */
     enum norm_kind norm;                 /* NORM_NONE: no NORM, no GATE */
     uint64_t collective_workspace_bytes; /* the communicator's scratch for a reduction */
+    /* Of all units, whatever they say themselves. Without `host_apart`, on a device whose memory is
+     * the host's, nothing is offloaded. */
+    bool cpu_offload, host_apart;
 };
 
 struct plan {
@@ -229,6 +265,7 @@ struct plan {
     uint64_t state_bytes;                            /* arena sizes */
     uint64_t work_bytes;
     uint64_t peak_bytes; /* state + work: what the runtime allocates per rank */
+    uint64_t host_bytes; /* the arena of offloaded units: what it allocates of the host's memory */
     uint64_t hash;       /* of everything that must be equal on all ranks */
 };
 
@@ -253,6 +290,9 @@ status_t plan_validate(const struct plan *plan) FSDPD_MUST_USE;
 /* RESOURCE_EXHAUSTED if `peak_bytes` is above `memory_bytes`, naming the largest unit and class. */
 status_t plan_check_fits(const struct plan *plan, uint64_t memory_bytes) FSDPD_MUST_USE;
 
+/* The same of the host's memory, for offloaded units. */
+status_t plan_check_host_fits(const struct plan *plan, uint64_t memory_bytes) FSDPD_MUST_USE;
+
 /* Whether instruction `a` is done before `b` starts, by lane order and waits. */
 bool plan_happens_before(const struct plan_program *program, int a, int b);
 
@@ -264,6 +304,11 @@ bool plan_is_sharded(const struct plan *plan);
 /* How many neighbouring ranks hold the unit's parameters together between forward and backward: its
  * shard world, less with RESHARD_GROUP, 1 if they stay gathered. (The root stays so anyway.) */
 int plan_ranks_between(const struct plan *plan, int unit);
+
+/* Whether the unit's shard and optimizer are the host's. */
+bool plan_offloads(const struct plan *plan, int unit);
+/* The same of any unit. */
+bool plan_has_offloaded(const struct plan *plan);
 
 /* What the unit is gathered as, where it is, and what its gradients are sent as. */
 enum dtype plan_param_dtype(const struct plan *plan, int unit);

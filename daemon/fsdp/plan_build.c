@@ -99,6 +99,19 @@ static status_t check_resharding(const struct plan *plan)
     return STATUS_OKAY;
 }
 
+bool plan_offloads(const struct plan *plan, int unit)
+{
+    if (!plan->options.host_apart) return false;
+    return plan->options.cpu_offload || plan->units->units[unit].cpu_offload;
+}
+
+bool plan_has_offloaded(const struct plan *plan)
+{
+    for (int u = 0; u < plan->units->unit_count; u++)
+        if (plan_offloads(plan, u)) return true;
+    return false;
+}
+
 bool plan_is_sharded(const struct plan *plan)
 {
     for (int u = 0; u < plan->units->unit_count; u++)
@@ -194,8 +207,8 @@ static status_t build_evaluate(const struct building *building, struct graph *gr
 {
     struct plan *plan = building->plan;
     TRY(build_program(building, graph, lowering, ROLE_EVALUATE, false, &plan->evaluate));
-    if (!plan_is_sharded(plan) || plan->evaluate.work_bytes <= plan->train.work_bytes)
-        return STATUS_OKAY;
+    bool fetches = plan_is_sharded(plan) || plan_has_offloaded(plan);
+    if (!fetches || plan->evaluate.work_bytes <= plan->train.work_bytes) return STATUS_OKAY;
     struct plan_program thrifty;
     TRY(build_program(building, graph, lowering, ROLE_EVALUATE, true, &thrifty));
     if (thrifty.work_bytes < plan->evaluate.work_bytes) {
@@ -228,8 +241,11 @@ status_t plan_build(const struct model *model, const struct unit_set *units,
         return status;
     }
     struct building building = {.plan = built};
-    building.state = plan_state_buffers(built, train_graph, evaluate_graph, &building.state_count,
-                                        &built->state_bytes);
+    uint64_t arenas[ARENA_HOST + 1];
+    building.state =
+        plan_state_buffers(built, train_graph, evaluate_graph, &building.state_count, arenas);
+    built->state_bytes = arenas[ARENA_STATE];
+    built->host_bytes = arenas[ARENA_HOST];
     status =
         build_program(&building, train_graph, train_lowering, ROLE_TRAIN, false, &built->train);
     if (status == STATUS_OKAY && options->accumulation != ACCUMULATION_NONE)
@@ -277,4 +293,15 @@ status_t plan_check_fits(const struct plan *plan, uint64_t memory_bytes)
                       plan_buffer_class_name(class),
                       text_format_bytes(program->class_bytes_at_peak[class], most),
                       plan->units->units[unit].name, text_format_bytes(unit_bytes, largest));
+}
+
+status_t plan_check_host_fits(const struct plan *plan, uint64_t memory_bytes)
+{
+    char needed[32], given[32];
+    if (plan->host_bytes <= memory_bytes) return STATUS_OKAY;
+    return status_new(STATUS_RESOURCE_EXHAUSTED,
+                      "offloaded units need %s of host memory per rank, but %s are available; "
+                      "offload fewer of them, or use more ranks",
+                      text_format_bytes(plan->host_bytes, needed),
+                      text_format_bytes(memory_bytes, given));
 }

@@ -28,6 +28,9 @@ const char *plan_instruction_name(enum instruction_kind kind)
     case INSTRUCTION_ZERO: return "zero";
     case INSTRUCTION_OPTIMIZER: return "optimizer";
     case INSTRUCTION_RESHARD: return "reshard";
+    case INSTRUCTION_UPLOAD: return "upload";
+    case INSTRUCTION_DOWNLOAD: return "download";
+    case INSTRUCTION_DOWNLOAD_STATS: return "download_stats";
     }
     return "unknown";
 }
@@ -59,6 +62,9 @@ const char *plan_buffer_class_name(enum buffer_class class)
     case BUFFER_ACCUMULATED: return "gradients (accumulated)";
     case BUFFER_NORM: return "gradient norm";
     case BUFFER_RESHARDED: return "parameters (resharded)";
+    case BUFFER_STAGED: return "parameters (uploaded)";
+    case BUFFER_HOST_GRADIENT: return "gradients (host)";
+    case BUFFER_HOST_STATS: return "statistics (host)";
     case BUFFER_CLASS_COUNT: break;
     }
     return "unknown";
@@ -66,7 +72,7 @@ const char *plan_buffer_class_name(enum buffer_class class)
 
 const char *plan_lane_name(enum lane lane)
 {
-    static const char *const names[LANE_COUNT] = {"compute", "comm", "copy"};
+    static const char *const names[LANE_COUNT] = {"compute", "comm", "copy", "download", "host"};
     return (unsigned)lane < LANE_COUNT ? names[lane] : "unknown";
 }
 
@@ -96,10 +102,10 @@ static void dump_header(struct buf *out, const struct plan *plan)
                options->world == 1 ? "" : "s");
     if (options->strategy == STRATEGY_HYBRID_SHARD)
         buf_printf(out, ", in groups of %d", plan->units->shard_world);
-    if (plan_is_sharded(plan))
-        buf_printf(out, ", backward prefetch %s", prefetches[options->backward_prefetch]);
-    if (plan_is_sharded(plan) && options->forward_prefetch) buf_add_text(out, ", forward prefetch");
-    if (plan_is_sharded(plan) && options->gathered_limit < INT_MAX)
+    bool fetches = plan_is_sharded(plan) || plan_has_offloaded(plan);
+    if (fetches) buf_printf(out, ", backward prefetch %s", prefetches[options->backward_prefetch]);
+    if (fetches && options->forward_prefetch) buf_add_text(out, ", forward prefetch");
+    if (fetches && options->gathered_limit < INT_MAX)
         buf_printf(out, ", at most %d units gathered", options->gathered_limit);
     if (options->gathered_dtype == DTYPE_BF16 && plan_is_sharded(plan))
         buf_add_text(out, ", gathers bf16");
@@ -133,7 +139,8 @@ static void dump_units(struct buf *out, const struct plan *plan)
         if (unit->shard_world != plan->units->shard_world)
             buf_printf(out, ", over %d rank%s", unit->shard_world,
                        unit->shard_world == 1 ? "" : "s");
-        if (plan_gathers(plan, u) && plan_keeps(plan, u))
+        if (plan_offloads(plan, u)) buf_add_text(out, ", offloaded");
+        if (plan_fetches(plan, u) && plan_keeps(plan, u))
             buf_add_text(out, ", kept until backward");
         if (plan_reshards(plan, u) && unit->modules[0] != 0)
             buf_printf(out, ", resharded to %d ranks", plan_ranks_between(plan, u));
@@ -194,13 +201,17 @@ static void dump_memory(struct buf *out, const struct plan *plan)
     buf_add_text(out, "allocated: ");
     add_count(out, 0, plan->peak_bytes);
     buf_add_text(out, " bytes per rank\n");
+    if (!plan_has_offloaded(plan)) return;
+    buf_add_text(out, "offloaded: ");
+    add_count(out, 0, plan->host_bytes);
+    buf_add_text(out, " bytes of host memory per rank\n");
 }
 
 static void add_place(struct buf *out, const struct plan_program *program, int buffer,
                       uint64_t offset)
 {
     const struct plan_buffer *it = &program->buffers[buffer];
-    buf_printf(out, " %c%llu", it->state ? 's' : 'w', (unsigned long long)(it->offset + offset));
+    buf_printf(out, " %c%llu", "wsh"[it->arena], (unsigned long long)(it->offset + offset));
 }
 
 static void add_values(struct buf *out, const struct plan_program *program, const int *values,

@@ -92,6 +92,10 @@ static double instruction_seconds(const struct plan *plan, const struct plan_pro
     case INSTRUCTION_COPY_BATCH:
         return link_seconds(&rates->batch, value_bytes(program, program->graph->input) +
                                                value_bytes(program, program->graph->target));
+    case INSTRUCTION_UPLOAD:
+    case INSTRUCTION_DOWNLOAD: /* as much is read as written */
+        return link_seconds(&rates->batch, buffer_bytes(program, it->source));
+    case INSTRUCTION_DOWNLOAD_STATS: return rates->batch.latency;
     case INSTRUCTION_FREE: return 0;
     case INSTRUCTION_GATE: return rates->op_seconds;
     case INSTRUCTION_NORM:
@@ -111,6 +115,7 @@ static double instruction_seconds(const struct plan *plan, const struct plan_pro
         uint64_t bytes =
             buffer_bytes(program, it->source) +
             (uint64_t)(2 + 2 * plan->options.optimizer_slots) * buffer_bytes(program, it->target);
+        if (it->lane == LANE_HOST) return (double)bytes / rates->host_bandwidth;
         return rates->op_seconds + (double)bytes / rates->memory_bandwidth;
     }
     default: /* other work on this rank: what it reads and writes */

@@ -22,10 +22,11 @@ struct plan_rates {
     double flops_f32, flops_bf16; /* floating-point operations per second */
     double memory_bandwidth;      /* bytes per second */
     double op_seconds;            /* to start an op */
-    struct plan_link batch;       /* from the host's memory to the device's */
-    struct plan_link inside;      /* between two devices of a host */
-    struct plan_link between;     /* between two hosts, per device */
-    int devices_per_host;         /* at least 1 */
+    struct plan_link batch;       /* between the host's memory and the device's, each way */
+    double host_bandwidth;    /* of the host's memory, for offloaded optimizers; bytes per second */
+    struct plan_link inside;  /* between two devices of a host */
+    struct plan_link between; /* between two hosts, per device */
+    int devices_per_host;     /* at least 1 */
 };
 
 /* Of one instruction, in seconds from the step's start. */

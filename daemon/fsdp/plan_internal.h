@@ -28,7 +28,14 @@ static inline bool plan_gathers(const struct plan *plan, int unit)
     return plan->units->units[unit].shard_world > 1;
 }
 
-/* Whether every rank keeps the whole unit, with its whole gradient in the state arena. */
+/* Whether ops read the unit in a buffer that it is brought to, and that is freed: from other ranks,
+ * or from the host. */
+static inline bool plan_fetches(const struct plan *plan, int unit)
+{
+    return plan_gathers(plan, unit) || plan_offloads(plan, unit);
+}
+
+/* Whether every rank keeps the whole unit, with its whole gradient. */
 static inline bool plan_replicates(const struct plan *plan, int unit)
 {
     return plan->units->units[unit].shard_world == 1 &&
@@ -38,7 +45,11 @@ static inline bool plan_replicates(const struct plan *plan, int unit)
 /* Whether the unit stays gathered from forward to backward. */
 static inline bool plan_keeps(const struct plan *plan, int unit)
 {
-    return plan_ranks_between(plan, unit) == 1;
+    if (plan_gathers(plan, unit)) return plan_ranks_between(plan, unit) == 1;
+    enum reshard reshard = plan->units->units[unit].reshard;
+    if (reshard == RESHARD_DEFAULT) reshard = plan->options.reshard;
+    if (reshard == RESHARD_DEFAULT) return plan->options.strategy == STRATEGY_SHARD_GRAD_OP;
+    return reshard == RESHARD_NO;
 }
 
 /* Whether it is freed but for a larger shard. */
@@ -141,9 +152,11 @@ struct live_ranges {
     int *of_buffer; /* its first range, -1 for none */
 };
 
-/* The state buffers, the same for both programs; `*bytes` is the arena. */
+/* The buffers that outlive a step, the same for all programs; `bytes` are the arenas' (by
+ * plan_arena). */
 struct plan_buffer *plan_state_buffers(const struct plan *plan, const struct graph *train,
-                                       const struct graph *evaluate, int *count, uint64_t *bytes);
+                                       const struct graph *evaluate, int *count,
+                                       uint64_t bytes[ARENA_HOST + 1]);
 
 /* Gives every value, unit and instruction its buffer, and places the work buffers. */
 status_t plan_memory(const struct plan *plan, const struct lowering *lowering,

@@ -13,34 +13,42 @@
 
 /* --- State --- */
 
-static void add_state(struct plan_buffer *buffers, int *count, uint64_t *end,
-                      enum buffer_class class, int unit, int slot, uint64_t bytes)
+struct state {
+    struct plan_buffer *buffers;
+    int count;
+    uint64_t *end; /* by arena */
+};
+
+static void add_state(struct state *state, enum plan_arena arena, enum buffer_class class, int unit,
+                      int slot, uint64_t bytes)
 {
-    buffers[(*count)++] = (struct plan_buffer){.class = class,
-                                               .state = true,
-                                               .unit = unit,
-                                               .value = -1,
-                                               .slot = slot,
-                                               .bytes = bytes,
-                                               .offset = *end,
-                                               .first = -1,
-                                               .last = -1};
-    *end += plan_align(bytes);
+    state->buffers[state->count++] = (struct plan_buffer){.class = class,
+                                                          .arena = arena,
+                                                          .unit = unit,
+                                                          .value = -1,
+                                                          .slot = slot,
+                                                          .bytes = bytes,
+                                                          .offset = state->end[arena],
+                                                          .first = -1,
+                                                          .last = -1};
+    state->end[arena] += plan_align(bytes);
 }
 
-/* What of a gradient lives on from one program to the next. */
-static void add_state_gradient(const struct plan *plan, int u, struct plan_buffer *buffers,
-                               int *count, uint64_t *end)
+/* What of a gradient lives on from one program to the next, or is the host's. A whole one that
+ * leaves for the host in the same step needs no place of its own. */
+static void add_state_gradient(const struct plan *plan, int u, struct state *state)
 {
     enum accumulation accumulation = plan->options.accumulation;
     uint64_t whole = (uint64_t)plan->units->units[u].flat.padded * sizeof(float);
     uint64_t kept = (uint64_t)plan_kept_elements(plan, u) * sizeof(float);
-    bool local = accumulation == ACCUMULATION_LOCAL;
+    bool local = accumulation == ACCUMULATION_LOCAL, offloaded = plan_offloads(plan, u);
+    bool lasts = plan_replicates(plan, u) && (local || !offloaded);
+    if (offloaded) add_state(state, ARENA_HOST, BUFFER_HOST_GRADIENT, u, 0, kept);
     if (accumulation == ACCUMULATION_REDUCED)
-        add_state(buffers, count, end, BUFFER_ACCUMULATED, u, 0, kept);
-    else if (plan_replicates(plan, u) || (local && plan_gathers(plan, u)))
-        add_state(buffers, count, end, BUFFER_GRADIENT, u, 0, whole);
-    else if (local) add_state(buffers, count, end, BUFFER_GRADIENT_SHARD, u, 0, kept);
+        add_state(state, ARENA_STATE, BUFFER_ACCUMULATED, u, 0, kept);
+    else if (lasts || (local && plan_gathers(plan, u)))
+        add_state(state, ARENA_STATE, BUFFER_GRADIENT, u, 0, whole);
+    else if (local) add_state(state, ARENA_STATE, BUFFER_GRADIENT_SHARD, u, 0, kept);
 }
 
 static uint64_t batch_bytes(const struct graph *train, const struct graph *evaluate, bool target)
@@ -53,29 +61,34 @@ static uint64_t batch_bytes(const struct graph *train, const struct graph *evalu
 }
 
 struct plan_buffer *plan_state_buffers(const struct plan *plan, const struct graph *train,
-                                       const struct graph *evaluate, int *count, uint64_t *bytes)
+                                       const struct graph *evaluate, int *count,
+                                       uint64_t bytes[ARENA_HOST + 1])
 {
     int unit_count = plan->units->unit_count, slots = plan->options.optimizer_slots;
-    struct plan_buffer *buffers =
-        mem_alloc_array((size_t)unit_count * (3 + slots) + 3, sizeof *buffers);
-    *count = 0;
-    *bytes = 0;
+    struct state state = {.end = bytes};
+    state.buffers = mem_alloc_array((size_t)unit_count * (4 + slots) + 4, sizeof *state.buffers);
+    memset(bytes, 0, (ARENA_HOST + 1) * sizeof *bytes);
     for (int kind = 0; kind < 3; kind++) {
         for (int u = 0; u < unit_count; u++) {
             const struct unit *unit = &plan->units->units[u];
             uint64_t kept = (uint64_t)plan_kept_elements(plan, u) * sizeof(float);
+            enum plan_arena arena = plan_offloads(plan, u) ? ARENA_HOST : ARENA_STATE;
             if (kept == 0) continue;
-            if (kind == 0) add_state(buffers, count, bytes, BUFFER_SHARD, u, 0, kept);
+            if (kind == 0) add_state(&state, arena, BUFFER_SHARD, u, 0, kept);
             if (unit->frozen) continue;
-            if (kind == 1) add_state_gradient(plan, u, buffers, count, bytes);
+            if (kind == 1) add_state_gradient(plan, u, &state);
             for (int slot = 0; kind == 2 && slot < slots; slot++)
-                add_state(buffers, count, bytes, BUFFER_OPTIMIZER, u, slot, kept);
+                add_state(&state, arena, BUFFER_OPTIMIZER, u, slot, kept);
         }
     }
-    add_state(buffers, count, bytes, BUFFER_BATCH, -1, 0, batch_bytes(train, evaluate, false));
-    add_state(buffers, count, bytes, BUFFER_BATCH, -1, 0, batch_bytes(train, evaluate, true));
-    add_state(buffers, count, bytes, BUFFER_STATS, -1, 0, PLAN_STATS_COUNT * sizeof(float));
-    return buffers;
+    uint64_t stats = PLAN_STATS_COUNT * sizeof(float);
+    add_state(&state, ARENA_STATE, BUFFER_BATCH, -1, 0, batch_bytes(train, evaluate, false));
+    add_state(&state, ARENA_STATE, BUFFER_BATCH, -1, 0, batch_bytes(train, evaluate, true));
+    add_state(&state, ARENA_STATE, BUFFER_STATS, -1, 0, stats);
+    if (plan_has_offloaded(plan) && plan->options.norm != NORM_NONE)
+        add_state(&state, ARENA_HOST, BUFFER_HOST_STATS, -1, 0, stats);
+    *count = state.count;
+    return state.buffers;
 }
 
 /* --- A program's buffers --- */
@@ -85,10 +98,11 @@ struct mapper {
     const struct lowering *lowering;
     struct plan_program *program;
     int capacity;
-    int *shard, *gradient, *gradient_shard, *gathered, *accumulated, *resharded; /* buffers by unit,
-                                                                                    -1 */
-    int input, target, stats, norm;                                              /* buffers */
-    int *value_last;  /* by value: the last op that touches it */
+    /* Buffers by unit, -1. */
+    int *shard, *gradient, *gradient_shard, *gathered, *accumulated, *resharded, *staged,
+        *host_gradient;
+    int input, target, stats, norm, host_stats; /* buffers */
+    int *value_last;                            /* by value: the last op that touches it */
     int *buffer_last; /* by buffer: the same over its values so far; work buffers of values only */
     int buffer_last_capacity;
     bool *viewed; /* by value: it is a view, or there is one of it */
@@ -126,6 +140,8 @@ static void take_state(struct mapper *mapper, const struct plan_buffer *state, i
         case BUFFER_GRADIENT_SHARD: mapper->gradient_shard[state[b].unit] = b; break;
         case BUFFER_ACCUMULATED: mapper->accumulated[state[b].unit] = b; break;
         case BUFFER_STATS: mapper->stats = b; break;
+        case BUFFER_HOST_GRADIENT: mapper->host_gradient[state[b].unit] = b; break;
+        case BUFFER_HOST_STATS: mapper->host_stats = b; break;
         case BUFFER_BATCH:
             if (mapper->input < 0) mapper->input = b;
             else mapper->target = b;
@@ -155,6 +171,15 @@ static int final_gradient(struct mapper *mapper, int u)
     return mapper->accumulated[u] >= 0 ? mapper->accumulated[u] : reduced_gradient(mapper, u);
 }
 
+static int gathered_buffer(struct mapper *mapper, int u)
+{
+    const struct plan *plan = mapper->plan;
+    uint64_t bytes = (uint64_t)plan->units->units[u].flat.padded * plan_parameter_size(plan, u);
+    if (mapper->gathered[u] < 0)
+        mapper->gathered[u] = add_buffer(mapper, BUFFER_GATHERED, u, -1, bytes);
+    return mapper->gathered[u];
+}
+
 static int norm_buffer(struct mapper *mapper)
 {
     uint64_t bytes = (uint64_t)mapper->plan->options.world * sizeof(double);
@@ -180,13 +205,25 @@ static void map_instructions(struct mapper *mapper)
                 workspace = mapper->lowering->workspace_bytes[instruction->op];
             break;
         case INSTRUCTION_ALL_GATHER:
-            if (mapper->gathered[u] < 0)
-                mapper->gathered[u] = add_buffer(mapper, BUFFER_GATHERED, u, -1,
-                                                 (uint64_t)plan->units->units[u].flat.padded *
-                                                     plan_parameter_size(plan, u));
-            instruction->source =
-                instruction->group == GROUP_RESHARD ? mapper->resharded[u] : mapper->shard[u];
-            instruction->target = mapper->gathered[u];
+            instruction->source = instruction->group == GROUP_RESHARD ? mapper->resharded[u]
+                                  : plan_offloads(plan, u)            ? mapper->staged[u]
+                                                                      : mapper->shard[u];
+            instruction->target = gathered_buffer(mapper, u);
+            break;
+        case INSTRUCTION_UPLOAD:
+            instruction->source = mapper->shard[u];
+            instruction->target = plan_gathers(plan, u)
+                                      ? add_buffer(mapper, BUFFER_STAGED, u, -1, kept)
+                                      : gathered_buffer(mapper, u);
+            mapper->staged[u] = instruction->target;
+            break;
+        case INSTRUCTION_DOWNLOAD:
+            instruction->source = final_gradient(mapper, u);
+            instruction->target = mapper->host_gradient[u];
+            break;
+        case INSTRUCTION_DOWNLOAD_STATS:
+            instruction->source = mapper->stats;
+            instruction->target = mapper->host_stats;
             break;
         case INSTRUCTION_RESHARD:
             mapper->resharded[u] = add_buffer(mapper, BUFFER_RESHARDED, u, -1,
@@ -233,7 +270,8 @@ static void map_instructions(struct mapper *mapper)
                                                               : mapper->gradient_shard[u];
             break;
         case INSTRUCTION_OPTIMIZER:
-            instruction->source = final_gradient(mapper, u);
+            instruction->source =
+                plan_offloads(plan, u) ? mapper->host_gradient[u] : final_gradient(mapper, u);
             instruction->target = mapper->shard[u];
             break;
         }
@@ -270,7 +308,7 @@ static void map_parameters(struct mapper *mapper)
             program->buffer_of_value[v] = mapper->gradient[u];
         else
             program->buffer_of_value[v] =
-                plan_gathers(plan, u) ? mapper->gathered[u] : mapper->shard[u];
+                plan_fetches(plan, u) ? mapper->gathered[u] : mapper->shard[u];
     }
 }
 
@@ -378,7 +416,7 @@ static status_t map_values(struct mapper *mapper)
 static void touch(struct plan_program *program, struct live_ranges *live, int buffer, int i,
                   bool anew)
 {
-    if (buffer < 0 || program->buffers[buffer].state) return;
+    if (buffer < 0 || program->buffers[buffer].arena != ARENA_WORK) return;
     int r = live->of_buffer[buffer];
     if (r < 0 || anew) {
         MEM_GROW(live->ranges, live->count, live->capacity);
@@ -402,7 +440,8 @@ static void find_live_ranges(struct plan_program *program, struct live_ranges *l
     for (int b = 0; b < program->buffer_count; b++) live->of_buffer[b] = -1;
     for (int i = 0; i < program->instruction_count; i++) {
         const struct plan_instruction *instruction = &program->instructions[i];
-        bool anew = instruction->kind == INSTRUCTION_ALL_GATHER;
+        bool anew =
+            instruction->kind == INSTRUCTION_ALL_GATHER || instruction->kind == INSTRUCTION_UPLOAD;
         touch(program, live, instruction->source, i, false);
         touch(program, live, instruction->target, i, anew);
         touch(program, live, instruction->workspace, i, false);
@@ -429,6 +468,9 @@ status_t plan_memory(const struct plan *plan, const struct lowering *lowering,
                             .gathered = unit_table(plan),
                             .accumulated = unit_table(plan),
                             .resharded = unit_table(plan),
+                            .staged = unit_table(plan),
+                            .host_gradient = unit_table(plan),
+                            .host_stats = -1,
                             .norm = -1};
     int value_count = program->graph->value_count;
     program->buffer_of_value = mem_alloc_array(value_count, sizeof(int));
@@ -457,5 +499,7 @@ status_t plan_memory(const struct plan *plan, const struct lowering *lowering,
     free(mapper.gathered);
     free(mapper.accumulated);
     free(mapper.resharded);
+    free(mapper.staged);
+    free(mapper.host_gradient);
     return status;
 }

@@ -125,7 +125,7 @@ void plan_place(struct plan_program *program, const struct live_ranges *live)
     struct candidate *candidates = mem_alloc_array(program->buffer_count, sizeof *candidates);
     int count = 0;
     for (int b = 0; b < program->buffer_count; b++)
-        if (!program->buffers[b].state && live->of_buffer[b] >= 0)
+        if (program->buffers[b].arena == ARENA_WORK && live->of_buffer[b] >= 0)
             candidates[count++] = (struct candidate){.buffer = b,
                                                      .begin = program->buffers[b].first,
                                                      .size = plan_align(program->buffers[b].bytes)};
@@ -167,7 +167,7 @@ static int next_on_lane(const struct plan_program *program, enum lane lane, int 
     return i;
 }
 
-/* Whether communication `i` waits only for the one before it. */
+/* Whether there is an instruction `i`, and it waits for nothing but the one before it. */
 static bool follows(const struct plan_program *program, const struct run *run, int i)
 {
     return i < program->instruction_count && is_ready(program, run, i);
@@ -184,19 +184,19 @@ static void simulate(const struct plan_program *program, bool slow, struct run *
     int count = program->instruction_count, next[LANE_COUNT], tick = 0;
     for (int i = 0; i < count; i++) run->start[i] = run->end[i] = -1;
     for (int lane = 0; lane < LANE_COUNT; lane++) next[lane] = next_on_lane(program, lane, -1);
-    while (next[LANE_COMPUTE] < count || next[LANE_COMM] < count || next[LANE_COPY] < count) {
+    while (tick < count) {
         int comm = next[LANE_COMM];
-        if (comm < count && run->start[comm] < 0 && is_ready(program, run, comm))
-            run->start[comm] = tick;
-        int chosen = -1;
-        if (next[LANE_COPY] < count && is_ready(program, run, next[LANE_COPY]))
-            chosen = next[LANE_COPY];
+        if (follows(program, run, comm) && run->start[comm] < 0) run->start[comm] = tick;
+        int chosen;
+        if (follows(program, run, next[LANE_COPY])) chosen = next[LANE_COPY];
         else if (comm < count && run->start[comm] >= 0 &&
                  (!slow || follows(program, run, next_on_lane(program, LANE_COMM, comm))))
             chosen = comm;
-        else if (next[LANE_COMPUTE] < count && is_ready(program, run, next[LANE_COMPUTE]))
-            chosen = next[LANE_COMPUTE];
-        else chosen = comm;
+        else if (!slow && follows(program, run, next[LANE_DOWNLOAD])) chosen = next[LANE_DOWNLOAD];
+        else if (follows(program, run, next[LANE_COMPUTE])) chosen = next[LANE_COMPUTE];
+        else if (follows(program, run, comm)) chosen = comm;
+        else if (follows(program, run, next[LANE_DOWNLOAD])) chosen = next[LANE_DOWNLOAD];
+        else chosen = next[LANE_HOST];
         if (run->start[chosen] < 0) run->start[chosen] = tick;
         run->end[chosen] = tick++;
         enum lane lane = program->instructions[chosen].lane;
@@ -224,7 +224,7 @@ static void account_run(struct plan_program *program, const struct live_ranges *
     }
     int64_t alive[BUFFER_CLASS_COUNT] = {0}, sum = 0;
     for (int b = 0; b < program->buffer_count; b++) {
-        if (!program->buffers[b].state) continue;
+        if (program->buffers[b].arena != ARENA_STATE) continue;
         alive[program->buffers[b].class] += (int64_t)plan_align(program->buffers[b].bytes);
         sum += (int64_t)plan_align(program->buffers[b].bytes);
     }

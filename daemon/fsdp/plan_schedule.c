@@ -21,6 +21,11 @@
  * freed in forward and the first to be gathered in backward is not freed in between: nothing could
  * have used its memory.
  *
+ * An offloaded unit's shard is uploaded for every gather but one of a resharded unit, as early as
+ * the gather may start, and waits there for its turn. Its gradient is downloaded when it is
+ * reduced, and the host's optimizer runs when backward has fetched the unit for the last time: the
+ * next units go on meanwhile. Only a norm makes it wait for the end of backward.
+ *
  * A unit's gradient is reduced when it is complete. Where every rank has the whole of it, it is cut
  * into buckets from its end to its start, as backward comes upon the parameters in about the
  * reverse of the order of their registration, and each bucket is reduced when it is complete.
@@ -47,8 +52,11 @@ struct pass {
 
 struct unit_state {
     bool gathered, resharded;
-    int gather, free, reduce;     /* latest instructions, -1 */
-    int last_gradient_op;         /* -1 */
+    int gather, free, reduce; /* latest instructions, -1 */
+    int upload, download;     /* the same */
+    int optimize_op;          /* after which an offloaded unit is optimized, if nothing else is to
+                                 be waited for; -1 */
+    int last_gradient_op;     /* -1 */
     int bucket_begin, bucket_end; /* of the scheduler's buckets */
     int reduce_op;                /* the op after which the gradient is reduced, -1 */
 };
@@ -86,6 +94,8 @@ struct scheduler {
     int bucket_count, bucket_capacity;
     int *completed; /* units in the order of their last gradients */
     int completed_count;
+    int normed_count; /* of these, whose norm is taken */
+    bool norms_early; /* before all gradients are complete */
 };
 
 enum { OP_UNITS_MAX = OP_MAX_INPUTS + OP_MAX_OUTPUTS };
@@ -208,7 +218,7 @@ static void find_uses(struct scheduler *s, struct pass *pass, int from, int to)
         int read = units_of_op(s, op, false, units);
         for (int i = 0; i < read; i++) {
             int u = units[i];
-            if (!plan_gathers(s->plan, u)) continue;
+            if (!plan_fetches(s->plan, u)) continue;
             if (pass->of_unit[u] < 0) {
                 pass->of_unit[u] = pass->count;
                 pass->uses[pass->count++] = (struct use){.unit = u, .first = o};
@@ -282,12 +292,20 @@ static bool gather(struct scheduler *s, int unit, bool needed)
         s->window[s->window_count++] = (struct in_flight){.unit = unit, .freed = -1};
     }
     bool late = s->backward ? s->plan->options.backward_prefetch != PREFETCH_PRE : s->thrifty;
-    int after[] = {limited ? s->room : -1, state->free, late ? s->last_compute : -1};
+    int after[] = {limited ? s->room : -1, state->free, late ? s->last_compute : -1, -1};
+    state->gathered = true;
+    if (plan_offloads(s->plan, unit) && !state->resharded) {
+        /* What is staged does not touch what was gathered before. */
+        int freed = plan_gathers(s->plan, unit) ? -1 : after[1];
+        int before[] = {after[0], freed, after[2]};
+        state->upload = after[3] = append(s, INSTRUCTION_UPLOAD, LANE_COPY, unit, -1, before, 3);
+        state->gather = state->upload;
+        if (!plan_gathers(s->plan, unit)) return true;
+    }
     enum plan_group group = state->resharded ? GROUP_RESHARD : shard_group(s, unit);
     int64_t count = state->resharded ? plan_resharded_elements(s->plan, unit)
                                      : s->plan->units->units[unit].flat.shard;
-    state->gather = append_collective(s, INSTRUCTION_ALL_GATHER, unit, group, 0, count, after, 3);
-    state->gathered = true;
+    state->gather = append_collective(s, INSTRUCTION_ALL_GATHER, unit, group, 0, count, after, 4);
     return true;
 }
 
@@ -382,6 +400,44 @@ static void reduce(struct scheduler *s, int unit, int o, int computed)
             append_collective(s, INSTRUCTION_ALL_REDUCE, unit, GROUP_REPLICA, 0, shard, NULL, 0);
 }
 
+/* The optimizer of an offloaded unit, on the host. */
+static void optimize_on_host(struct scheduler *s, int unit, int stats)
+{
+    const struct unit_state *state = &s->units[unit];
+    int after[] = {state->download, state->upload, stats};
+    append(s, INSTRUCTION_OPTIMIZER, LANE_HOST, unit, -1, after, 3);
+}
+
+/* The unit's gradient, now that it is what the optimizer reads, goes to the host. */
+static void download(struct scheduler *s, int unit, int ready)
+{
+    struct unit_state *state = &s->units[unit];
+    state->download = append(s, INSTRUCTION_DOWNLOAD, LANE_DOWNLOAD, unit, -1, &ready, 1);
+}
+
+/* What an offloaded unit does before the end of the step: `o` is done, `computed` its instruction.
+ */
+static void offload(struct scheduler *s, int unit, int o, int computed)
+{
+    struct unit_state *state = &s->units[unit];
+    const struct plan_options *options = &s->plan->options;
+    if (s->role != ROLE_TRAIN || !plan_offloads(s->plan, unit)) return;
+    if (options->accumulation == ACCUMULATION_REDUCED) return; /* it is not all there */
+    if (state->reduce_op == o) download(s, unit, state->reduce >= 0 ? state->reduce : computed);
+    if (state->optimize_op == o && options->norm == NORM_NONE) optimize_on_host(s, unit, -1);
+}
+
+/* With offloaded units: the norm of the gradient that was complete before the last one, so that its
+ * memory is not kept for the end; by then its reduction had a unit's backward to be done in. */
+static void take_norms(struct scheduler *s, int until)
+{
+    for (; s->normed_count < until; s->normed_count++) {
+        int unit = s->completed[s->normed_count];
+        int after[] = {s->units[unit].reduce, s->units[unit].gather};
+        append(s, INSTRUCTION_NORM, LANE_COMPUTE, unit, -1, after, 2);
+    }
+}
+
 static void after_op(struct scheduler *s, struct pass *pass, int o)
 {
     int computed = s->last_compute, units[OP_UNITS_MAX];
@@ -396,8 +452,10 @@ static void after_op(struct scheduler *s, struct pass *pass, int o)
     gather_until(s, pass, o);
     for (int i = 0; i < count && s->train; i++) {
         if (s->reduces) reduce(s, units[i], o, computed);
+        offload(s, units[i], o, computed);
         if (s->units[units[i]].reduce_op == o) s->completed[s->completed_count++] = units[i];
     }
+    if (s->norms_early && s->completed_count > 0) take_norms(s, s->completed_count - 1);
     if (o == s->stats_op && plan_reduces(s->plan))
         s->reduce_stats = append_collective(s, INSTRUCTION_REDUCE_STATS, -1, GROUP_WORLD, 0,
                                             PLAN_STATS_COUNT, &computed, 1);
@@ -414,8 +472,27 @@ static void for_each_unit(struct scheduler *s, enum instruction_kind kind)
 {
     for (int i = 0; i < s->completed_count; i++) {
         struct unit_state *state = &s->units[s->completed[i]];
-        int after[] = {state->reduce, state->gather};
-        append(s, kind, LANE_COMPUTE, s->completed[i], -1, after, 2);
+        if (kind == INSTRUCTION_OPTIMIZER && plan_offloads(s->plan, s->completed[i])) continue;
+        int after[] = {state->reduce, state->gather, state->download};
+        append(s, kind, LANE_COMPUTE, s->completed[i], -1, after, 3);
+    }
+}
+
+/* What is left of the offloaded units: all of it where gradients are added up, the optimizers where
+ * there is a norm. `gate`: -1 if there is none. */
+static void end_offloaded(struct scheduler *s, int gate)
+{
+    const struct plan_options *options = &s->plan->options;
+    bool sums = options->accumulation == ACCUMULATION_REDUCED;
+    int stats = -1;
+    if (!sums && gate < 0) return;
+    for (int i = 0; i < s->completed_count; i++) {
+        int unit = s->completed[i];
+        if (!plan_offloads(s->plan, unit)) continue;
+        if (sums) download(s, unit, s->last_compute);
+        if (gate >= 0 && stats < 0)
+            stats = append(s, INSTRUCTION_DOWNLOAD_STATS, LANE_DOWNLOAD, -1, -1, &gate, 1);
+        optimize_on_host(s, unit, stats);
     }
 }
 
@@ -426,15 +503,17 @@ static void end_step(struct scheduler *s)
     const struct plan_options *options = &s->plan->options;
     if (options->accumulation == ACCUMULATION_REDUCED) for_each_unit(s, INSTRUCTION_ACCUMULATE);
     if (s->role != ROLE_TRAIN) return;
+    int gate = -1;
     if (options->norm != NORM_NONE && s->completed_count > 0) {
-        for_each_unit(s, INSTRUCTION_NORM);
+        take_norms(s, s->completed_count);
         int reduced = -1;
         if (plan_reduces(s->plan))
             reduced = append_collective(s, INSTRUCTION_REDUCE_NORM, -1, GROUP_WORLD, 0,
                                         PLAN_NORM_FLOATS, &s->last_compute, 1);
         int after[] = {reduced, s->reduce_stats};
-        append(s, INSTRUCTION_GATE, LANE_COMPUTE, -1, -1, after, 2);
+        gate = append(s, INSTRUCTION_GATE, LANE_COMPUTE, -1, -1, after, 2);
     }
+    end_offloaded(s, gate);
     for_each_unit(s, INSTRUCTION_OPTIMIZER);
     if (options->accumulation != ACCUMULATION_NONE) for_each_unit(s, INSTRUCTION_ZERO);
 }
@@ -464,6 +543,9 @@ static void find_reductions(struct scheduler *s)
         state->reduce_op = state->last_gradient_op;
         if (post && use >= 0 && state->reduce_op >= 0)
             state->reduce_op = s->passes[1].uses[use].end;
+        state->optimize_op = state->reduce_op;
+        if (use >= 0 && state->reduce_op >= 0 && s->passes[1].uses[use].end > state->optimize_op)
+            state->optimize_op = s->passes[1].uses[use].end;
     }
 }
 
@@ -540,6 +622,9 @@ status_t plan_schedule(const struct plan *plan, struct graph *graph, enum plan_r
                           .train = train,
                           .reduces = reduces && plan_reduces(plan),
                           .thrifty = thrifty,
+                          .norms_early = role == ROLE_TRAIN && plan->options.norm != NORM_NONE &&
+                                         plan->options.accumulation != ACCUMULATION_REDUCED &&
+                                         plan_has_offloaded(plan),
                           .limit = plan->options.gathered_limit,
                           .last_compute = -1,
                           .stats_op = -1,
@@ -550,8 +635,13 @@ status_t plan_schedule(const struct plan *plan, struct graph *graph, enum plan_r
     program->graph = graph;
     s.units = mem_alloc_array(unit_count, sizeof *s.units);
     for (int u = 0; u < unit_count; u++)
-        s.units[u] =
-            (struct unit_state){.gather = -1, .free = -1, .reduce = -1, .last_gradient_op = -1};
+        s.units[u] = (struct unit_state){.gather = -1,
+                                         .free = -1,
+                                         .reduce = -1,
+                                         .upload = -1,
+                                         .download = -1,
+                                         .optimize_op = -1,
+                                         .last_gradient_op = -1};
     s.window =
         mem_alloc_array(2 * (size_t)unit_count, sizeof *s.window); /* twice gathered at most */
     s.completed = mem_alloc_array(unit_count, sizeof *s.completed);

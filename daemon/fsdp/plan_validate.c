@@ -85,7 +85,19 @@ enum dtype validate_gathered_dtype(const struct validator *v, int unit)
 
 bool validate_stays(const struct validator *v, int unit)
 {
-    return validate_between(v, unit) == 1 || unit_of(v, unit)->modules[0] == 0;
+    const struct plan_options *options = &v->plan->options;
+    if (unit_of(v, unit)->modules[0] == 0) return true;
+    if (validate_gathers(v, unit)) return validate_between(v, unit) == 1;
+    enum reshard reshard = unit_of(v, unit)->reshard;
+    if (reshard == RESHARD_DEFAULT) reshard = options->reshard;
+    if (reshard == RESHARD_DEFAULT) return options->strategy == STRATEGY_SHARD_GRAD_OP;
+    return reshard == RESHARD_NO;
+}
+
+bool validate_offloads(const struct validator *v, int unit)
+{
+    const struct plan_options *options = &v->plan->options;
+    return options->host_apart && (options->cpu_offload || unit_of(v, unit)->cpu_offload);
 }
 
 /* Ranks that share a copy of the unit, and ranks that share a shard, are as many as there are. */
@@ -113,8 +125,11 @@ static bool kind_allowed(const struct validator *v, const struct plan_instructio
     switch (in->kind) {
     case INSTRUCTION_COPY_BATCH:
     case INSTRUCTION_COMPUTE: return true;
-    case INSTRUCTION_ALL_GATHER:
-    case INSTRUCTION_FREE: return validate_gathers(v, in->unit);
+    case INSTRUCTION_ALL_GATHER: return validate_gathers(v, in->unit);
+    case INSTRUCTION_FREE: return validate_fetches(v, in->unit);
+    case INSTRUCTION_UPLOAD: return validate_offloads(v, in->unit);
+    case INSTRUCTION_DOWNLOAD: return v->updates && validate_offloads(v, in->unit);
+    case INSTRUCTION_DOWNLOAD_STATS: return v->updates && v->plan->options.norm != NORM_NONE;
     case INSTRUCTION_RESHARD: return v->train && validate_reshards(v, in->unit);
     case INSTRUCTION_REDUCE_SCATTER:
         return validate_reduces_gradients(v) && validate_gathers(v, in->unit);
@@ -190,10 +205,14 @@ static status_t check_collective(const struct validator *v, int i)
     return STATUS_OKAY;
 }
 
-static enum lane lane_of_kind(enum instruction_kind kind)
+static enum lane lane_of(const struct validator *v, const struct plan_instruction *in)
 {
-    switch (kind) {
-    case INSTRUCTION_COPY_BATCH: return LANE_COPY;
+    switch (in->kind) {
+    case INSTRUCTION_COPY_BATCH:
+    case INSTRUCTION_UPLOAD: return LANE_COPY;
+    case INSTRUCTION_DOWNLOAD:
+    case INSTRUCTION_DOWNLOAD_STATS: return LANE_DOWNLOAD;
+    case INSTRUCTION_OPTIMIZER: return validate_offloads(v, in->unit) ? LANE_HOST : LANE_COMPUTE;
     case INSTRUCTION_ALL_GATHER:
     case INSTRUCTION_REDUCE_SCATTER:
     case INSTRUCTION_ALL_REDUCE:
@@ -208,7 +227,8 @@ static bool kind_has_unit(enum instruction_kind kind)
     return kind == INSTRUCTION_ALL_GATHER || kind == INSTRUCTION_FREE ||
            kind == INSTRUCTION_REDUCE_SCATTER || kind == INSTRUCTION_ALL_REDUCE ||
            kind == INSTRUCTION_OPTIMIZER || kind == INSTRUCTION_ACCUMULATE ||
-           kind == INSTRUCTION_NORM || kind == INSTRUCTION_ZERO || kind == INSTRUCTION_RESHARD;
+           kind == INSTRUCTION_NORM || kind == INSTRUCTION_ZERO || kind == INSTRUCTION_RESHARD ||
+           kind == INSTRUCTION_UPLOAD || kind == INSTRUCTION_DOWNLOAD;
 }
 
 /* What this rank sends: everybody's part but its own to those who need it. */
@@ -258,12 +278,11 @@ static status_t check_form(const struct validator *v)
     int last_op = -1;
     for (int i = 0; i < program->instruction_count; i++) {
         const struct plan_instruction *in = &program->instructions[i];
-        if (in->lane != lane_of_kind(in->kind))
-            return validate_fail(v, i, "is on lane %d", in->lane);
         bool unit_fits = kind_has_unit(in->kind)
                              ? in->unit >= 0 && in->unit < v->plan->units->unit_count
                              : in->unit == -1;
         if (!unit_fits) return validate_fail(v, i, "has unit %d", in->unit);
+        if (in->lane != lane_of(v, in)) return validate_fail(v, i, "is on lane %d", in->lane);
         if (kind_has_unit(in->kind) && v->plan->units->units[in->unit].flat.padded == 0)
             return validate_fail(v, i, "is for a unit without parameters");
         if (!kind_allowed(v, in))
@@ -290,6 +309,8 @@ static status_t check_form(const struct validator *v)
                                      "waits for instruction %d; expected earlier ones of other "
                                      "lanes, ascending",
                                      other);
+            if (program->instructions[other].lane == LANE_HOST)
+                return validate_fail(v, i, "waits for instruction %d of the host", other);
         }
     }
     if (last_op != v->graph->op_count - 1)
@@ -301,7 +322,8 @@ static status_t check_form(const struct validator *v)
 static status_t check_clocks(struct validator *v)
 {
     const struct plan_program *program = v->program;
-    int last[LANE_COUNT] = {-1, -1, -1};
+    int last[LANE_COUNT];
+    for (int lane = 0; lane < LANE_COUNT; lane++) last[lane] = -1;
     v->clocks = mem_alloc_array((size_t)program->instruction_count * LANE_COUNT, sizeof *v->clocks);
     for (int i = 0; i < program->instruction_count; i++) {
         const struct plan_instruction *in = &program->instructions[i];
@@ -498,6 +520,7 @@ static status_t walk_gradients(const struct validator *v, struct reduction *of, 
             break;
         case INSTRUCTION_ACCUMULATE:
         case INSTRUCTION_NORM:
+        case INSTRUCTION_DOWNLOAD:
         case INSTRUCTION_OPTIMIZER: {
             int ready = gradient_ready(v, &of[in->unit], in->unit);
             if (ready < 0 || !validate_before(v, ready, i))
@@ -549,6 +572,7 @@ struct gathering {
     int free;    /* the FREE before, -1 */
     int reshard; /* the RESHARD, -1 */
     int last;    /* the last gather, -1 */
+    int upload;  /* the UPLOAD for the next gather, -1 */
 };
 
 /* The instruction that frees what `gather` gathers, and the first that uses it. */
@@ -600,7 +624,8 @@ static status_t check_gathers(const struct validator *v)
         units[OP_UNITS_MAX];
     struct gathering *of = mem_alloc_array(unit_count, sizeof *of);
     for (int u = 0; u < unit_count; u++)
-        of[u] = (struct gathering){.gather = -1, .free = -1, .reshard = -1, .last = -1};
+        of[u] =
+            (struct gathering){.gather = -1, .free = -1, .reshard = -1, .last = -1, .upload = -1};
     struct interval *intervals = mem_alloc_array(count, sizeof *intervals);
     int interval_count = 0, turn = 0; /* the first instruction that computes in backward */
     while (turn < count && v->program->instructions[turn].op < v->graph->forward_op_count) turn++;
@@ -609,7 +634,20 @@ static status_t check_gathers(const struct validator *v)
         const struct plan_instruction *in = &v->program->instructions[i];
         struct gathering *unit = in->unit >= 0 ? &of[in->unit] : NULL;
         switch (in->kind) {
+        case INSTRUCTION_UPLOAD:
+            if (unit->upload >= 0) status = validate_fail(v, i, "is the second for one gather");
+            if (validate_gathers(v, in->unit)) {
+                unit->upload = i;
+                break;
+            }
+            /* fall through */
         case INSTRUCTION_ALL_GATHER:
+            if (in->kind == INSTRUCTION_ALL_GATHER && in->group != GROUP_RESHARD) {
+                if (validate_offloads(v, in->unit) && unit->upload < 0)
+                    status = validate_fail(v, i, "gathers what is not uploaded");
+                unit->upload = -1;
+            }
+            if (status != STATUS_OKAY) break;
             if (unit->gather >= 0) status = validate_fail(v, i, "is gathered already");
             else if (unit->free >= 0 && !validate_before(v, unit->free, i))
                 status = validate_fail(v, i, "may overwrite what is not freed yet");
@@ -642,7 +680,7 @@ static status_t check_gathers(const struct validator *v)
         case INSTRUCTION_COMPUTE:
             for (int k = op_units(v, in->op, false, units) - 1; k >= 0; k--) {
                 struct gathering *used = &of[units[k]];
-                if (!validate_gathers(v, units[k])) continue;
+                if (!validate_fetches(v, units[k])) continue;
                 used->used = true;
                 if (used->gather < 0 || !validate_before(v, used->gather, i))
                     status = validate_fail(v, i, "uses unit %s, which is not gathered then",
@@ -655,6 +693,8 @@ static status_t check_gathers(const struct validator *v)
     for (int u = 0; u < unit_count && status == STATUS_OKAY; u++)
         if (of[u].gather >= 0)
             status = validate_fail(v, of[u].gather, "gathers what is never freed");
+        else if (of[u].upload >= 0)
+            status = validate_fail(v, of[u].upload, "uploads what is never gathered");
     for (int u = 0; u < unit_count && status == STATUS_OKAY; u++)
         if (of[u].reshard > of[u].last)
             status = validate_fail(v, of[u].reshard, "keeps what is not gathered again");

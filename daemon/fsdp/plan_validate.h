@@ -33,7 +33,14 @@ int validate_between(const struct validator *v, int unit);
 /* Whether it is freed for that time but for a shard among fewer ranks. */
 bool validate_reshards(const struct validator *v, int unit);
 enum dtype validate_gathered_dtype(const struct validator *v, int unit);
-bool validate_stays(const struct validator *v, int unit); /* gathered from forward to backward */
+bool validate_stays(const struct validator *v, int unit);    /* gathered from forward to backward */
+bool validate_offloads(const struct validator *v, int unit); /* its shard is the host's */
+
+/* Whether ops read the unit where it is brought to, not where it lies between steps. */
+static inline bool validate_fetches(const struct validator *v, int unit)
+{
+    return validate_gathers(v, unit) || validate_offloads(v, unit);
+}
 
 /* The parameter that owns the memory of the parameter of a value. */
 int validate_owner(const struct validator *v, int value);

@@ -18,7 +18,7 @@
 struct storage {
     int buffer;
     uint64_t begin, end; /* bytes in the arena */
-    bool state;
+    enum plan_arena arena;
     bool viewed;  /* more than one value is in it */
     bool written; /* so far, while walking; state that lives on from step to step starts written */
     int write;    /* last write, -1 */
@@ -70,14 +70,39 @@ static bool is_state_gradient(const struct validator *v, const struct plan_buffe
     enum accumulation accumulation = v->plan->options.accumulation;
     if (accumulation == ACCUMULATION_REDUCED) return false;
     if (accumulation == ACCUMULATION_LOCAL) return buffer->class == written_class(v, buffer->unit);
-    return buffer->class == BUFFER_GRADIENT && validate_replicates(v, buffer->unit);
+    return buffer->class == BUFFER_GRADIENT && validate_replicates(v, buffer->unit) &&
+           !validate_offloads(v, buffer->unit);
+}
+
+/* Where a buffer belongs. */
+static enum plan_arena arena_of(const struct validator *v, const struct plan_buffer *buffer)
+{
+    switch (buffer->class) {
+    case BUFFER_HOST_GRADIENT:
+    case BUFFER_HOST_STATS: return ARENA_HOST;
+    case BUFFER_SHARD:
+    case BUFFER_OPTIMIZER:
+        return buffer->unit >= 0 && validate_offloads(v, buffer->unit) ? ARENA_HOST : ARENA_STATE;
+    case BUFFER_BATCH:
+    case BUFFER_STATS:
+    case BUFFER_ACCUMULATED: return ARENA_STATE;
+    default: return is_state_gradient(v, buffer) ? ARENA_STATE : ARENA_WORK;
+    }
+}
+
+static uint64_t arena_bytes(const struct validator *v, enum plan_arena arena)
+{
+    if (arena == ARENA_WORK) return v->program->work_bytes;
+    return arena == ARENA_STATE ? v->plan->state_bytes : v->plan->host_bytes;
 }
 
 static status_t check_buffers(const struct validator *v)
 {
     for (int b = 0; b < v->program->buffer_count; b++) {
         const struct plan_buffer *buffer = &v->program->buffers[b];
-        uint64_t arena = buffer->state ? v->plan->state_bytes : v->program->work_bytes, end;
+        if ((unsigned)buffer->arena > ARENA_HOST)
+            return validate_fail(v, -1, "buffer %d lies in arena %d", b, buffer->arena);
+        uint64_t arena = arena_bytes(v, buffer->arena), end;
         if ((unsigned)buffer->class >= BUFFER_CLASS_COUNT)
             return validate_fail(v, -1, "buffer %d has class %d", b, buffer->class);
         if (buffer->offset % PLAN_ALIGN != 0)
@@ -87,7 +112,8 @@ static status_t check_buffers(const struct validator *v)
         if (__builtin_add_overflow(buffer->offset, buffer->bytes, &end) || end > arena)
             return validate_fail(v, -1, "buffer %d (%s) leaves its arena of %llu bytes", b,
                                  plan_buffer_class_name(buffer->class), (unsigned long long)arena);
-        if (buffer->class == BUFFER_STATS && buffer->bytes != 4 * PLAN_STATS_COUNT)
+        if ((buffer->class == BUFFER_STATS || buffer->class == BUFFER_HOST_STATS) &&
+            buffer->bytes != 4 * PLAN_STATS_COUNT)
             return validate_fail(v, -1, "buffer %d (statistics) has %llu bytes", b,
                                  (unsigned long long)buffer->bytes);
         if (buffer->unit >= v->plan->units->unit_count)
@@ -95,10 +121,7 @@ static status_t check_buffers(const struct validator *v)
         if (buffer->class == BUFFER_NORM && buffer->bytes != 8 * (uint64_t)v->plan->options.world)
             return validate_fail(v, -1, "buffer %d (gradient norm) has %llu bytes", b,
                                  (unsigned long long)buffer->bytes);
-        bool state = buffer->class == BUFFER_SHARD || buffer->class == BUFFER_OPTIMIZER ||
-                     buffer->class == BUFFER_BATCH || buffer->class == BUFFER_STATS ||
-                     buffer->class == BUFFER_ACCUMULATED || is_state_gradient(v, buffer);
-        if (buffer->state != state)
+        if (buffer->arena != arena_of(v, buffer))
             return validate_fail(v, -1, "buffer %d (%s) is in the wrong arena", b,
                                  plan_buffer_class_name(buffer->class));
     }
@@ -110,7 +133,7 @@ static uint64_t bytes_of_class(const struct validator *v, enum buffer_class clas
     const struct flat_parameter *flat = &v->plan->units->units[unit].flat;
     bool whole = class == BUFFER_GATHERED || class == BUFFER_GRADIENT;
     bool low = (class == BUFFER_GATHERED || class == BUFFER_RESHARDED) &&
-               validate_gathered_dtype(v, unit) == DTYPE_BF16;
+               validate_gathers(v, unit) && validate_gathered_dtype(v, unit) == DTYPE_BF16;
     int64_t elements = whole ? flat->padded : flat->shard;
     if (class == BUFFER_RESHARDED) elements = flat->padded / validate_between(v, unit);
     return (uint64_t)elements * (low ? 2 : 4);
@@ -150,9 +173,22 @@ static status_t check_operands(const struct validator *v, int i)
     switch (in->kind) {
     case INSTRUCTION_ALL_GATHER:
         TRY(check_unit_buffer(v, i, in->source,
-                              in->group == GROUP_RESHARD ? BUFFER_RESHARDED : BUFFER_SHARD,
+                              in->group == GROUP_RESHARD       ? BUFFER_RESHARDED
+                              : validate_offloads(v, in->unit) ? BUFFER_STAGED
+                                                               : BUFFER_SHARD,
                               in->unit));
         return check_unit_buffer(v, i, in->target, BUFFER_GATHERED, in->unit);
+    case INSTRUCTION_UPLOAD:
+        TRY(check_unit_buffer(v, i, in->source, BUFFER_SHARD, in->unit));
+        return check_unit_buffer(v, i, in->target,
+                                 validate_gathers(v, in->unit) ? BUFFER_STAGED : BUFFER_GATHERED,
+                                 in->unit);
+    case INSTRUCTION_DOWNLOAD:
+        TRY(check_unit_buffer(v, i, in->source, final_class(v, in->unit), in->unit));
+        return check_unit_buffer(v, i, in->target, BUFFER_HOST_GRADIENT, in->unit);
+    case INSTRUCTION_DOWNLOAD_STATS:
+        TRY(check_unit_buffer(v, i, in->source, BUFFER_STATS, -1));
+        return check_unit_buffer(v, i, in->target, BUFFER_HOST_STATS, -1);
     case INSTRUCTION_RESHARD:
         TRY(check_unit_buffer(v, i, in->source, BUFFER_GATHERED, in->unit));
         return check_unit_buffer(v, i, in->target, BUFFER_RESHARDED, in->unit);
@@ -185,7 +221,10 @@ static status_t check_operands(const struct validator *v, int i)
                                  local ? written_class(v, in->unit) : BUFFER_ACCUMULATED, in->unit);
     }
     case INSTRUCTION_OPTIMIZER:
-        TRY(check_unit_buffer(v, i, in->source, final_class(v, in->unit), in->unit));
+        TRY(check_unit_buffer(v, i, in->source,
+                              validate_offloads(v, in->unit) ? BUFFER_HOST_GRADIENT
+                                                             : final_class(v, in->unit),
+                              in->unit));
         return check_unit_buffer(v, i, in->target, BUFFER_SHARD, in->unit);
     default: return STATUS_OKAY;
     }
@@ -227,7 +266,8 @@ static status_t check_value(const struct validator *v, int i, int value)
         if (it->type.dtype != (low ? DTYPE_BF16 : DTYPE_F32))
             return validate_fail(v, i, "touches %s, which lies there as another type", it->name);
         place = (uint64_t)flat->offsets[at] * (low ? 2 : 4);
-        if (it->kind == VALUE_PARAMETER) expected = gathers ? BUFFER_GATHERED : BUFFER_SHARD;
+        if (it->kind == VALUE_PARAMETER)
+            expected = validate_fetches(v, unit) ? BUFFER_GATHERED : BUFFER_SHARD;
         else expected = (int)written_class(v, unit);
         break;
     }
@@ -258,7 +298,7 @@ static int add_storage(const struct validator *v, struct storages *all, int buff
         (struct storage){.buffer = buffer,
                          .begin = it->offset + offset,
                          .end = it->offset + offset + bytes,
-                         .state = it->state,
+                         .arena = it->arena,
                          .written = it->class == BUFFER_SHARD || it->class == BUFFER_OPTIMIZER ||
                                     it->class == BUFFER_ACCUMULATED ||
                                     (v->plan->options.accumulation == ACCUMULATION_LOCAL &&
@@ -439,6 +479,7 @@ static status_t walk_instruction(const struct validator *v, struct storages *all
                 TRY(write_storage(v, &all->items[all->of_buffer[b]], i));
         }
         return STATUS_OKAY;
+    case INSTRUCTION_UPLOAD:
     case INSTRUCTION_ALL_GATHER:
         all->of_buffer[in->target] =
             add_storage(v, all, in->target, 0, v->program->buffers[in->target].bytes);
@@ -455,7 +496,9 @@ static status_t walk_instruction(const struct validator *v, struct storages *all
         }
         if (slots != expected) return validate_fail(v, i, "lacks buffers of optimizer state");
         for (int b = 0; b < v->program->buffer_count; b++)
-            if (v->program->buffers[b].class == BUFFER_STATS && v->plan->options.norm != NORM_NONE)
+            if (v->program->buffers[b].class ==
+                    (validate_offloads(v, in->unit) ? BUFFER_HOST_STATS : BUFFER_STATS) &&
+                v->plan->options.norm != NORM_NONE)
                 TRY(read_storage(v, &all->items[all->of_buffer[b]], i));
         break;
     }
@@ -497,7 +540,7 @@ static void add_fixed_storages(const struct validator *v, struct storages *all)
         bool bucketed = buffer->class == BUFFER_GRADIENT && buffer->unit >= 0 &&
                         validate_replicates(v, buffer->unit);
         if (bucketed && add_buckets(v, all, b)) continue;
-        if (buffer->state || buffer->class == BUFFER_GRADIENT ||
+        if (buffer->arena != ARENA_WORK || buffer->class == BUFFER_GRADIENT ||
             buffer->class == BUFFER_GRADIENT_SHARD || buffer->class == BUFFER_GATHERED ||
             buffer->class == BUFFER_NORM || buffer->class == BUFFER_RESHARDED)
             all->of_buffer[b] = add_storage(v, all, b, 0, buffer->bytes);
@@ -543,13 +586,13 @@ static bool touched(const struct storage *storage)
 {
     for (int lane = 0; lane < LANE_COUNT; lane++)
         if (storage->first[lane] >= 0) return true;
-    return storage->state;
+    return storage->arena != ARENA_WORK;
 }
 
 static int compare_storage(const void *a, const void *b)
 {
     const struct storage *x = *(struct storage *const *)a, *y = *(struct storage *const *)b;
-    if (x->state != y->state) return x->state ? -1 : 1;
+    if (x->arena != y->arena) return x->arena < y->arena ? -1 : 1;
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
@@ -566,9 +609,9 @@ static status_t check_sharing(const struct validator *v, const struct storages *
         const struct storage *a = sorted[i];
         for (int k = i + 1; k < count; k++) {
             const struct storage *b = sorted[k];
-            if (b->state != a->state || b->begin >= a->end) break;
-            if (!a->state && (storage_before(v, a, b) || storage_before(v, b, a) ||
-                              taken_over(v, all, a, b) || taken_over(v, all, b, a)))
+            if (b->arena != a->arena || b->begin >= a->end) break;
+            if (a->arena == ARENA_WORK && (storage_before(v, a, b) || storage_before(v, b, a) ||
+                                           taken_over(v, all, a, b) || taken_over(v, all, b, a)))
                 continue;
             status = validate_fail(v, -1,
                                    "buffers %d (%s) and %d (%s) share bytes, but nothing orders "
@@ -587,12 +630,14 @@ static status_t check_figures(const struct validator *v)
 {
     const struct plan_program *program = v->program;
     uint64_t sum = 0, *alive = mem_alloc_array(program->instruction_count + 1, sizeof *alive);
-    uint64_t state = 0, most = 0;
+    uint64_t state = 0, host = 0, most = 0;
     for (int b = 0; b < program->buffer_count; b++) {
         const struct plan_buffer *buffer = &program->buffers[b];
-        if (buffer->state) state += plan_align(buffer->bytes);
+        if (buffer->arena == ARENA_STATE) state += plan_align(buffer->bytes);
+        if (buffer->arena == ARENA_HOST) host += plan_align(buffer->bytes);
         /* Gathered buffers may be dead in between; the others give a lower bound. */
-        if (buffer->state || buffer->class == BUFFER_GATHERED || buffer->first < 0) continue;
+        if (buffer->arena != ARENA_WORK || buffer->class == BUFFER_GATHERED || buffer->first < 0)
+            continue;
         alive[buffer->first] += plan_align(buffer->bytes);
         alive[buffer->last + 1] -= plan_align(buffer->bytes);
     }
@@ -601,6 +646,9 @@ static status_t check_figures(const struct validator *v)
         if (sum > most) most = sum;
     }
     free(alive);
+    if (host != v->plan->host_bytes)
+        return validate_fail(v, -1, "%llu bytes of the host's memory are not those of its buffers",
+                             (unsigned long long)v->plan->host_bytes);
     if (program->live_peak < state + most ||
         program->live_peak > v->plan->state_bytes + program->work_bytes)
         return validate_fail(v, -1, "%llu bytes cannot be the most that is alive at once",
@@ -622,7 +670,7 @@ static status_t check_touches(const struct validator *v, const struct storages *
     for (int b = 0; b < count; b++) first[b] = last[b] = -1;
     for (int s = 0; s < all->count; s++) {
         const struct storage *storage = &all->items[s];
-        if (storage->state) continue;
+        if (storage->arena != ARENA_WORK) continue;
         for (int lane = 0; lane < LANE_COUNT; lane++) {
             if (storage->first[lane] < 0) continue;
             int b = storage->buffer;

@@ -11,13 +11,13 @@
 
 /* By unit, the instruction; -1 if there is none. */
 struct unit_end {
-    int accumulate, norm, optimize, zero;
+    int accumulate, norm, optimize, zero, download;
 };
 
 /* In the whole program; -1. */
 struct end {
     struct unit_end *units;
-    int reduce_stats, reduce_norm, gate;
+    int reduce_stats, reduce_norm, gate, download_stats;
 };
 
 static status_t note(const struct validator *v, struct end *end, int i)
@@ -33,6 +33,8 @@ static status_t note(const struct validator *v, struct end *end, int i)
     case INSTRUCTION_REDUCE_STATS: slot = &end->reduce_stats; break;
     case INSTRUCTION_REDUCE_NORM: slot = &end->reduce_norm; break;
     case INSTRUCTION_GATE: slot = &end->gate; break;
+    case INSTRUCTION_DOWNLOAD: slot = &unit->download; break;
+    case INSTRUCTION_DOWNLOAD_STATS: slot = &end->download_stats; break;
     default: return STATUS_OKAY;
     }
     if (*slot >= 0) return validate_fail(v, i, "is the second of its kind");
@@ -60,11 +62,20 @@ static status_t check_unit(const struct validator *v, const struct end *end, int
     if (!v->updates) return STATUS_OKAY;
     if (unit->optimize < 0)
         return validate_fail(v, -1, "unit %s is never optimized", v->plan->units->units[u].name);
-    if (reduced) TRY(check_order(v, unit->accumulate, unit->optimize, "the last micro-step"));
+    int taken = unit->optimize; /* the last that is made of the gradient on the device */
+    if (validate_offloads(v, u)) {
+        taken = unit->download;
+        TRY(check_order(v, taken, unit->optimize, "the gradient's way to the host"));
+    }
+    if (reduced) TRY(check_order(v, unit->accumulate, taken, "the last micro-step"));
     if (options->accumulation != ACCUMULATION_NONE)
-        TRY(check_order(v, unit->optimize, unit->zero, "the gradient's new start"));
+        TRY(check_order(v, taken, unit->zero, "the gradient's new start"));
     if (options->norm == NORM_NONE) return STATUS_OKAY;
     if (reduced) TRY(check_order(v, unit->accumulate, unit->norm, "the last micro-step"));
+    if (validate_offloads(v, u)) {
+        TRY(check_order(v, end->gate, end->download_stats, "the gate"));
+        TRY(check_order(v, end->download_stats, unit->optimize, "what the gate found"));
+    }
     TRY(check_order(v, unit->norm, v->reduces ? end->reduce_norm : end->gate, "a unit's norm"));
     return check_order(v, end->gate, unit->optimize, "the gate");
 }
@@ -104,8 +115,9 @@ status_t validate_step(const struct validator *v)
     struct end end = {.units = mem_alloc_array((size_t)count + 1, sizeof *end.units),
                       .reduce_stats = -1,
                       .reduce_norm = -1,
-                      .gate = -1};
-    for (int u = 0; u < count; u++) end.units[u] = (struct unit_end){-1, -1, -1, -1};
+                      .gate = -1,
+                      .download_stats = -1};
+    for (int u = 0; u < count; u++) end.units[u] = (struct unit_end){-1, -1, -1, -1, -1};
     status_t status = check(v, &end);
     free(end.units);
     return status;

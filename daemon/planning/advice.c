@@ -306,6 +306,26 @@ static uint64_t count_parameters(const struct train_job *job)
     return count;
 }
 
+/* As it is, and in smaller units. */
+static void try_offload(struct advisor *advisor, struct ways *ways)
+{
+    struct outcome outcome;
+    struct train_job job = *advisor->job;
+    if (job.cpu_offload || device_is_host(advisor->device)) return;
+    job.cpu_offload = true;
+    advisor->tries = TRIES_IF_UNPLANNED;
+    if (try_job(advisor, &job, &outcome)) {
+        add_way(ways, &outcome, "fsdp.cpu_offload=true");
+        return;
+    }
+    uint64_t size = find_policy(advisor, &job, count_parameters(&job), &outcome);
+    if (size > 0)
+        add_way(
+            ways, &outcome,
+            "fsdp.cpu_offload=true, fsdp.wrap.policy=size and fsdp.wrap.min_num_params=%" PRIu64,
+            size);
+}
+
 void advice_what_fits(struct advisor *advisor, struct buf *out)
 {
     struct ways ways = {.out = out};
@@ -323,6 +343,7 @@ void advice_what_fits(struct advisor *advisor, struct buf *out)
         add_way(&ways, &outcome, "%sfsdp.wrap.policy=size and fsdp.wrap.min_num_params=%" PRIu64,
                 sharding ? "" : "fsdp.strategy=full_shard, ", size);
     try_batches(advisor, &ways);
+    try_offload(advisor, &ways);
     job = *advisor->job;
     advisor->tries = TRIES_IF_UNPLANNED;
     for (int world = job.world * 2; sharding && ways.count < FITS_MAX && world <= PROFILE_WORLD_MAX;

@@ -309,6 +309,7 @@ Fsdpd__V1__Plan *plan_message_new(const struct train_session *session,
         message->units[i] = unit_message_new(&units->units[i], model);
     message->peak_bytes = plan->peak_bytes;
     message->state_bytes = plan->state_bytes;
+    message->host_bytes = plan->host_bytes;
     message->parameters = (uint64_t)model_parameter_elements(model);
     add_programs(message, plan, options);
     const Fsdpd__V1__PlanProgram *train = message->programs[0];

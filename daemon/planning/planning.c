@@ -42,7 +42,13 @@ static void add_notes(Fsdpd__V1__Plan *message, const struct train_job *job,
                               job->batch_tokens, message->micro_steps,
                               message->micro_steps > 1 ? "es" : "", job->batch_size);
     const char *offload = find_offload(job);
-    if (offload != NULL)
+    char bytes[32];
+    if (message->host_bytes > 0)
+        plan_message_add_note(message,
+                              "offloaded units have %s of pinned host memory per rank; their "
+                              "optimizer runs on the host",
+                              text_format_bytes(message->host_bytes, bytes));
+    else if (offload != NULL)
         plan_message_add_note(message,
                               "%s has no effect on a CPU: parameters, gradients and optimizer "
                               "state are in host memory anyway",
@@ -75,7 +81,8 @@ static void add_communicator(Fsdpd__V1__Plan *message, bool on_cpu, bool staged)
 /* Of the executor's lanes, and of the one that a group's ranks agree on things on (train/run.c). */
 static void add_staging_of_lanes(Fsdpd__V1__Plan *message, const struct device *device)
 {
-    uint64_t lanes = LANE_COUNT + (message->world > 1 ? 1 : 0);
+    uint64_t lanes = (message->host_bytes > 0 ? LANE_DOWNLOAD + 1 : LANE_COPY + 1) +
+                     (message->world > 1 ? 1 : 0);
     message->staging_bytes += lanes * device_lane_host_bytes(device);
 }
 
@@ -97,9 +104,13 @@ static status_t make(struct advisor *advisor, const struct planning_options *opt
     status_t status = train_session_new(advisor->job, advisor->device, 0, true, &session);
     if (status == NULL)
         status = plan_check_fits(train_session_plan(session), advisor->memory_bytes);
+    bool fits = status_code(status) != STATUS_RESOURCE_EXHAUSTED;
+    /* Of a profile's host nothing is known. */
+    if (status == NULL && options->device != NULL)
+        status = plan_check_host_fits(train_session_plan(session),
+                                      device_host_memory_bytes(advisor->device));
     if (status != NULL) {
         train_session_free(session);
-        bool fits = status_code(status) != STATUS_RESOURCE_EXHAUSTED;
         return fits ? status : does_not_fit(advisor, status);
     }
     const struct plan_message_options message = {.profile = advisor->profile,
@@ -145,13 +156,7 @@ static status_t find_profile(const struct planning_options *options, const struc
 status_t planning_make(const struct train_job *job, const struct planning_options *options,
                        Fsdpd__V1__Plan **plan)
 {
-    const char *offload = find_offload(job), *own = options->device;
-    if (offload != NULL && (own != NULL ? strcmp(own, "cpu") != 0 : !options->profile->here))
-        return status_new(STATUS_UNIMPLEMENTED,
-                          "%s: only CPU workers can have it so far, where it has no effect; the "
-                          "%s is %s",
-                          offload, own != NULL ? "worker's device" : "profile",
-                          own != NULL ? own : options->profile->name);
+    const char *own = options->device;
     struct device *device = NULL;
     struct profile profile;
     char unknown[192] = "";

@@ -24,6 +24,7 @@ struct description {
  * as PyTorch's default for matmul. The efficiency is a rule of thumb. "cpu" is one thread of a
  * current server processor as our kernels use it, ranks linked by loopback TCP; its peak is that of
  * two 512-bit units that multiply and add (64 operations a clock on f32, 128 on bf16) at 4.4 GHz.
+ * A host's memory is that of two sockets, divided by its devices.
  */
 static const struct description built_in[] = {
     {.profile = {.name = "cpu",
@@ -33,6 +34,7 @@ static const struct description built_in[] = {
                  .rates = {.flops_f32 = 80e9,
                            .flops_bf16 = 80e9,
                            .memory_bandwidth = 12e9,
+                           .host_bandwidth = 12e9,
                            .op_seconds = 5e-6,
                            .batch = {.bandwidth = 5e9, .latency = 2e-5},
                            .inside = {.bandwidth = 1.5e9, .latency = 4e-5},
@@ -44,6 +46,7 @@ static const struct description built_in[] = {
                  .rates = {.flops_f32 = 8.1e12,
                            .flops_bf16 = 8.1e12, /* no bf16 of its own */
                            .memory_bandwidth = 320e9,
+                           .host_bandwidth = 30e9,
                            .op_seconds = 5e-6,
                            .batch = {.bandwidth = 12e9, .latency = 1e-5},
                            .inside = {.bandwidth = 12e9, .latency = 1e-5},
@@ -55,6 +58,7 @@ static const struct description built_in[] = {
                  .rates = {.flops_f32 = 19.5e12,
                            .flops_bf16 = 312e12,
                            .memory_bandwidth = 2.039e12,
+                           .host_bandwidth = 50e9,
                            .op_seconds = 5e-6,
                            .batch = {.bandwidth = 25e9, .latency = 1e-5},
                            .inside = {.bandwidth = 300e9, .latency = 4e-6},
@@ -66,6 +70,7 @@ static const struct description built_in[] = {
                  .rates = {.flops_f32 = 67e12,
                            .flops_bf16 = 989e12,
                            .memory_bandwidth = 3.35e12,
+                           .host_bandwidth = 75e9,
                            .op_seconds = 5e-6,
                            .batch = {.bandwidth = 50e9, .latency = 1e-5},
                            .inside = {.bandwidth = 450e9, .latency = 4e-6},
@@ -77,6 +82,7 @@ static const struct description built_in[] = {
                  .rates = {.flops_f32 = 67e12,
                            .flops_bf16 = 989e12,
                            .memory_bandwidth = 4.8e12,
+                           .host_bandwidth = 75e9,
                            .op_seconds = 5e-6,
                            .batch = {.bandwidth = 50e9, .latency = 1e-5},
                            .inside = {.bandwidth = 450e9, .latency = 4e-6},
@@ -242,17 +248,29 @@ static status_t read_rates(const struct yamldoc_node *root, bool given, struct p
     if (!given) {
         rates->between = rates->inside;
         rates->batch = (struct plan_link){.bandwidth = rates->memory_bandwidth};
+        rates->host_bandwidth = rates->memory_bandwidth;
     }
+    TRY(yamldoc_read_f64(yamldoc_get(root, "host_memory_bandwidth"), RATE_MIN, RATE_MAX,
+                         &rates->host_bandwidth));
     TRY(read_link(yamldoc_get(root, "network"), true, &rates->between));
     return read_link(yamldoc_get(root, "host_link"), true, &rates->batch);
 }
 
 static status_t read_description(const struct yamldoc *document, struct description *description)
 {
-    static const char *const keys[] = {"name",       "like",       "world",
-                                       "memory",     "flops",      "memory_bandwidth",
-                                       "efficiency", "op_latency", "link",
-                                       "network",    "host_link",  "devices_per_host"};
+    static const char *const keys[] = {"name",
+                                       "like",
+                                       "world",
+                                       "memory",
+                                       "flops",
+                                       "memory_bandwidth",
+                                       "efficiency",
+                                       "op_latency",
+                                       "link",
+                                       "network",
+                                       "host_link",
+                                       "devices_per_host",
+                                       "host_memory_bandwidth"};
     const struct yamldoc_node *root = document->root;
     TRY(yamldoc_expect_mapping(root, "a profile's keys, as docs/profiles.md has them"));
     TRY(yamldoc_check_keys(root, keys, sizeof keys / sizeof keys[0]));

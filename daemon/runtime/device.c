@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/mem.h"
 #include "base/text.h"
@@ -14,7 +15,7 @@
 #include "runtime/device_table.h"
 
 /* "cuda" or "cuda:3". */
-static status_t open_cuda(const char *name, struct device **device)
+static status_t open_cuda(const char *name, int threads, struct device **device)
 {
     int64_t number = 0;
     if (name[4] == ':' && (!text_parse_i64(name + 5, &number) || number < 0 || number > 1023))
@@ -22,7 +23,9 @@ static status_t open_cuda(const char *name, struct device **device)
                           "device \"%s\": expected cuda:N with N from 0 to 1023", name);
     const struct backend_table *backend = NULL;
     TRY(status_wrap(backend_load(&backend), "device %s", name));
-    return status_wrap(backend->open((int)number, device), "device %s", name);
+    TRY(status_wrap(backend->open((int)number, device), "device %s", name));
+    (*device)->threads = threads > 0 ? threads : 1;
+    return STATUS_OKAY;
 }
 
 status_t device_open(const char *name, int threads, struct device **device)
@@ -33,7 +36,7 @@ status_t device_open(const char *name, int threads, struct device **device)
     if (strcmp(name, "cpu") == 0) return device_cpu_open(threads > 0 ? threads : 1, device);
     if (strcmp(name, "null") == 0) return device_null_open(device);
     if (strncmp(name, "cuda", 4) == 0 && (name[4] == '\0' || name[4] == ':'))
-        return open_cuda(name, device);
+        return open_cuda(name, threads, device);
     return status_new(STATUS_INVALID_ARGUMENT, "device \"%s\": expected cpu or cuda:N", name);
 }
 
@@ -48,11 +51,15 @@ void device_init(struct device *device, const struct device_table *table, const 
 
 static void unmap(struct device *device, struct device_allocation allocation)
 {
-    device->table->unmap(device, allocation.memory, allocation.bytes > 0 ? allocation.bytes : 1);
+    const struct device_table *table = device->table;
+    void (*function)(struct device *, void *, uint64_t) =
+        allocation.host && table->unmap_host != NULL ? table->unmap_host : table->unmap;
+    function(device, allocation.memory, allocation.bytes > 0 ? allocation.bytes : 1);
 }
 
 void device_deinit(struct device *device)
 {
+    device_close(device->host);
     for (int i = 0; i < device->allocation_count; i++) unmap(device, device->allocations[i]);
     free(device->allocations);
     pthread_mutex_destroy(&device->lock);
@@ -119,20 +126,52 @@ uint64_t device_peak_bytes(const struct device *device)
     return bytes;
 }
 
-status_t device_allocate(struct device *device, uint64_t bytes, void **memory)
+static status_t allocate(struct device *device, uint64_t bytes, bool host, void **memory)
 {
     void *mapped;
+    const struct device_table *table = device->table;
+    bool pinned = host && table->map_host != NULL;
     /* An empty allocation still gets an address of its own. */
-    TRY(device->table->map(device, bytes > 0 ? bytes : 1, &mapped));
+    TRY((pinned ? table->map_host : table->map)(device, bytes > 0 ? bytes : 1, &mapped));
     pthread_mutex_lock(&device->lock);
     MEM_GROW(device->allocations, device->allocation_count, device->allocation_capacity);
     device->allocations[device->allocation_count++] =
-        (struct device_allocation){.memory = mapped, .bytes = bytes};
-    device->allocated += bytes;
+        (struct device_allocation){.memory = mapped, .bytes = bytes, .host = host};
+    *(host ? &device->host_allocated : &device->allocated) += bytes;
     if (device->allocated > device->peak) device->peak = device->allocated;
     pthread_mutex_unlock(&device->lock);
     *memory = mapped;
     return STATUS_OKAY;
+}
+
+status_t device_allocate(struct device *device, uint64_t bytes, void **memory)
+{
+    return allocate(device, bytes, false, memory);
+}
+
+status_t device_allocate_host(struct device *device, uint64_t bytes, void **memory)
+{
+    return allocate(device, bytes, true, memory);
+}
+
+uint64_t device_host_allocated_bytes(const struct device *device)
+{
+    pthread_mutex_t *lock = &((struct device *)device)->lock;
+    pthread_mutex_lock(lock);
+    uint64_t bytes = device->host_allocated;
+    pthread_mutex_unlock(lock);
+    return bytes;
+}
+
+uint64_t device_host_memory_bytes(const struct device *device)
+{
+    uint64_t bytes = host_memory_available();
+    return device->sharers > 1 ? bytes / (uint64_t)device->sharers : bytes;
+}
+
+bool device_is_host(const struct device *device)
+{
+    return strcmp(device->name, "cpu") == 0;
 }
 
 void device_release(struct device *device, void *memory)
@@ -144,11 +183,16 @@ void device_release(struct device *device, void *memory)
         if (device->allocations[i].memory != memory) continue;
         found = device->allocations[i];
         device->allocations[i] = device->allocations[--device->allocation_count];
-        device->allocated -= found.bytes;
+        *(found.host ? &device->host_allocated : &device->allocated) -= found.bytes;
     }
     pthread_mutex_unlock(&device->lock);
     if (found.memory == NULL) abort(); /* not ours, or released twice: a bug that must not go on */
     unmap(device, found);
+}
+
+void device_release_host(struct device *device, void *memory)
+{
+    device_release(device, memory);
 }
 
 uint64_t device_touched_bytes(struct device *device, void *memory)
@@ -241,6 +285,10 @@ const struct lowering *device_graph_lowering(const struct device_graph *lowered)
 
 status_t lane_open(struct device *device, enum lane kind, struct lane_queue **lane)
 {
+    if (kind == LANE_HOST && device->table->event_fired != NULL) {
+        if (device->host == NULL) TRY(device_cpu_open(device->threads, &device->host));
+        device = device->host;
+    }
     return device->table->lane_open(device, kind, lane);
 }
 
@@ -264,9 +312,25 @@ void lane_record(struct lane_queue *lane, struct event *event)
     lane->device->table->record(lane, event);
 }
 
+/* The host waits for another device: a look now and then, so that the driver's threads stay free.
+ * What is looked for is done or has failed before the device is closed, as its other lanes are. */
+static status_t wait_for_device(void *argument)
+{
+    enum { PAUSE_NS = 20000 };
+    struct event *event = argument;
+    for (;;) {
+        bool fired = false;
+        TRY(event->device->table->event_fired(event, &fired));
+        if (fired) return STATUS_OKAY;
+        nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+    }
+}
+
 void lane_wait_event(struct lane_queue *lane, struct event *event)
 {
-    lane->device->table->wait_event(lane, event);
+    if (event->device == lane->device) lane->device->table->wait_event(lane, event);
+    else
+        status_free(lane_call(lane, wait_for_device, event)); /* it is the host's: it takes calls */
 }
 
 void lane_label(struct lane_queue *lane, const char *label)
@@ -285,6 +349,12 @@ status_t lane_call(struct lane_queue *lane, status_t (*function)(void *argument)
 status_t lane_copy(struct lane_queue *lane, void *to, const void *from, uint64_t bytes)
 {
     return lane->device->table->copy(lane, to, from, bytes);
+}
+
+status_t lane_transfer(struct lane_queue *lane, void *to, const void *from, uint64_t bytes)
+{
+    const struct device_table *table = lane->device->table;
+    return (table->transfer != NULL ? table->transfer : table->copy)(lane, to, from, bytes);
 }
 
 status_t lane_launch(struct lane_queue *lane, struct device_graph *graph, int op,

@@ -72,6 +72,22 @@ uint64_t device_peak_bytes(const struct device *device);
 /* 64-byte aligned, zeroed. RESOURCE_EXHAUSTED if there is not enough. */
 status_t device_allocate(struct device *device, uint64_t bytes, void **memory) FSDPD_MUST_USE;
 void device_release(struct device *device, void *memory); /* accepts NULL */
+
+/* Whether the device's memory is the host's, so that nothing can be offloaded. */
+bool device_is_host(const struct device *device);
+
+/*
+ * The host's memory, such that a device apart from it can copy while the host goes on (pinned);
+ * zeroed, aligned, and not of what device_memory_bytes and the books above count.
+ * RESOURCE_EXHAUSTED if there is not enough.
+ */
+status_t device_allocate_host(struct device *device, uint64_t bytes, void **memory) FSDPD_MUST_USE;
+void device_release_host(struct device *device, void *memory); /* accepts NULL */
+uint64_t device_host_allocated_bytes(const struct device *device);
+/* What a process may plan to have of it: what the host has available, divided by those that share
+ * this device. Other devices' processes take theirs from the same. */
+uint64_t device_host_memory_bytes(const struct device *device);
+
 /* Of an allocation, the bytes in pages that were really touched; 0 if the device cannot tell. */
 uint64_t device_touched_bytes(struct device *device, void *memory);
 
@@ -87,7 +103,8 @@ status_t device_lower(struct device *device, struct graph *graph,
 void device_graph_free(struct device_graph *lowered); /* accepts NULL */
 const struct lowering *device_graph_lowering(const struct device_graph *lowered);
 
-/* Lanes. */
+/* Lanes. That of LANE_HOST is one of the host's, whatever the device is: it can wait for the other
+ * lanes' events, they cannot wait for its. */
 status_t lane_open(struct device *device, enum lane kind, struct lane_queue **lane) FSDPD_MUST_USE;
 /* Waits for the work that runs; drops what is queued. Accepts NULL. */
 void lane_close(struct lane_queue *lane);
@@ -110,6 +127,11 @@ status_t lane_call(struct lane_queue *lane, status_t (*function)(void *argument)
                    void *argument) FSDPD_MUST_USE;
 status_t lane_copy(struct lane_queue *lane, void *to, const void *from,
                    uint64_t bytes) FSDPD_MUST_USE;
+/* Between the device's memory and that of device_allocate_host: the lane does it, and its time
+ * comes like that of all work. (lane_copy has taken the host's bytes when it returns, and gives
+ * them to the host when the lane is waited for.) */
+status_t lane_transfer(struct lane_queue *lane, void *to, const void *from,
+                       uint64_t bytes) FSDPD_MUST_USE;
 struct kernel_call; /* kernels/kernels.h */
 /* `call` is copied. */
 status_t lane_launch(struct lane_queue *lane, struct device_graph *graph, int op,

@@ -94,7 +94,7 @@ static void log_address(struct null_device *device, const void *address)
     buf_add_text(&device->log, "host");
 }
 
-static const char *const lane_names[LANE_COUNT] = {"compute", "comm", "copy"};
+static const char *const lane_names[LANE_COUNT] = {"compute", "comm", "copy", "download", "host"};
 
 /* Starts a line; null_log_end ends it and lets go of the log. */
 static struct null_device *log_begin(const struct lane_queue *lane, const char *what)

@@ -1,7 +1,7 @@
 /*
  * What a kind of device implements. device.c keeps the books (memory handed out, lowered graphs)
- * and dispatches; a device module (cpu, null; cuda, loaded when it is asked for) fills in this table
- * and embeds the structs below as the first member of its own. Internal to daemon/runtime.
+ * and dispatches; a device module (cpu, null; cuda, loaded when it is asked for) fills in this
+ * table and embeds the structs below as the first member of its own. Internal to daemon/runtime.
  */
 #ifndef FSDPD_RUNTIME_DEVICE_TABLE_H
 #define FSDPD_RUNTIME_DEVICE_TABLE_H
@@ -20,6 +20,9 @@ struct device_table {
     void (*unmap)(struct device *device, void *memory, uint64_t bytes);
     /* Of those bytes, the ones in pages that were touched; 0 if that cannot be known. */
     uint64_t (*touched)(struct device *device, void *memory, uint64_t bytes);
+    /* Memory of the host that the device can copy by itself. NULL: any memory is (map, unmap). */
+    status_t (*map_host)(struct device *device, uint64_t bytes, void **memory);
+    void (*unmap_host)(struct device *device, void *memory, uint64_t bytes);
 
     /* What it is, "NVIDIA H100 80GB HBM3"; NULL: its name says it. */
     status_t (*model)(const struct device *device, char *text, size_t size);
@@ -38,8 +41,14 @@ struct device_table {
     void (*event_free)(struct event *event);
     void (*record)(struct lane_queue *lane, struct event *event);
     void (*wait_event)(struct lane_queue *lane, struct event *event);
+    /* Whether what was enqueued before the event's last record is done; an error if it never will
+     * be known. From any thread. NULL: the device's own lanes can be LANE_HOST, and wait for
+     * events. */
+    status_t (*event_fired)(struct event *event, bool *fired);
     status_t (*call)(struct lane_queue *lane, status_t (*function)(void *argument), void *argument);
     status_t (*copy)(struct lane_queue *lane, void *to, const void *from, uint64_t bytes);
+    status_t (*transfer)(struct lane_queue *lane, void *to, const void *from,
+                         uint64_t bytes); /* NULL: copy */
     status_t (*launch)(struct lane_queue *lane, struct device_graph *graph, int op,
                        const struct kernel_call *call);
     status_t (*optimize)(struct lane_queue *lane, const struct optimizer_step *step, size_t n,
@@ -66,6 +75,7 @@ struct device_table {
 struct device_allocation {
     void *memory;
     uint64_t bytes;
+    bool host; /* of device_allocate_host */
 };
 
 struct device {
@@ -73,11 +83,12 @@ struct device {
     char *name;
     uint64_t limit; /* of memory, for tests; 0: none */
     int threads;
-    int sharers; /* have its memory together; 0: 1 */
+    int sharers;          /* have its memory together; 0: 1 */
+    struct device *host;  /* whose lane is LANE_HOST; NULL before one was opened */
     pthread_mutex_t lock; /* guards what follows */
     struct device_allocation *allocations;
     int allocation_count, allocation_capacity;
-    uint64_t allocated, peak;
+    uint64_t allocated, peak, host_allocated;
 };
 
 struct lane_queue {

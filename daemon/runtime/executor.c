@@ -78,6 +78,7 @@ void executor_free(struct executor *executor)
     free(executor->groups);
     device_release(executor->device, executor->work);
     device_release(executor->device, executor->state);
+    device_release_host(executor->device, executor->host);
     status_free(executor->aborted);
     pthread_mutex_destroy(&executor->lock);
     free(executor->poison);
@@ -205,9 +206,15 @@ static status_t issue(struct executor *executor, struct program *program, int i,
     case INSTRUCTION_REDUCE_STATS:
         return comm_all_reduce(action->comm, lane, (float *)action->target, action->count,
                                action->scale, action->workspace);
-    case INSTRUCTION_OPTIMIZER:
+    case INSTRUCTION_OPTIMIZER: {
+        char *gate = instruction->lane == LANE_HOST ? program->host_stats : program->stats;
         return optimize(lane, action, &input->optimizer,
-                        program->first_norm != NULL ? (float *)program->stats : NULL);
+                        program->first_norm != NULL ? (float *)gate : NULL);
+    }
+    case INSTRUCTION_UPLOAD:
+    case INSTRUCTION_DOWNLOAD:
+    case INSTRUCTION_DOWNLOAD_STATS:
+        return lane_transfer(lane, action->target, action->source, action->count);
     case INSTRUCTION_ACCUMULATE:
         return lane_add(lane, action->count / sizeof(float), (float *)action->target,
                         (float *)action->source);
@@ -257,12 +264,13 @@ static status_t issue_all(struct executor *executor, struct program *program,
 status_t executor_wait_lane(struct executor *executor, enum lane kind)
 {
     struct lane_queue *lane = executor->lanes[kind];
-    for (;;) {
+    while (lane != NULL) {
         status_t status = lane_wait(lane, LOOK_MS);
         if (!lane_is_running(lane)) return status;
         status_free(status);
         TRY(aborted(executor));
     }
+    return STATUS_OKAY;
 }
 
 /*
@@ -271,7 +279,8 @@ status_t executor_wait_lane(struct executor *executor, enum lane kind)
  */
 static status_t wait_all(struct executor *executor)
 {
-    static const enum lane order[] = {LANE_COMM, LANE_COPY, LANE_COMPUTE};
+    static const enum lane order[LANE_COUNT] = {LANE_COMM, LANE_COPY, LANE_COMPUTE, LANE_DOWNLOAD,
+                                                LANE_HOST};
     status_t status = STATUS_OKAY;
     for (int i = 0; i < LANE_COUNT; i++) {
         status_t failed = executor_wait_lane(executor, order[i]);
@@ -309,6 +318,8 @@ static void note_unrecorded(struct executor *executor, status_t why)
 /* A device that records nothing has nothing to be said about it. */
 static status_t check_group(const struct executor *executor)
 {
+    if (executor->host != NULL)
+        return status_new(STATUS_UNIMPLEMENTED, "the host has the optimizer of offloaded units");
     if (executor->comm == NULL || comm_is_repeatable(executor->comm)) return STATUS_OKAY;
     return status_new(STATUS_UNIMPLEMENTED, "the host takes part in the group's collectives");
 }
@@ -321,7 +332,8 @@ static void prepare_recording(struct executor *executor, struct program *program
     if (!device_records(executor->device) || !recorder_is_due(&program->recorder)) return;
     status_t status = check_group(executor);
     if (status == STATUS_OKAY)
-        status = recorder_record(&program->recorder, executor->device, lanes, LANE_COUNT, walk);
+        status = recorder_record(&program->recorder, executor->device, lanes,
+                                 sizeof lanes / sizeof lanes[0], walk);
     note_unrecorded(executor, status);
 }
 

@@ -1,5 +1,5 @@
 /*
- * The executor: runs a plan's programs on a device and a communicator. It allocates the two arenas
+ * The executor: runs a plan's programs on a device and a communicator. It allocates the arenas
  * and everything else when it is made, and nothing after. One thread owns an executor; only
  * executor_abort may be called from others.
  */
@@ -79,8 +79,9 @@ status_t executor_read_slot(struct executor *executor, int unit, int slot,
 /* Elements that they give. */
 size_t executor_shard_elements(const struct executor *executor, int unit);
 
-/* Where this rank's shard of one of the unit's lasting arrays lies in device memory: the parameters
- * (slot -1) or an optimizer slot. NULL if the unit has none. */
+/* Where this rank's shard of one of the unit's lasting arrays lies: the parameters (slot -1) or an
+ * optimizer slot. NULL if the unit has none. In device memory, or, where plan_offloads says so of
+ * the unit, in the host's. */
 float *executor_unit_state(const struct executor *executor, int unit, int slot);
 
 /* Gives the work arena back, in which nothing is between steps; there can be no more of them. */

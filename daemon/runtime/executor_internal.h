@@ -31,6 +31,7 @@ struct program {
     struct device_graph *graph;
     struct action *actions;
     char *input, *target, *stats;
+    char *host_stats; /* for optimizers of the host; NULL without a norm, or offloaded units */
     uint64_t input_bytes, target_bytes;
     const struct action *first_norm; /* which starts this rank's part; NULL without norms */
     enum lane stats_lane;            /* that has the last word on the statistics */
@@ -50,9 +51,9 @@ struct executor {
     int group_count;
     const struct plan *plan;
     uint64_t seed;
-    char *state, *work; /* the arenas */
-    bool released;      /* the work arena was given back */
-    struct lane_queue *lanes[LANE_COUNT];
+    char *state, *work, *host;            /* the arenas; the last is NULL if nothing is offloaded */
+    bool released;                        /* the work arena was given back */
+    struct lane_queue *lanes[LANE_COUNT]; /* NULL: the plan has nothing for it */
     struct program train, accumulate, evaluate;
     float stats_in[PLAN_STATS_COUNT], stats_out[PLAN_STATS_COUNT]; /* host side of a step */
     uint64_t allocated_before, peak;                               /* the device's books */

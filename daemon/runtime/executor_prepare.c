@@ -14,7 +14,8 @@ char *executor_buffer(const struct executor *executor, const struct plan_program
 {
     if (buffer < 0) return NULL;
     const struct plan_buffer *b = &program->buffers[buffer];
-    return (b->state ? executor->state : executor->work) + b->offset;
+    char *const arenas[] = {executor->work, executor->state, executor->host};
+    return arenas[b->arena] + b->offset;
 }
 
 static char *value_memory(const struct executor *executor, const struct plan_program *program,
@@ -120,6 +121,9 @@ static void prepare_action(const struct executor *executor, const struct program
             action->count *
             (uint64_t)(options->rank % plan_ranks_between(executor->plan, instruction->unit));
         break;
+    case INSTRUCTION_UPLOAD:
+    case INSTRUCTION_DOWNLOAD:
+    case INSTRUCTION_DOWNLOAD_STATS:
     case INSTRUCTION_ACCUMULATE:
     case INSTRUCTION_ZERO: action->count = plan->buffers[instruction->target].bytes; break;
     case INSTRUCTION_NORM:
@@ -155,6 +159,8 @@ static status_t prepare_program(struct executor *executor, struct program *progr
     program->target_bytes = tensor_bytes(&plan->graph->values[plan->graph->target].type);
     program->stats =
         executor_buffer(executor, plan, executor_find_buffer(plan, BUFFER_STATS, -1, 0));
+    program->host_stats =
+        executor_buffer(executor, plan, executor_find_buffer(plan, BUFFER_HOST_STATS, -1, 0));
     program->stats_lane = LANE_COMPUTE;
     for (int i = 0; i < plan->instruction_count; i++) {
         const struct plan_instruction *instruction = &plan->instructions[i];
@@ -247,8 +253,12 @@ status_t executor_prepare(struct executor *executor, struct device_graph *train,
     TRY(device_allocate(executor->device, plan->state_bytes, (void **)&executor->state));
     TRY(device_allocate(executor->device, plan->work_bytes, (void **)&executor->work));
     executor_note_memory(executor);
+    bool offloads = plan_has_offloaded(plan);
+    if (offloads)
+        TRY(device_allocate_host(executor->device, plan->host_bytes, (void **)&executor->host));
     for (int lane = 0; lane < LANE_COUNT; lane++)
-        TRY(lane_open(executor->device, (enum lane)lane, &executor->lanes[lane]));
+        if (offloads || (lane != LANE_DOWNLOAD && lane != LANE_HOST))
+            TRY(lane_open(executor->device, (enum lane)lane, &executor->lanes[lane]));
     TRY(prepare_program(executor, &executor->train, &plan->train, train));
     TRY(prepare_program(executor, &executor->accumulate, &plan->accumulate, train));
     return prepare_program(executor, &executor->evaluate, &plan->evaluate, evaluate);

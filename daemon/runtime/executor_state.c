@@ -1,4 +1,6 @@
 /* What an executor keeps between steps: shards of parameters and of what the optimizer has. */
+#include <string.h>
+
 #include "base/mem.h"
 #include "runtime/executor_internal.h"
 
@@ -49,6 +51,27 @@ struct parameter_part executor_parameter_part(const struct executor *executor, i
     return part;
 }
 
+/* Between steps, in which nothing works on it: `offloaded` state is the host's own. */
+static status_t copy(struct executor *executor, bool offloaded, float *to, const float *from,
+                     size_t count)
+{
+    if (offloaded) {
+        memcpy(to, from, count * sizeof *to);
+        return STATUS_OKAY;
+    }
+    struct lane_queue *lane = executor->lanes[LANE_COPY];
+    lane_label(lane, NULL);
+    TRY(lane_copy(lane, to, from, count * sizeof *to));
+    return executor_wait_lane(executor, LANE_COPY);
+}
+
+static bool is_offloaded(const struct executor *executor, int parameter)
+{
+    const struct plan *plan = executor->plan;
+    int tied = plan->model->parameters[parameter].tied_to;
+    return plan_offloads(plan, plan->units->unit_of_parameter[tied >= 0 ? tied : parameter]);
+}
+
 status_t executor_set_state_part(struct executor *executor, int parameter, int slot,
                                  struct parameter_part part, const float *values)
 {
@@ -68,11 +91,8 @@ status_t executor_set_state_part(struct executor *executor, int parameter, int s
                               slot);
         memory = state + (memory - executor_unit_state(executor, unit, -1));
     }
-    struct lane_queue *lane = executor->lanes[LANE_COPY];
-    lane_label(lane, NULL);
-    TRY(lane_copy(lane, memory + (part.offset - mine.offset), values,
-                  (size_t)part.count * sizeof(float)));
-    return executor_wait_lane(executor, LANE_COPY);
+    return copy(executor, is_offloaded(executor, parameter), memory + (part.offset - mine.offset),
+                values, (size_t)part.count);
 }
 
 status_t executor_set_parameter_part(struct executor *executor, int parameter,
@@ -95,11 +115,8 @@ status_t executor_read_slot(struct executor *executor, int unit, int slot, float
 {
     const float *state = executor_unit_state(executor, unit, slot);
     size_t count = executor_shard_elements(executor, unit);
-    struct lane_queue *lane = executor->lanes[LANE_COPY];
     if (state == NULL || count == 0) return STATUS_OKAY;
-    lane_label(lane, NULL);
-    TRY(lane_copy(lane, values, state, count * sizeof(float)));
-    return executor_wait_lane(executor, LANE_COPY);
+    return copy(executor, plan_offloads(executor->plan, unit), values, state, count);
 }
 
 status_t executor_read_shard(struct executor *executor, int unit, float *values)

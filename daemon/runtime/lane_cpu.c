@@ -234,7 +234,8 @@ static void *lane_main(void *argument)
     return NULL;
 }
 
-static const char *const lane_thread_names[LANE_COUNT] = {"lane-compute", "lane-comm", "lane-copy"};
+static const char *const lane_thread_names[LANE_COUNT] = {"lane-compute", "lane-comm", "lane-copy",
+                                                          "lane-download", "lane-host"};
 
 status_t lane_cpu_open(struct device *device, enum lane kind, struct lane_queue **lane)
 {

@@ -8,6 +8,7 @@
 #include "runtime/relayout.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 
@@ -22,7 +23,7 @@ struct moving {
     struct comm *comm, *part; /* all ranks; the last of its parts that was needed */
     struct lane_queue *lane;
     int64_t timeout_ms;
-    float *buffer; /* (ranks that share a unit, piece) */
+    float *buffer; /* (ranks that share a unit, piece); then the own piece of an offloaded unit */
 };
 
 /* Ranks that hold one copy together. */
@@ -48,7 +49,8 @@ static int64_t buffer_elements(const struct plan *from)
         int shards = shard_count(flat);
         int64_t piece = piece_elements(shards);
         if (piece > flat->shard) piece = flat->shard;
-        if (shards > 1 && piece * shards > largest) largest = piece * shards;
+        int64_t needed = piece * (shards + plan_offloads(from, u));
+        if (shards > 1 && needed > largest) largest = needed;
     }
     return largest;
 }
@@ -73,10 +75,11 @@ static int first_behind(const struct flat_parameter *flat, int64_t at)
 }
 
 /* Copies what this rank keeps of elements `begin` to `end` of an old unit's array, which are at
- * `values`. */
+ * `values`: memory of the host, with `offloaded`. */
 static status_t keep(const struct moving *moving, const struct flat_parameter *flat, int slot,
-                     int64_t begin, int64_t end, const float *values)
+                     int64_t begin, int64_t end, const float *values, bool offloaded)
 {
+    const struct plan *new = executor_plan(moving->to);
     const struct model *model = executor_plan(moving->from)->model;
     for (int i = first_behind(flat, begin); i < flat->parameter_count; i++) {
         int64_t start = flat->offsets[i];
@@ -95,8 +98,10 @@ static status_t keep(const struct moving *moving, const struct flat_parameter *f
         if (target == NULL)
             return status_new(STATUS_INTERNAL, "the new plan has no place for %s",
                               model->parameters[p].name);
-        TRY(lane_copy(moving->lane, target + (first + moved - mine), values + (first - begin),
-                      (uint64_t)(last - first) * sizeof *values));
+        uint64_t bytes = (uint64_t)(last - first) * sizeof *values;
+        target += first + moved - mine;
+        if (offloaded && plan_offloads(new, unit)) memcpy(target, values + (first - begin), bytes);
+        else TRY(lane_copy(moving->lane, target, values + (first - begin), bytes));
     }
     return STATUS_OKAY;
 }
@@ -122,12 +127,13 @@ static status_t find_group(struct moving *moving, int shards, struct comm **comm
     return STATUS_OKAY;
 }
 
-static status_t move_array(struct moving *moving, const struct flat_parameter *flat, int slot,
-                           const float *shard)
+static status_t move_array(struct moving *moving, int unit, int slot, const float *shard)
 {
+    const struct flat_parameter *flat = &moving->from_units->units[unit].flat;
+    bool offloaded = plan_offloads(executor_plan(moving->from), unit);
     int shards = shard_count(flat);
     if (shards == 1) {
-        TRY(keep(moving, flat, slot, 0, flat->padded, shard));
+        TRY(keep(moving, flat, slot, 0, flat->padded, shard, offloaded));
         return lane_wait(moving->lane, moving->timeout_ms);
     }
     struct comm *comm;
@@ -135,10 +141,16 @@ static status_t move_array(struct moving *moving, const struct flat_parameter *f
     int64_t piece = piece_elements(shards);
     for (int64_t at = 0; at < flat->shard; at += piece) {
         int64_t count = flat->shard - at < piece ? flat->shard - at : piece;
-        TRY(comm_all_gather(comm, moving->lane, shard + at, moving->buffer, (size_t)count));
+        const float *own = shard + at;
+        if (offloaded) {
+            float *uploaded = moving->buffer + count * shards;
+            TRY(lane_copy(moving->lane, uploaded, own, (uint64_t)count * sizeof *own));
+            own = uploaded;
+        }
+        TRY(comm_all_gather(comm, moving->lane, own, moving->buffer, (size_t)count));
         for (int s = 0; s < shards; s++) {
             int64_t begin = s * flat->shard + at;
-            TRY(keep(moving, flat, slot, begin, begin + count, moving->buffer + s * count));
+            TRY(keep(moving, flat, slot, begin, begin + count, moving->buffer + s * count, false));
         }
         /* The collective has a deadline of its own, which says more. */
         TRY(lane_wait(moving->lane, 2 * moving->timeout_ms + 1000));
@@ -149,11 +161,10 @@ static status_t move_array(struct moving *moving, const struct flat_parameter *f
 static status_t move_all(struct moving *moving, int slots)
 {
     for (int u = 0; u < moving->from_units->unit_count; u++) {
-        const struct flat_parameter *flat = &moving->from_units->units[u].flat;
         for (int slot = -1; slot < slots; slot++) {
             const float *shard = executor_unit_state(moving->from, u, slot);
             if (shard != NULL)
-                TRY(status_wrap(move_array(moving, flat, slot, shard), "moving unit %s",
+                TRY(status_wrap(move_array(moving, u, slot, shard), "moving unit %s",
                                 moving->from_units->units[u].name));
         }
     }

@@ -291,26 +291,11 @@ static status_t check_dtypes(const struct train_session *session, const struct u
     return status;
 }
 
-/* Where state is on a CPU, it is anyway. */
-static status_t check_offload(const struct train_session *session, const struct unit_set *units)
-{
-    const char *device = device_name(session->device);
-    if (strcmp(device, "cpu") == 0) return NULL;
-    for (int u = 0; u < units->unit_count; u++)
-        if (units->units[u].cpu_offload)
-            return status_new(STATUS_UNIMPLEMENTED,
-                              "unit %s: cpu_offload: only CPU workers can have it so far, where it "
-                              "has no effect; this worker's device is %s",
-                              units->units[u].name, device);
-    return NULL;
-}
-
 status_t session_build_plan(struct train_session *session, const struct wrap_policy *wrap,
                             struct unit_set **units, struct plan **plan)
 {
     const struct train_job *job = session->job;
     TRY(units_build(session->model, wrap, shard_world_of(job), units));
-    TRY(check_offload(session, *units));
     TRY(check_dtypes(session, *units));
     const struct plan_options options = {
         .rank = session->rank,
@@ -331,6 +316,8 @@ status_t session_build_plan(struct train_session *session, const struct wrap_pol
         .group_of_parameter = session->groups,
         .optimizer_slots = optimizer_step_slots(&job->optimizer),
         .collective_workspace_bytes = executor_collective_bytes(*units, job->world),
+        .cpu_offload = job->cpu_offload,
+        .host_apart = !device_is_host(session->device),
     };
     const struct lowering *evaluate =
         session->evaluate_lowered ? device_graph_lowering(session->evaluate_lowered) : NULL;
@@ -376,12 +363,6 @@ static status_t set_up(struct train_session *session)
         (job->schedule == SCHEDULE_STEP && job->schedule_step_size < 1))
         return status_new(STATUS_INVALID_ARGUMENT,
                           "epochs, batch sizes, log_interval and step_size are at least 1");
-    const char *device = device_name(session->device);
-    if (job->cpu_offload && strcmp(device, "cpu") != 0)
-        return status_new(STATUS_UNIMPLEMENTED,
-                          "fsdp.cpu_offload: only CPU workers can have it so far, where it has no "
-                          "effect; this worker's device is %s",
-                          device);
     if (job->norm == NORM_NONE && (job->max_norm > 0 || job->skip_non_finite))
         return status_new(STATUS_INVALID_ARGUMENT, "clipping and skipping need a norm");
     TRY(model_parse(job->model_text, job->model_length, job->model_file, &session->model));
@@ -393,6 +374,7 @@ static status_t set_up(struct train_session *session)
     TRY(session_build_plan(session, &job->wrap, &session->units, &session->plan));
     if (session->headers_only) return NULL; /* who only plans knows how much there will be */
     TRY(plan_check_fits(session->plan, device_memory_bytes(session->device)));
+    TRY(plan_check_host_fits(session->plan, device_host_memory_bytes(session->device)));
     return read_data(session);
 }
 

@@ -48,7 +48,7 @@ struct record {
     int countdown = 0;   /* 1: the next one */
     int error = 0;
     std::map<const void *, std::string> names; /* of streams and events */
-    int streams = 0, events = 0;
+    int streams = 0, events = 0, lanes = 3;
     uint64_t random = 1;
     int major = 8; /* compute capability */
     std::string model = STUB_MODEL;
@@ -225,8 +225,8 @@ bool step(stub_stream *stream)
     } else if (t.waits) {
         if (t.event->fired < t.recording) return false;
     } else {
-        if (t.recording > t.event->fired) t.event->fired = t.recording;
         t.event->when = std::chrono::steady_clock::now();
+        if (t.recording > t.event->fired) t.event->fired = t.recording;
     }
     stream->tasks.pop_front();
     return true;
@@ -341,6 +341,7 @@ void cuda_stub_reset(uint64_t seed)
     r.on = false;
     r.countdown = 0;
     r.streams = r.events = 0;
+    r.lanes = 3;
     r.random = seed;
     r.major = 8;
     r.model = STUB_MODEL;
@@ -375,6 +376,13 @@ int cuda_stub_count(const char *call)
     int count = 0;
     for (size_t at = 0; (at = text.find("\n" + line, at)) != std::string::npos; at++) count++;
     return count;
+}
+
+void cuda_stub_offloads(void)
+{
+    record &r = the_record();
+    std::lock_guard<std::mutex> guard(r.lock);
+    r.lanes = 4;
 }
 
 void cuda_stub_capability(int major)
@@ -503,9 +511,9 @@ cudaError_t cudaFree(void *memory)
     return result(0);
 }
 
-cudaError_t cudaMallocHost(void **memory, size_t bytes)
+static cudaError_t take_pinned(const char *call, void **memory, size_t bytes)
 {
-    int error = note("cudaMallocHost", "");
+    int error = note(call, "");
     if (error == 0) error = stub_check_unsafe();
     if (error != 0) return (cudaError_t)error;
     *memory = aligned_alloc(256, (bytes + 255) / 256 * 256);
@@ -515,6 +523,16 @@ cudaError_t cudaMallocHost(void **memory, size_t bytes)
     p.bytes += bytes;
     if (p.bytes > p.peak) p.peak = p.bytes;
     return result(0);
+}
+
+cudaError_t cudaMallocHost(void **memory, size_t bytes)
+{
+    return take_pinned("cudaMallocHost", memory, bytes);
+}
+
+cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned)
+{
+    return take_pinned("cudaHostAlloc", memory, bytes);
 }
 
 cudaError_t cudaFreeHost(void *memory)
@@ -562,14 +580,14 @@ cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned, int priority)
 {
-    static const char *const lanes[] = {"compute", "comm", "copy"};
+    static const char *const lanes[] = {"compute", "comm", "copy", "download"};
     record &r = the_record();
     int error = note("cudaStreamCreateWithPriority", std::to_string(priority));
     if (error != 0) return result(error);
     stub_stream *made = new stub_stream;
     stub_my_streams.push_back(made);
     std::lock_guard<std::mutex> guard(r.lock);
-    r.names[made] = lanes[r.streams++ % 3]; /* the order in which an executor opens lanes */
+    r.names[made] = lanes[r.streams++ % r.lanes]; /* the order in which an executor opens lanes */
     *stream = (cudaStream_t)made;
     return result(0);
 }
@@ -663,6 +681,15 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
     if (error != 0) return result(error);
     wait_for([=] { return awaited->fired >= awaited->recorded; });
     return result(0);
+}
+
+/* From any thread; nothing is done for it. */
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    const stub_event *asked = (const stub_event *)event;
+    int error = note("cudaEventQuery", "");
+    if (error != 0) return (cudaError_t)error;
+    return asked->fired >= asked->recorded ? cudaSuccess : cudaErrorNotReady;
 }
 
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t from, cudaEvent_t to)

@@ -17,6 +17,8 @@ void cuda_stub_record(bool on);
 char *cuda_stub_text(void); /* caller frees */
 /* How often a call of that name was written down. */
 int cuda_stub_count(const char *call);
+/* From now on executors open four lanes: theirs have offloaded units. */
+void cuda_stub_offloads(void);
 /* Devices are of that compute capability from now on, in place of 8.0. */
 void cuda_stub_capability(int major);
 /* And of that model, in place of an A100's. */

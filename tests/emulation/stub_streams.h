@@ -1,12 +1,14 @@
 /*
  * Streams, events and captures of the stub of the CUDA runtime: what cuda_stub.cc and graph_stub.cc
- * share, and how calls are written down. A stream that is captured gets nodes of a graph instead of tasks.
+ * share, and how calls are written down. A stream that is captured gets nodes of a graph instead of
+ * tasks.
  */
 #ifndef FSDPD_TESTS_STUB_STREAMS_H
 #define FSDPD_TESTS_STUB_STREAMS_H
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <chrono>
 #include <deque>
 #include <memory>
@@ -31,8 +33,9 @@ struct stub_capture {
 };
 
 struct stub_event {
-    uint64_t recorded = 0; /* times it was enqueued */
-    uint64_t fired = 0;
+    /* Another thread than the rank's may ask for it. */
+    std::atomic<uint64_t> recorded{0}; /* times it was enqueued */
+    std::atomic<uint64_t> fired{0};
     std::chrono::steady_clock::time_point when;
     std::shared_ptr<stub_capture> captured; /* that its last recording is part of */
     std::vector<int> nodes;                 /* what it stands for there */

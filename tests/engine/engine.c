@@ -111,6 +111,8 @@ static status_t set_up(struct rank *rank)
                                    .norm = job->norm,
                                    .optimizer = job->optimizer.kind,
                                    .optimizer_slots = optimizer_step_slots(&job->optimizer),
+                                   .cpu_offload = job->cpu_offload,
+                                   .host_apart = job->host_apart,
                                    .collective_workspace_bytes =
                                        executor_collective_bytes(rank->units, rank->world)};
     TRY(plan_build(rank->model, rank->units, rank->train,
@@ -375,6 +377,8 @@ static status_t run(struct rank *rank, struct engine_outcome *outcome)
     TRY(set_up(rank));
     outcome->hash[rank->index] = rank->plan->hash;
     outcome->planned_peak[rank->index] = rank->plan->peak_bytes;
+    outcome->planned_host[rank->index] = rank->plan->host_bytes;
+    outcome->measured_host[rank->index] = device_host_allocated_bytes(rank->device);
     outcome->measured_peak[rank->index] = executor_memory_peak(rank->executor);
     if (rank->job->only_plan) return STATUS_OKAY;
     write_planned(rank, outcome);
@@ -434,6 +438,7 @@ struct engine_outcome *engine_train(const struct engine_job *job, enum group_kin
         ck_assert_uint_eq(what.outcome->hash[r], what.outcome->hash[0]);
         ck_assert_uint_eq(what.outcome->measured_peak[r], what.outcome->planned_peak[r]);
         ck_assert_uint_le(what.outcome->touched[r], what.outcome->planned_peak[r]);
+        ck_assert_uint_eq(what.outcome->measured_host[r], what.outcome->planned_host[r]);
     }
     return what.outcome;
 }

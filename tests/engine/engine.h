@@ -31,6 +31,8 @@ struct engine_job {
     double max_norm;
     double lr_decay; /* every step's rate is that of the one before it times this; 0: 1 */
     bool dropout, poison, only_plan;
+    bool cpu_offload,
+        host_apart; /* as in plan_options; a cpu then has two arenas of the host's memory */
     const char *const *checkpoint; /* patterns of modules: activation checkpointing */
     int checkpoint_count;
     enum dtype param_dtype, reduce_dtype;
@@ -58,8 +60,9 @@ struct engine_outcome {
     float evaluated[PLAN_STATS_COUNT];
     uint64_t hash[GROUP_MAX]; /* of the ranks' plans */
     uint64_t planned_peak[GROUP_MAX], measured_peak[GROUP_MAX], touched[GROUP_MAX];
-    uint64_t planned_bytes[GROUP_MAX], sent_bytes[GROUP_MAX]; /* by the last training step */
-    char collectives[ENGINE_LOG];                             /* of rank 0's last training step */
+    uint64_t planned_host[GROUP_MAX], measured_host[GROUP_MAX]; /* offloaded */
+    uint64_t planned_bytes[GROUP_MAX], sent_bytes[GROUP_MAX];   /* by the last training step */
+    char collectives[ENGINE_LOG];                               /* of rank 0's last training step */
     char planned[ENGINE_LOG]; /* the same, from the plan's instructions */
     struct step_result last;  /* rank 0's last batch */
     char *device_log;         /* rank 0's, threads only; NULL but on the null device */

@@ -2,7 +2,7 @@
  * Training runs on the CUDA device, over the stub of the runtime (tests/emulation/cuda_stub.cc),
  * whose memory the host cannot touch: what ranks agree on, changes of the wrap policy, pulls,
  * checkpoints and what resumes from them, and evaluation come to what the CPU comes to; a job is
- * planned with the device, and what it cannot do is refused by name.
+ * planned with the device; units are offloaded to the host and come back.
  */
 #include <check.h>
 #include <math.h>
@@ -167,8 +167,8 @@ static void expect_near_losses(const struct group *found, const struct group *ex
                       b->metrics[i].loss);
 }
 
-/* The same tensors, of nearly the same values. Frees both. */
-static void expect_near_files(struct buf a, struct buf b)
+/* The same tensors, of nearly the same values; with `bits`, of the same. Frees both. */
+static void expect_files(struct buf a, struct buf b, bool bits)
 {
     struct safetensors_header in_a, in_b;
     uint64_t needed;
@@ -185,14 +185,19 @@ static void expect_near_files(struct buf a, struct buf b)
             float p, q;
             memcpy(&p, (char *)a.data + in_a.data_offset + x->begin + at, sizeof p);
             memcpy(&q, (char *)b.data + in_b.data_offset + y->begin + at, sizeof q);
-            ck_assert_msg(near((double)p, (double)q), "%s: %.9g, not %.9g", x->name, (double)p,
-                          (double)q);
+            ck_assert_msg(bits ? memcmp(&p, &q, sizeof p) == 0 : near((double)p, (double)q),
+                          "%s: %.9g, not %.9g", x->name, (double)p, (double)q);
         }
     }
     safetensors_header_deinit(&in_a);
     safetensors_header_deinit(&in_b);
     buf_deinit(&a);
     buf_deinit(&b);
+}
+
+static void expect_near_files(struct buf a, struct buf b)
+{
+    expect_files(a, b, false);
 }
 
 /* Worlds of 1 to 4, the last in two groups of two; then through host memory, of 2 to 4. */
@@ -339,16 +344,19 @@ START_TEST(test_pinned_memory)
     struct group group;
     Fsdpd__V1__Plan *plan = NULL;
     init(&group, 2);
-    staged = _i == 1;
+    staged = _i % 2 == 1;
+    group.job.cpu_offload = _i >= 2;
     const struct planning_options options = {.device = "cuda:0", .staged = staged};
     ck_assert_ptr_null(planning_make(&group.job, &options, &plan));
+    ck_assert_int_eq(plan->host_bytes > 0, _i >= 2);
     setenv("FSDPD_CUDA_GRAPHS", "off", 1);
     cuda_stub_reset(3);
     on_cuda(&group);
     run_well(&group);
     unsetenv("FSDPD_CUDA_GRAPHS");
     /* The workspace of reductions is the host's own. */
-    uint64_t planned = plan->staging_bytes - (staged ? comm_workspace_bytes(2) : 0);
+    uint64_t planned =
+        plan->host_bytes + plan->staging_bytes - (staged ? comm_workspace_bytes(2) : 0);
     ck_assert_uint_eq(cuda_stub_pinned_peak(), 2 * planned);
     fsdpd__v1__plan__free_unpacked(plan, NULL);
     group_reset(&group);
@@ -453,33 +461,126 @@ START_TEST(test_profile)
 }
 END_TEST
 
-/* Of the job, and of a unit. */
-START_TEST(test_offload_is_refused)
+/* ---- CPU offload ---- */
+
+static const char *const second[] = {"second"};
+static const struct wrap_unit_spec some[] = {
+    {.modules = second, .module_count = 1, .cpu_offload = true}};
+static const struct wrap_policy offloads_some = {.kind = WRAP_UNITS,
+                                                 .units = some,
+                                                 .unit_count = 1};
+
+/* Units that are offloaded, all or one, come and go with the policy: the same bits as without, in
+ * losses and in what is pulled. */
+START_TEST(test_offload)
 {
-    static const char *const first[] = {"first"};
-    static const struct wrap_unit_spec offloaded[] = {
-        {.modules = first, .module_count = 1, .cpu_offload = true}};
-    static const char *const names[] = {"fsdp.cpu_offload", "cpu_offload of a unit"};
+    struct group group, expected;
+    choose_world(&group, _i % WORLDS);
+    group.job.cpu_offload = _i >= WORLDS;
+    group.order_count = 4;
+    for (int i = 0; i < 4; i++) group.order_at[i] = 2 + (uint64_t)i;
+    group.wraps[0] = &offloads_some;
+    group.wraps[1] = &small;
+    group.wraps[2] = &offloads_some; /* order 4 only pulls */
+    expected = group;
+    expected.job.cpu_offload = false;
+    expected.order_count = 0;
+    on_cuda(&expected);
+    run_well(&expected);
+    on_cuda(&group);
+    run_well(&group);
+    ck_assert_int_eq(group.members[0].metric_count, 8);
+    for (int i = 0; i < 8; i++)
+        ck_assert(group.members[0].metrics[i].loss == expected.members[0].metrics[i].loss);
+    for (int rank = 0; rank < group.job.world; rank++)
+        for (int i = 0; i < 3; i++) ck_assert_ptr_null(group.members[rank].changes[i].refused);
+    expect_files(group_pull_file(&group, -1), group_pull_file(&expected, -1), true);
+    group_reset(&group);
+    group_reset(&expected);
+}
+END_TEST
+
+/* Its checkpoints are those of any job: resumed with offloading, and without. */
+START_TEST(test_offloaded_checkpoints)
+{
+    for (int offloaded = 0; offloaded < 2; offloaded++) {
+        struct group group, again;
+        choose_world(&group, _i);
+        group.job.checkpoints =
+            (struct checkpoint_settings){.folder = folder, .run = "digits-1@7", .every_steps = 5};
+        again = group;
+        group.job.cpu_offload = offloaded == 0;
+        again.job.cpu_offload = offloaded == 1;
+        on_cuda(&group);
+        run_well(&group);
+        group_save_well(&group, 0, folder, 1);
+        again.job.checkpoints.every_steps = 0;
+        again.job.checkpoints.resume = again.job.checkpoints.must_resume = true;
+        again.job.checkpoints.attempt = 2;
+        on_cuda(&again);
+        run_well(&again);
+        ck_assert_uint_eq(again.members[0].resumed_step, 5);
+        ck_assert_int_eq(again.members[0].metric_count, 3);
+        ck_assert(again.members[0].metrics[2].loss == group.members[0].metrics[7].loss);
+        expect_files(group_pull_file(&again, -1), group_pull_file(&group, -1), true);
+        group_reset(&group);
+        group_reset(&again);
+        ck_assert_ptr_null(tree_remove(folder));
+    }
+}
+END_TEST
+
+static uint64_t limit;
+
+static uint64_t limited(int rank)
+{
+    (void)rank;
+    return limit;
+}
+
+/* A device that is too small for the job, and large enough for the job offloaded. */
+START_TEST(test_offload_of_what_does_not_fit)
+{
+    struct group group;
+    Fsdpd__V1__Plan *whole = NULL, *offloaded = NULL;
+    init(&group, 1 + _i);
+    group.job.wrap = small;
+    ck_assert_ptr_null(plan_on("cuda:0", &group.job, 0, &whole));
+    group.job.cpu_offload = true;
+    ck_assert_ptr_null(plan_on("cuda:0", &group.job, 0, &offloaded));
+    ck_assert_uint_eq(whole->host_bytes, 0);
+    /* values, gradients and Adam's two, of this rank's part of some 9,500 parameters */
+    ck_assert_uint_ge(offloaded->host_bytes, (uint64_t)4 * 4 * 9500 / (1 + (uint64_t)_i));
+    ck_assert_uint_lt(offloaded->peak_bytes, whole->peak_bytes);
+    bool said = false;
+    for (size_t i = 0; i < offloaded->n_notes; i++)
+        said = said || strstr(offloaded->notes[i], "of pinned host memory per rank") != NULL;
+    ck_assert(said);
+    limit = (whole->peak_bytes + offloaded->peak_bytes) / 2;
+    group.memory = limited;
+    on_cuda(&group);
+    run_well(&group);
+    ck_assert_uint_eq(group.members[0].memory_peak, offloaded->peak_bytes);
+    group_reset(&group);
+    group.job.cpu_offload = false;
+    on_cuda(&group);
+    group_run(&group);
+    ck_assert_int_eq(status_code(group.members[0].status), STATUS_RESOURCE_EXHAUSTED);
+    group_reset(&group);
+    fsdpd__v1__plan__free_unpacked(whole, NULL);
+    fsdpd__v1__plan__free_unpacked(offloaded, NULL);
+}
+END_TEST
+
+/* A cpu's state is in host memory anyway. */
+START_TEST(test_offload_without_effect)
+{
     struct group group;
     Fsdpd__V1__Plan *plan = NULL;
     init(&group, 2);
-    if (_i == 0) group.job.cpu_offload = true;
-    else group.job.wrap = (struct wrap_policy){WRAP_UNITS, .units = offloaded, .unit_count = 1};
-    status_t status = plan_on("cuda:0", &group.job, 0, &plan);
-    ck_assert_int_eq(status_code(status), STATUS_UNIMPLEMENTED);
-    ck_assert_ptr_nonnull(strstr(status_message(status), names[_i]));
-    ck_assert_ptr_nonnull(strstr(status_message(status), "worker's device is cuda:0"));
-    status_free(status);
-    /* Nor by whoever did not ask. */
-    on_cuda(&group);
-    group_run(&group);
-    for (int rank = 0; rank < 2; rank++) {
-        ck_assert_int_eq(status_code(group.members[rank].status), STATUS_UNIMPLEMENTED);
-        ck_assert_ptr_nonnull(strstr(status_message(group.members[rank].status), "cpu_offload"));
-    }
-    group_reset(&group);
-    /* A cpu's state is in host memory anyway. */
+    group.job.cpu_offload = true;
     ck_assert_ptr_null(plan_on("cpu", &group.job, 0, &plan));
+    ck_assert_uint_eq(plan->host_bytes, 0);
     fsdpd__v1__plan__free_unpacked(plan, NULL);
 }
 END_TEST
@@ -495,11 +596,14 @@ int main(void)
     tcase_add_loop_test(tests, test_checkpoints, 0, WORLDS);
     tcase_add_loop_test(tests, test_evaluation, 0, 2);
     tcase_add_loop_test(tests, test_ranks_that_differ, 0, 2);
-    tcase_add_loop_test(tests, test_pinned_memory, 0, 2);
+    tcase_add_loop_test(tests, test_pinned_memory, 0, 4);
     tcase_add_test(tests, test_planning);
     tcase_add_loop_test(tests, test_plan_says_who_computes, 0, 2);
     tcase_add_test(tests, test_profile);
-    tcase_add_loop_test(tests, test_offload_is_refused, 0, 2);
+    tcase_add_loop_test(tests, test_offload, 0, 2 * WORLDS);
+    tcase_add_loop_test(tests, test_offloaded_checkpoints, 0, WORLDS);
+    tcase_add_loop_test(tests, test_offload_of_what_does_not_fit, 0, 2);
+    tcase_add_test(tests, test_offload_without_effect);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

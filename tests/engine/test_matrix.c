@@ -1,9 +1,9 @@
 /*
  * The matrix: strategies, policies, prefetch, limits, precision, checkpointing, accumulation,
- * clipping and optimizers in any combination come to what one unsharded rank comes to. Each case is
- * drawn from a seed: a network (an MLP of odd sizes, one with a tied and a frozen parameter, the
- * tutorial's, a random tree of modules), a world of 1 to 8 local ranks, and everything that a job
- * can choose.
+ * clipping, optimizers and offloading in any combination come to what one unsharded rank comes to.
+ * Each case is drawn from a seed: a network (an MLP of odd sizes, one with a tied and a frozen
+ * parameter, the tutorial's, a random tree of modules), a world of 1 to 8 local ranks, and
+ * everything that a job can choose.
  *
  * What must hold: after 20 steps the parameters are those of one rank, to 1e-5 of the largest in
  * f32, to BF16_BOUND of the way that training went in bf16 (see test_precision.c); they have the
@@ -261,6 +261,16 @@ static void draw_settings(struct random *random, struct matrix_case *it)
         job->checkpoint ? *job->checkpoint : "off");
 }
 
+/* Every other case: all units, or some of those that are listed. */
+static void draw_offload(struct random *random, struct matrix_case *it)
+{
+    it->job.host_apart = draw(random, 2);
+    it->job.cpu_offload = draw(random, 2);
+    for (int u = 0; u < it->job.policy.unit_count; u++) it->specs[u].cpu_offload = draw(random, 2);
+    if (it->job.host_apart)
+        buf_printf(&it->what, ", offloads %s", it->job.cpu_offload ? "all units" : "some units");
+}
+
 static void draw_case(struct matrix_case *it, uint64_t seed, bool large)
 {
     static const int worlds[] = {1, 2, 2, 3, 4, 4, 8};
@@ -282,6 +292,7 @@ static void draw_case(struct matrix_case *it, uint64_t seed, bool large)
                   it->text);
     draw_settings(&random, it);
     draw_policy(&random, it);
+    draw_offload(&random, it);
     status = units_build(it->model, &it->job.policy, shard_world(it), &it->units);
     ck_assert_msg(status == NULL, "seed %" PRIu64 ": %s: %s\n%s", seed, buf_text(&it->what),
                   status_message(status), it->text);
@@ -453,6 +464,7 @@ static struct engine_outcome *run_plain(const struct matrix_case *it, int world,
     job.poison = false;
     job.optimizer.lr = lr;
     job.reshard_ranks = 0;
+    job.host_apart = false;
     if (full) job.param_dtype = job.reduce_dtype = DTYPE_F32;
     return engine_train(&job, GROUP_LOCAL, world);
 }

@@ -433,7 +433,8 @@ void fake_attach(struct world *world, struct fake *fake, const char *id, int64_t
 void fake_attach_device(struct world *world, struct fake *fake, const char *id, int64_t pid,
                         const char *device, bool shares_device)
 {
-    *fake = (struct fake){.world = world, .id = id, .device = device, .shares_device = shares_device};
+    *fake =
+        (struct fake){.world = world, .id = id, .device = device, .shares_device = shares_device};
     say_hello(fake, pid, NULL);
 }
 

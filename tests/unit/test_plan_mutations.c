@@ -34,6 +34,7 @@ static const struct {
     uint64_t bucket_bytes;
     enum norm_kind norm;
     enum accumulation accumulation;
+    bool cpu_offload;
 } subjects[] = {
     {.min_num_params = 100, .strategy = STRATEGY_FULL_SHARD, .world = 2, .prefetch = PREFETCH_PRE},
     {.min_num_params = 20000,
@@ -100,6 +101,39 @@ static const struct {
      .reshard_ranks = 2,
      .norm = NORM_2,
      .accumulation = ACCUMULATION_REDUCED},
+    {.min_num_params = 100,
+     .strategy = STRATEGY_FULL_SHARD,
+     .world = 2,
+     .prefetch = PREFETCH_PRE,
+     .cpu_offload = true},
+    {.min_num_params = 1000,
+     .strategy = STRATEGY_FULL_SHARD,
+     .world = 1,
+     .prefetch = PREFETCH_PRE,
+     .norm = NORM_2,
+     .cpu_offload = true},
+    {.min_num_params = 1000,
+     .strategy = STRATEGY_NO_SHARD,
+     .world = 2,
+     .prefetch = PREFETCH_POST,
+     .bucket_bytes = 1000,
+     .cpu_offload = true},
+    {.min_num_params = 1000,
+     .strategy = STRATEGY_HYBRID_SHARD,
+     .world = 8,
+     .prefetch = PREFETCH_PRE,
+     .shard_size = 4,
+     .reshard_ranks = 2,
+     .norm = NORM_2,
+     .accumulation = ACCUMULATION_REDUCED,
+     .cpu_offload = true},
+    {.min_num_params = 1000,
+     .strategy = STRATEGY_FULL_SHARD,
+     .world = 2,
+     .prefetch = PREFETCH_PRE,
+     .norm = NORM_INF,
+     .accumulation = ACCUMULATION_LOCAL,
+     .cpu_offload = true},
 };
 enum { SUBJECT_COUNT = sizeof subjects / sizeof subjects[0] };
 
@@ -115,6 +149,8 @@ static void subject_init(struct subject *subject, int which)
                                              .norm = subjects[which].norm,
                                              .accumulation = subjects[which].accumulation,
                                              .micro_steps = 3,
+                                             .cpu_offload = subjects[which].cpu_offload,
+                                             .host_apart = subjects[which].cpu_offload,
                                              .collective_workspace_bytes = 256};
     if (subject->options.reshard_ranks > 0) subject->options.reshard = RESHARD_GROUP;
     uint64_t min = subjects[which].min_num_params;
@@ -165,14 +201,17 @@ static struct plan *fresh(const struct subject *subject, struct plan_program *pr
 
 static void touch(struct plan_program *program, int buffer, int i)
 {
-    if (buffer < 0 || buffer >= program->buffer_count || program->buffers[buffer].state) return;
+    if (buffer < 0 || buffer >= program->buffer_count ||
+        program->buffers[buffer].arena != ARENA_WORK)
+        return;
     if (program->buffers[buffer].first < 0) program->buffers[buffer].first = i;
     program->buffers[buffer].last = i;
 }
 
 static void refresh(struct plan *plan, struct plan_program *program)
 {
-    int last[LANE_COUNT] = {-1, -1, -1};
+    int last[LANE_COUNT];
+    for (int lane = 0; lane < LANE_COUNT; lane++) last[lane] = -1;
     for (int b = 0; b < program->buffer_count; b++)
         program->buffers[b].first = program->buffers[b].last = -1;
     for (int i = 0; i < program->instruction_count; i++) {
@@ -279,7 +318,7 @@ START_TEST(missing_and_doubled_instructions)
 END_TEST
 
 /* With prefetch pre every wait is needed; the other settings also have waits that only hold a
- * gather back, which is not wrong to leave out. */
+ * gather back, which is not wrong to leave out, as have uploads of what is gathered then. */
 START_TEST(missing_waits)
 {
     struct subject subject;
@@ -293,7 +332,9 @@ START_TEST(missing_waits)
         for (int i = 0, k = 0;; k++) {
             struct plan *plan = fresh(&subject, programs);
             struct plan_instruction *instructions = programs[p]->instructions;
-            while (i < programs[p]->instruction_count && k == instructions[i].wait_count)
+            while (i < programs[p]->instruction_count &&
+                   (k == instructions[i].wait_count ||
+                    (instructions[i].kind == INSTRUCTION_UPLOAD && subject.options.world > 1)))
                 i++, k = 0;
             if (i == programs[p]->instruction_count) {
                 plan_free(plan);
@@ -398,7 +439,7 @@ START_TEST(damaged_instructions)
                 it->count -= 4;
                 break;
             case 13: it->from += 4; break;
-            default: it->kind = (it->kind + 1) % (INSTRUCTION_RESHARD + 1); break;
+            default: it->kind = (it->kind + 1) % (INSTRUCTION_DOWNLOAD_STATS + 1); break;
             }
             if (skip) {
                 plan_free(plan);
@@ -429,24 +470,27 @@ START_TEST(moved_buffers)
         const struct plan_program *model = p == 0 ? &good->train : &good->evaluate;
         for (int a = 0; a < model->buffer_count; a++) {
             if (model->buffers[a].bytes == 0) continue;
-            for (int how = 0; how < 3; how++) {
+            for (int how = 0; how < 4; how++) {
                 struct plan *plan = fresh(&subject, programs);
                 struct plan_buffer *it = &programs[p]->buffers[a];
                 if (how == 0) it->offset += 4;
-                if (how == 1) it->offset = it->state ? plan->state_bytes : programs[p]->work_bytes;
-                if (how == 2) it->state = !it->state;
+                const uint64_t ends[] = {programs[p]->work_bytes, plan->state_bytes,
+                                         plan->host_bytes};
+                if (how == 1) it->offset = ends[it->arena];
+                if (how == 2) it->arena = (it->arena + 1) % (ARENA_HOST + 1);
+                if (how == 3) it->arena = (it->arena + 2) % (ARENA_HOST + 1);
                 expect_refused(&subject, plan, "moved buffer", a, how);
             }
             for (int b = 0; b < model->buffer_count; b++) {
                 const struct plan_buffer *x = &model->buffers[a], *y = &model->buffers[b];
-                if (a == b || x->state != y->state || y->bytes == 0 || x->bytes > y->bytes)
+                if (a == b || x->arena != y->arena || y->bytes == 0 || x->bytes > y->bytes)
                     continue;
                 /* A gathered buffer that is gathered twice is dead in between. */
                 bool twice = x->class == BUFFER_GATHERED || y->class == BUFFER_GATHERED;
                 /* A gradient that is reduced in buckets lives bucket by bucket. */
                 twice = twice || (subject.options.strategy == STRATEGY_NO_SHARD &&
                                   (x->class == BUFFER_GRADIENT || y->class == BUFFER_GRADIENT));
-                if (!x->state && (!overlap_in_list(x, y) || twice)) continue;
+                if (x->arena == ARENA_WORK && (!overlap_in_list(x, y) || twice)) continue;
                 struct plan *plan = fresh(&subject, programs);
                 programs[p]->buffers[a].offset = y->offset;
                 expect_refused(&subject, plan, "buffers on each other", a, b);
@@ -470,7 +514,8 @@ START_TEST(moved_gathered_buffers)
         if (good->train.buffers[a].class != BUFFER_GATHERED) continue;
         for (int b = 0; b < good->train.buffer_count; b++) {
             const struct plan_buffer *x = &good->train.buffers[a], *y = &good->train.buffers[b];
-            if (a == b || y->state || y->bytes == 0 || !overlap_in_list(x, y)) continue;
+            if (a == b || y->arena != ARENA_WORK || y->bytes == 0 || !overlap_in_list(x, y))
+                continue;
             struct plan *plan = fresh(&subject, programs);
             if (x->bytes <= y->bytes) programs[0]->buffers[a].offset = y->offset;
             else programs[0]->buffers[b].offset = x->offset;
@@ -502,7 +547,7 @@ START_TEST(damaged_buffers_and_places)
                 damaged->bytes = damaged->bytes / 2;
             }
             if (how == 1) {
-                skip = it->state;
+                skip = it->arena != ARENA_WORK;
                 damaged->first++;
             }
             if (how == 2) damaged->class = (damaged->class + 1) % BUFFER_CLASS_COUNT;

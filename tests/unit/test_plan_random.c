@@ -26,7 +26,10 @@ enum mark { /* + value, unit or slot */
             MARK_FREED = 6 << 20,
             MARK_REDUCED = 8 << 20,
             MARK_GROUPS_SHARD = 9 << 20, /* the sum of one group of several */
-            MARK_BUSY = 7 << 20,         /* + instruction: being written */
+            MARK_STAGED = 10 << 20,
+            MARK_HOST_GRADIENT = 13 << 20,
+            MARK_HOST_STATS = 14 << 20,
+            MARK_BUSY = 7 << 20, /* + instruction: being written */
 };
 
 /* Words that an instruction reads or writes. */
@@ -41,7 +44,7 @@ struct simulation {
     const struct plan *plan;
     const struct plan_program *program;
     const bool *view;
-    int *state, *work;
+    int *arenas[ARENA_HOST + 1];
     int *mark_of_value;
     bool *written; /* by value */
     struct access accesses[4096];
@@ -53,7 +56,7 @@ static void add_access(struct simulation *sim, int buffer, uint64_t offset, uint
                        int expected, int mark)
 {
     const struct plan_buffer *it = &sim->program->buffers[buffer];
-    int *arena = it->state ? sim->state : sim->work;
+    int *arena = sim->arenas[it->arena];
     ck_assert_int_lt(sim->access_count, 4096);
     ck_assert_uint_le(offset + bytes, it->bytes);
     sim->accesses[sim->access_count++] = (struct access){.words = arena + (it->offset + offset) / 4,
@@ -107,8 +110,9 @@ static void list_op(struct simulation *sim, int o)
         int mark = sim->mark_of_value[v];
         if (program->graph->values[v].kind == VALUE_PARAMETER) {
             int u = sim->plan->units->unit_of_parameter[program->graph->values[v].parameter];
-            bool gathers = sim->plan->units->units[u].shard_world > 1;
-            mark = (gathers ? MARK_GATHERED : MARK_SHARD) + u;
+            bool fetches =
+                sim->plan->units->units[u].shard_world > 1 || plan_offloads(sim->plan, u);
+            mark = (fetches ? MARK_GATHERED : MARK_SHARD) + u;
         }
         add_value(sim, v, mark, MARK_NOTHING);
     }
@@ -132,6 +136,7 @@ static void list_accesses(struct simulation *sim, int i)
     int u = it->unit;
     bool shards = u >= 0 && sim->plan->units->units[u].shard_world > 1;
     bool parted = shards && sim->plan->units->units[u].shard_world < sim->plan->options.world;
+    bool offloaded = u >= 0 && plan_offloads(sim->plan, u);
     int64_t whole = u >= 0 ? sim->plan->units->units[u].flat.padded : 0;
     sim->access_count = 0;
     if (it->workspace >= 0) add_whole(sim, it->workspace, MARK_NOTHING, MARK_FREED);
@@ -141,9 +146,25 @@ static void list_accesses(struct simulation *sim, int i)
         add_value(sim, graph->target, MARK_NOTHING, MARK_VALUE + graph->target);
         break;
     case INSTRUCTION_ALL_GATHER:
-        add_whole(sim, it->source, (it->group == GROUP_RESHARD ? MARK_RESHARDED : MARK_SHARD) + u,
+        add_whole(sim, it->source,
+                  (it->group == GROUP_RESHARD ? MARK_RESHARDED
+                   : offloaded                ? MARK_STAGED
+                                              : MARK_SHARD) +
+                      u,
                   MARK_NOTHING);
         add_whole(sim, it->target, MARK_NOTHING, MARK_GATHERED + u);
+        break;
+    case INSTRUCTION_UPLOAD:
+        add_whole(sim, it->source, MARK_SHARD + u, MARK_NOTHING);
+        add_whole(sim, it->target, MARK_NOTHING, (shards ? MARK_STAGED : MARK_GATHERED) + u);
+        break;
+    case INSTRUCTION_DOWNLOAD:
+        if (shards) add_whole(sim, it->source, MARK_GRADIENT_SHARD + u, MARK_NOTHING);
+        else add_reduced(sim, u);
+        add_whole(sim, it->target, MARK_NOTHING, MARK_HOST_GRADIENT + u);
+        break;
+    case INSTRUCTION_DOWNLOAD_STATS:
+        add_whole(sim, it->target, MARK_NOTHING, MARK_HOST_STATS);
         break;
     case INSTRUCTION_RESHARD:
         add_whole(sim, it->source, MARK_GATHERED + u, MARK_NOTHING);
@@ -177,12 +198,15 @@ static void list_accesses(struct simulation *sim, int i)
     case INSTRUCTION_ACCUMULATE:
     case INSTRUCTION_ZERO: ck_abort_msg("nothing accumulates here");
     case INSTRUCTION_OPTIMIZER:
-        if (shards) add_whole(sim, it->source, MARK_GRADIENT_SHARD + u, MARK_NOTHING);
+        if (offloaded) add_whole(sim, it->source, MARK_HOST_GRADIENT + u, MARK_NOTHING);
+        else if (shards) add_whole(sim, it->source, MARK_GRADIENT_SHARD + u, MARK_NOTHING);
         else add_reduced(sim, u);
         add_whole(sim, it->target, MARK_SHARD + u, MARK_SHARD + u);
         for (int b = 0; b < program->buffer_count; b++)
             if (program->buffers[b].class == BUFFER_OPTIMIZER && program->buffers[b].unit == u)
                 add_whole(sim, b, MARK_OPTIMIZER + u, MARK_OPTIMIZER + u);
+            else if (program->buffers[b].class == BUFFER_HOST_STATS && offloaded)
+                add_whole(sim, b, MARK_HOST_STATS, MARK_NOTHING);
         break;
     }
 }
@@ -230,15 +254,16 @@ static void run(struct simulation *sim, struct fixture_random *random)
     const struct plan_program *program = sim->program;
     int count = program->instruction_count, next[LANE_COUNT], running[LANE_COUNT], left = count;
     bool *done = mem_alloc_array(count, sizeof *done);
-    uint64_t weight[LANE_COUNT];
+    uint64_t weight[LANE_COUNT], weights = 0;
     for (int lane = 0; lane < LANE_COUNT; lane++) {
         next[lane] = 0;
         running[lane] = -1;
         weight[lane] = 1 + fixture_draw(random, 9);
+        weights += weight[lane];
     }
     while (left > 0) {
         int lane = LANE_COMPUTE;
-        uint64_t drawn = fixture_draw(random, weight[0] + weight[1] + weight[2]);
+        uint64_t drawn = fixture_draw(random, weights);
         for (; drawn >= weight[lane]; lane++) drawn -= weight[lane];
         int i = running[lane];
         if (i >= 0) {
@@ -274,8 +299,9 @@ static void simulate(const struct plan *plan, const struct plan_program *program
     *sim = (struct simulation){.plan = plan, .program = program, .view = view, .seed = seed};
     sim->mark_of_value = mem_alloc_array(program->graph->value_count, sizeof(int));
     for (int round = 0; round < 4; round++) {
-        sim->state = mem_alloc(plan->state_bytes + 4);
-        sim->work = mem_alloc(plan->work_bytes + 4);
+        const uint64_t sizes[] = {plan->work_bytes, plan->state_bytes, plan->host_bytes};
+        for (int arena = 0; arena <= ARENA_HOST; arena++)
+            sim->arenas[arena] = mem_alloc(sizes[arena] + 4);
         for (int v = 0; v < program->graph->value_count; v++)
             sim->mark_of_value[v] = MARK_VALUE + v;
         for (int b = 0; b < program->buffer_count; b++) {
@@ -284,11 +310,10 @@ static void simulate(const struct plan *plan, const struct plan_program *program
                        : it->class == BUFFER_OPTIMIZER ? MARK_OPTIMIZER
                                                        : 0;
             for (uint64_t w = 0; mark != 0 && w < it->bytes / 4; w++)
-                sim->state[it->offset / 4 + w] = mark + it->unit;
+                sim->arenas[it->arena][it->offset / 4 + w] = mark + it->unit;
         }
         run(sim, random);
-        free(sim->state);
-        free(sim->work);
+        for (int arena = 0; arena <= ARENA_HOST; arena++) free(sim->arenas[arena]);
     }
     free(sim->mark_of_value);
     free(sim);
@@ -339,6 +364,8 @@ static struct plan_options random_options(struct fixture_random *random)
                                    .optimizer_slots = (int)fixture_draw(random, 3),
                                    .norm = (enum norm_kind)fixture_draw(random, 3),
                                    .collective_workspace_bytes = fixture_draw(random, 2) * 200};
+    options.host_apart = fixture_draw(random, 2) == 0;
+    options.cpu_offload = fixture_draw(random, 2) == 0;
     options.rank = (int)fixture_draw(random, (uint64_t)options.world);
     return options;
 }
@@ -368,6 +395,7 @@ START_TEST(plans_are_valid_and_run)
                               : options.world;
         options.reshard_ranks = random_divisor(&random, shard_world);
         for (int u = 0; policy.kind == WRAP_UNITS && u < policy.unit_count; u++) {
+            specs[u].cpu_offload = fixture_draw(&random, 2) == 0;
             if (fixture_draw(&random, 3) > 0) continue;
             specs[u].shard_world = random_divisor(&random, options.world);
             specs[u].reshard = (enum reshard)fixture_draw(&random, 4);

@@ -25,7 +25,8 @@ static char *source_path(const char *name)
     return file_path_join(root != NULL ? root : ".", name);
 }
 
-/* The example job with up to two changes, for a profile, without data. */
+/* The example job with up to two changes, for a profile (its name, or what it consists of), without
+ * data. */
 static status_t make_plan(const char *profile_text, const char *first, const char *second,
                           Fsdpd__V1__Plan **plan)
 {
@@ -37,7 +38,8 @@ static status_t make_plan(const char *profile_text, const char *first, const cha
     status_t status = spec_read_file(path, overrides, second ? 2 : first ? 1 : 0, &spec);
     free(path);
     ck_assert_msg(status == NULL, "%s", status_message(status));
-    status = profile_find(profile_text, &profile);
+    if (strchr(profile_text, ':') == NULL) status = profile_find(profile_text, &profile);
+    else status = profile_parse(profile_text, strlen(profile_text), "profile.yaml", &profile);
     ck_assert_msg(status == NULL, "%s", status_message(status));
     if (profile.world > 0) spec->workers = (uint32_t)profile.world;
     status = job_settings_init_without_data(&settings, spec, "test", NULL);
@@ -87,8 +89,7 @@ START_TEST(units_of_their_own)
 }
 END_TEST
 
-/* Of a step and its units: bytes and memory that follow, offload that has no effect, or is refused.
- */
+/* Of a step and its units: bytes and memory that follow, offload that has no effect, or has. */
 START_TEST(settings_of_units)
 {
     Fsdpd__V1__Plan *plan =
@@ -105,11 +106,32 @@ START_TEST(settings_of_units)
                       7 * plan->units[0]->shard_bytes - 4 * plan->units[0]->shard_bytes);
     fsdpd__v1__plan__free_unpacked(whole, NULL);
     fsdpd__v1__plan__free_unpacked(plan, NULL);
-    status_t status = make_plan("h200x8", "fsdp.wrap.policy=units",
-                                "fsdp.wrap.units=[{modules: fc1, cpu_offload: true}]", &plan);
-    ck_assert_int_eq(status_code(status), STATUS_UNIMPLEMENTED);
-    ck_assert_ptr_nonnull(
-        strstr(status_message(status), "cpu_offload of a unit: only CPU workers"));
+    plan = good_plan("h200x8", "fsdp.wrap.policy=units",
+                     "fsdp.wrap.units=[{modules: fc1, cpu_offload: true}]");
+    whole = good_plan("h200x8", "fsdp.wrap.policy=units", "fsdp.wrap.units=[fc1]");
+    uint64_t kept = 0; /* of values, gradients, and Adadelta's two each */
+    for (size_t u = 0; u < plan->n_units; u++)
+        if (strcmp(plan->units[u]->name, "fc1") == 0) kept = plan->units[u]->shard_bytes;
+    ck_assert_uint_gt(kept, 0);
+    ck_assert_uint_ge(plan->host_bytes, 4 * kept);
+    ck_assert_uint_lt(plan->host_bytes, 4 * (kept + 64));
+    ck_assert_uint_eq(whole->host_bytes, 0);
+    ck_assert_uint_lt(plan->state_bytes, whole->state_bytes - 2 * kept);
+    ck_assert(has(plan->notes, plan->n_notes, "of pinned host memory per rank"));
+    fsdpd__v1__plan__free_unpacked(whole, NULL);
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+}
+END_TEST
+
+/* What does not fit a device may fit with the host's memory. */
+START_TEST(offload_is_advised)
+{
+    Fsdpd__V1__Plan *plan = NULL;
+    status_t status = make_plan("{like: a100, world: 1, memory: 35e6}",
+                                "fsdp.wrap.min_num_params=1000", NULL, &plan);
+    ck_assert_int_eq(status_code(status), STATUS_RESOURCE_EXHAUSTED);
+    ck_assert_msg(strstr(status_message(status), "fsdp.cpu_offload=true") != NULL, "%s",
+                  status_message(status));
     status_free(status);
 }
 END_TEST
@@ -255,6 +277,7 @@ int main(void)
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, units_of_their_own);
     tcase_add_test(tests, settings_of_units);
+    tcase_add_test(tests, offload_is_advised);
     tcase_add_test(tests, golden);
     tcase_add_loop_test(tests, advice, 0, 12);
     tcase_add_test(tests, notes);

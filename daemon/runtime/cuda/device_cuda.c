@@ -3,10 +3,12 @@
  * the environment: FSDPD_CUDA_TF32=1 lets products of f32 round their operands to tf32 (without it
  * they are f32 throughout); FSDPD_CUDA_SYNC=1 waits after every call, so that an error is reported
  * where it was made; FSDPD_CUDA_ATTENTION=own has attention computed by our own kernels, also where
- * cuDNN could; FSDPD_CUDA_GRAPHS=off captures no steps as graphs.
+ * cuDNN could; FSDPD_CUDA_GRAPHS=off captures no steps as graphs; FSDPD_CUDA_MEMORY=N plans with no
+ * more than N bytes of the device.
  */
 #include "runtime/cuda/device_cuda.h"
 
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -115,6 +117,33 @@ static void unmap(struct device *base, void *memory, uint64_t bytes)
     cudaFree(memory);
 }
 
+static status_t map_host(struct device *base, uint64_t bytes, void **memory)
+{
+    char wanted[32], present[32];
+    void *mapped = NULL;
+    TRY(cuda_use(cuda_device(base)));
+    cudaError_t error = cudaHostAlloc(&mapped, bytes, cudaHostAllocPortable);
+    if (error == cudaErrorMemoryAllocation) {
+        cudaGetLastError();
+        return status_new(STATUS_RESOURCE_EXHAUSTED,
+                          "device %s: cannot allocate %s of pinned host memory; the host has %s "
+                          "available",
+                          base->name, text_format_bytes(bytes, wanted),
+                          text_format_bytes(host_memory_available(), present));
+    }
+    TRY(cuda_status(error, "cudaHostAlloc"));
+    memset(mapped, 0, bytes);
+    *memory = mapped;
+    return STATUS_OKAY;
+}
+
+static void unmap_host(struct device *base, void *memory, uint64_t bytes)
+{
+    (void)bytes;
+    status_free(cuda_use(cuda_device(base)));
+    cudaFreeHost(memory);
+}
+
 static uint64_t touched(struct device *device, void *memory, uint64_t bytes)
 {
     (void)device;
@@ -129,8 +158,21 @@ static bool is_set(const char *variable)
     return value != NULL && value[0] != '\0' && strcmp(value, "0") != 0;
 }
 
+static status_t read_limit(uint64_t *bytes)
+{
+    const char *value = getenv("FSDPD_CUDA_MEMORY");
+    if (value == NULL || value[0] == '\0') return STATUS_OKAY;
+    char *end;
+    errno = 0;
+    *bytes = strtoull(value, &end, 10);
+    if (value[0] >= '1' && value[0] <= '9' && *end == '\0' && errno == 0) return STATUS_OKAY;
+    return status_new(STATUS_INVALID_ARGUMENT, "FSDPD_CUDA_MEMORY=%s: expected a number of bytes",
+                      value);
+}
+
 static status_t set_up(struct cuda_device *device)
 {
+    TRY(read_limit(&device->base.limit));
     int processors = 0, major = 0;
     TRY_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device->number));
     if (major < CUDA_LEAST_MAJOR) return status_new(STATUS_UNIMPLEMENTED, CUDA_LEAST_TEXT);
@@ -154,6 +196,8 @@ status_t device_cuda_open(int number, struct device **result)
         .map = map,
         .unmap = unmap,
         .touched = touched,
+        .map_host = map_host,
+        .unmap_host = unmap_host,
         .model = model,
         .note = note,
         .prepare = cuda_prepare,
@@ -164,7 +208,9 @@ status_t device_cuda_open(int number, struct device **result)
         .event_free = cuda_event_free,
         .record = cuda_lane_record,
         .wait_event = cuda_lane_wait_event,
+        .event_fired = cuda_event_fired,
         .copy = cuda_lane_copy,
+        .transfer = cuda_lane_transfer,
         .launch = cuda_lane_launch,
         .optimize = cuda_lane_optimize,
         .zero = cuda_lane_zero,

@@ -35,7 +35,7 @@ struct cuda_device {
     struct cuda_attention_plan *attention_plans;
     char notes[CUDA_NOTES_MAX][CUDA_NOTE_BYTES];
     int note_count;
-    struct cuda_recording *recordings;  /* all there are; guarded by base.lock */
+    struct cuda_recording *recordings; /* all there are; guarded by base.lock */
 };
 
 static inline struct cuda_device *cuda_device(const struct device *device)
@@ -73,14 +73,14 @@ struct cuda_lane {
     int64_t busy_ns;
     status_t (*poll)(void *user); /* of a communicator on this lane: asked while it is waited for */
     void *poll_user;
-    struct cuda_progress *progress; /* of its collectives */
+    struct cuda_progress *progress;   /* of its collectives */
     struct cuda_recording *recording; /* whose pass is on; NULL: what is enqueued is done */
     bool replayed;    /* a recording was, which notes itself when the lane began and ended */
     status_t failure; /* the first of what returns nothing (record, wait_event); all that follows
                        * fails with it, as the order of the lane's work is lost */
     pthread_mutex_t host_lock; /* guards the next one */
-    status_t host_failure;     /* the first since the last wait, of functions of the host that are part
-                                * of the lane's work */
+    status_t host_failure; /* the first since the last wait, of functions of the host that are part
+                            * of the lane's work */
 };
 
 static inline struct cuda_lane *cuda_lane(const struct lane_queue *lane)
@@ -133,7 +133,11 @@ void cuda_lane_record(struct lane_queue *lane, struct event *event);
 void cuda_lane_wait_event(struct lane_queue *lane, struct event *event);
 status_t cuda_lane_copy(struct lane_queue *lane, void *to, const void *from,
                         uint64_t bytes) FSDPD_MUST_USE;
-/* Whether the address lies in memory that the device handed out. */
+status_t cuda_event_fired(struct event *event, bool *fired) FSDPD_MUST_USE;
+/* Between the device and pinned memory of device_allocate_host. */
+status_t cuda_lane_transfer(struct lane_queue *lane, void *to, const void *from,
+                            uint64_t bytes) FSDPD_MUST_USE;
+/* Whether the address lies in memory of the device that was handed out. */
 bool cuda_is_of_device(struct device *device, const void *address);
 /* Of a lane that is busy (cuda_enqueue). The first has taken the caller's bytes when it returns;
  * the second's arrive when the lane is waited for. */

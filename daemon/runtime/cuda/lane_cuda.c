@@ -13,7 +13,7 @@
 #include "base/mem.h"
 #include "runtime/cuda/device_cuda.h"
 
-static const char *const lane_names[LANE_COUNT] = {"compute", "comm", "copy"};
+static const char *const lane_names[LANE_COUNT] = {"compute", "comm", "copy", "download", "host"};
 
 struct cuda_launch cuda_launch_of(const struct cuda_lane *lane)
 {
@@ -167,6 +167,17 @@ void cuda_lane_wait_event(struct lane_queue *base, struct event *of)
          cuda_status(cudaStreamWaitEvent(lane->stream, event->event, 0), "cudaStreamWaitEvent"));
 }
 
+status_t cuda_event_fired(struct event *of, bool *fired)
+{
+    struct cuda_event *event = (struct cuda_event *)of;
+    TRY(cuda_use(cuda_device(of->device)));
+    TRY(cuda_status(event->error, "cudaEventRecord"));
+    cudaError_t error = cudaEventQuery(event->event);
+    *fired = error == cudaSuccess;
+    if (error == cudaErrorNotReady) return STATUS_OKAY;
+    return cuda_status(error, "cudaEventQuery");
+}
+
 /* ---- copies ---- */
 
 bool cuda_is_of_device(struct device *device, const void *address)
@@ -176,7 +187,8 @@ bool cuda_is_of_device(struct device *device, const void *address)
     for (int i = 0; i < device->allocation_count && !found; i++) {
         const char *start = device->allocations[i].memory;
         uint64_t offset = (uint64_t)((const char *)address - start);
-        found = (const char *)address >= start && offset < device->allocations[i].bytes;
+        found = !device->allocations[i].host && (const char *)address >= start &&
+                offset < device->allocations[i].bytes;
     }
     pthread_mutex_unlock(&device->lock);
     return found;
@@ -257,6 +269,20 @@ status_t cuda_lane_copy(struct lane_queue *base, void *to, const void *from, uin
     if (cuda_does_enqueue(lane)) TRY(cuda_enqueue(lane));
     TRY(named(lane, copy(lane, to, from, bytes)));
     return cuda_enqueued(lane, cudaSuccess, "a copy");
+}
+
+status_t cuda_lane_transfer(struct lane_queue *base, void *to, const void *from, uint64_t bytes)
+{
+    struct cuda_lane *lane = cuda_lane(base);
+    bool up = cuda_is_of_device(base->device, to);
+    if (bytes == 0) return STATUS_OKAY;
+    if (lane->recording != NULL)
+        return status_new(STATUS_UNIMPLEMENTED, "a recording with memory of the host in it");
+    TRY(cuda_enqueue(lane));
+    cudaError_t error =
+        cudaMemcpyAsync(to, from, bytes, up ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost,
+                        lane->stream);
+    return cuda_enqueued(lane, error, "a transfer");
 }
 
 status_t cuda_lane_zero(struct lane_queue *base, void *memory, uint64_t bytes)

@@ -35,8 +35,10 @@ if HAVE_CHECK
 if HAVE_NCCL
 # The same sources with a stub of the runtime in place of NVIDIA's libraries.
 check_PROGRAMS += tests/engine/test_cuda_deadlines tests/engine/test_cuda_device tests/engine/test_cuda_failures \
+  tests/engine/test_cuda_offload \
   tests/engine/test_cuda_graphs tests/engine/test_cuda_staged
 TESTS += tests/engine/test_cuda_deadlines tests/engine/test_cuda_device tests/engine/test_cuda_failures \
+  tests/engine/test_cuda_offload \
   tests/engine/test_cuda_graphs tests/engine/test_cuda_staged
 stub_flags = $(AM_CPPFLAGS) -I$(srcdir)/tests/emulation $(CUDA_CPPFLAGS) $(NCCL_CPPFLAGS) $(CHECK_CFLAGS)
 check_LIBRARIES += tests/emulation/libcuda_stub.a
@@ -72,6 +74,11 @@ tests_engine_test_cuda_device_SOURCES = tests/engine/test_cuda_device.c $(cuda_f
 tests_engine_test_cuda_device_CPPFLAGS = $(stub_flags) $(CUDNN_CPPFLAGS)
 tests_engine_test_cuda_device_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_engine_test_cuda_device_LDADD = $(stub_libs)
+tests_engine_test_cuda_offload_SOURCES = tests/engine/test_cuda_offload.c $(cuda_fixture)
+tests_engine_test_cuda_offload_CPPFLAGS = $(stub_flags)
+tests_engine_test_cuda_offload_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
+tests_engine_test_cuda_offload_LDADD = $(stub_libs)
+
 tests_engine_test_cuda_failures_SOURCES = tests/engine/test_cuda_failures.c $(cuda_fixture)
 tests_engine_test_cuda_failures_CPPFLAGS = $(stub_flags)
 tests_engine_test_cuda_failures_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes

@@ -1,0 +1,207 @@
+/*
+ * Offloaded units on the CUDA device, over the stub of the runtime (tests/emulation/cuda_stub.cc),
+ * whose memory the host cannot touch and which copies nothing by itself but pinned memory: the same
+ * bits as without offloading, whatever order streams, threads and the host's lane are in; what
+ * fails is told. Whole runs are test_cuda_session.c's.
+ */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cuda_runtime_api.h>
+
+#include "../emulation/cuda_stub.h"
+#include "base/mem.h"
+#include "cuda_fixture.h"
+#include "runtime/backend.h"
+
+static struct engine_outcome *train(struct engine_job *job, int world, uint64_t seed)
+{
+    cuda_fixture_tear_down(); /* a new group */
+    cuda_fixture_set_up();
+    cuda_stub_reset(seed);
+    return engine_train(job, GROUP_LOCAL, world);
+}
+
+/* In two orders of the streams. */
+static void compare(struct engine_job job, int world)
+{
+    job.device = "cuda:0";
+    if (world > 1) job.join = cuda_fixture_join;
+    struct engine_outcome *expected = train(&job, world, 1);
+    ck_assert_uint_eq(expected->planned_host[0], 0);
+    job.cpu_offload = job.host_apart = true;
+    for (uint64_t seed = 2; seed < 4; seed++) {
+        struct engine_outcome *found = train(&job, world, seed);
+        ck_assert_uint_gt(found->planned_host[0], 0);
+        ck_assert_uint_lt(found->planned_peak[0], expected->planned_peak[0]);
+        ck_assert_mem_eq(found->loss, expected->loss, sizeof found->loss);
+        ck_assert_mem_eq(found->norm, expected->norm, sizeof found->norm);
+        ck_assert_mem_eq(found->evaluated, expected->evaluated, sizeof found->evaluated);
+        ck_assert_int_eq(found->parameter_elements, expected->parameter_elements);
+        ck_assert_mem_eq(found->parameters, expected->parameters,
+                         (size_t)found->parameter_elements * sizeof(float));
+        engine_outcome_free(found);
+    }
+    engine_outcome_free(expected);
+}
+
+START_TEST(test_models)
+{
+    compare(cuda_fixture_job(_i % TINY_COUNT), 1 + _i / TINY_COUNT);
+}
+END_TEST
+
+/* The optimizers of the host have the bits of the device's, and run before backward is over where
+ * no norm holds them back. */
+START_TEST(test_optimizers)
+{
+    static const struct optimizer_step optimizers[] = {
+        {.kind = OPTIMIZER_SGD, .lr = 0.05},
+        {.kind = OPTIMIZER_SGD, .lr = 0.02, .momentum = 0.9, .nesterov = true},
+        {.kind = OPTIMIZER_ADADELTA, .lr = 1, .rho = 0.9, .eps = 1e-6},
+        {.kind = OPTIMIZER_ADAM, .lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-3},
+    };
+    struct engine_job job = cuda_fixture_job(TINY_GPT2);
+    job.optimizer = optimizers[_i];
+    job.norm = NORM_NONE;
+    job.max_norm = 0;
+    job.steps = 3;
+    compare(job, 2);
+}
+END_TEST
+
+/* Strategies, accumulation with and without communication, bf16 on the wire. */
+START_TEST(test_ways)
+{
+    struct engine_job job = cuda_fixture_job(TINY_LLAMA);
+    int world = 2;
+    switch (_i) {
+    case 0: job.strategy = STRATEGY_SHARD_GRAD_OP; break;
+    case 1: job.strategy = STRATEGY_NO_SHARD; break;
+    case 2:
+        job.strategy = STRATEGY_HYBRID_SHARD;
+        job.shard_size = 2;
+        job.global_batch = 4;
+        world = 4;
+        break;
+    case 3:
+        job.reshard = RESHARD_GROUP;
+        job.reshard_ranks = 2;
+        job.global_batch = 4;
+        world = 4;
+        break;
+    case 4: job.micro_steps = 2; break;
+    case 5:
+        job.micro_steps = 2;
+        job.no_sync = true;
+        break;
+    case 6: job.param_dtype = job.reduce_dtype = DTYPE_BF16; break;
+    default: job.prefetch = _i == 7 ? PREFETCH_POST : PREFETCH_NONE; break;
+    }
+    compare(job, world);
+}
+END_TEST
+
+/* ---- what fails ---- */
+
+static int fail_number;
+static const char *fail_call;
+
+static void fail_in_step(struct executor *executor, struct comm *comm, int step)
+{
+    (void)executor, (void)comm;
+    if (step == 1) cuda_stub_fail(fail_call, fail_number, cudaErrorLaunchFailure);
+}
+
+/* The message of the job's end; NULL if it succeeded. Caller frees. */
+static char *run_failing(struct engine_job *job, enum status_code *code)
+{
+    struct group_result results[GROUP_MAX];
+    struct engine_run what = {job, engine_outcome_new(job)};
+    group_run(GROUP_LOCAL, 1, 20000, engine_rank, &what, results);
+    *code = results[0].code;
+    char *message = results[0].code == STATUS_OK ? NULL : mem_strdup(results[0].message);
+    engine_outcome_free(what.outcome);
+    return message;
+}
+
+static struct engine_job offloaded_job(void)
+{
+    struct engine_job job = cuda_fixture_job(TINY_GPT2);
+    job.device = "cuda:0";
+    job.poison = false;
+    job.cpu_offload = job.host_apart = true;
+    return job;
+}
+
+/* Each of a step's copies in turn: uploads and downloads are told with their units. */
+START_TEST(test_copies_fail)
+{
+    int uploads = 0, downloads = 0;
+    fail_call = "copy";
+    for (fail_number = 1;; fail_number++) {
+        cuda_stub_reset(5);
+        struct engine_job job = offloaded_job();
+        enum status_code code;
+        job.before_step = fail_in_step;
+        char *message = run_failing(&job, &code);
+        if (message == NULL) break;
+        ck_assert_msg(strstr(message, "unspecified launch failure") != NULL, "%s", message);
+        uploads += strstr(message, ", upload of unit ") != NULL;
+        downloads += strstr(message, ", download of unit ") != NULL;
+        free(message);
+    }
+    ck_assert_int_ge(uploads, 4);
+    ck_assert_int_ge(downloads, 2);
+}
+END_TEST
+
+/* The host's lane waits for the device's: it is told if that cannot be known. */
+START_TEST(test_waiting_fails)
+{
+    struct engine_job job = offloaded_job();
+    enum status_code code;
+    fail_call = "cudaEventQuery", fail_number = 1;
+    job.before_step = fail_in_step;
+    char *message = run_failing(&job, &code);
+    ck_assert_ptr_nonnull(message);
+    ck_assert_msg(strstr(message, "cudaEventQuery: unspecified launch failure") != NULL, "%s",
+                  message);
+    free(message);
+}
+END_TEST
+
+START_TEST(test_no_host_memory)
+{
+    struct engine_job job = offloaded_job();
+    enum status_code code;
+    const struct backend_table *table = NULL;
+    ck_assert_ptr_null(backend_load(&table)); /* which resets the stub when it is first opened */
+    cuda_stub_fail("cudaHostAlloc", 1, cudaErrorMemoryAllocation);
+    char *message = run_failing(&job, &code);
+    ck_assert_int_eq(code, STATUS_RESOURCE_EXHAUSTED);
+    ck_assert_msg(strstr(message, "of pinned host memory; the host has ") != NULL, "%s", message);
+    free(message);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cuda offload");
+    TCase *tests = tcase_create("offload");
+    tcase_set_timeout(tests, 240);
+    tcase_add_checked_fixture(tests, cuda_fixture_set_up, cuda_fixture_tear_down);
+    tcase_add_loop_test(tests, test_models, 0, 3 * TINY_COUNT);
+    tcase_add_loop_test(tests, test_optimizers, 0, 4);
+    tcase_add_loop_test(tests, test_ways, 0, 9);
+    tcase_add_test(tests, test_copies_fail);
+    tcase_add_test(tests, test_waiting_fails);
+    tcase_add_test(tests, test_no_host_memory);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
