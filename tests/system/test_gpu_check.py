@@ -62,7 +62,7 @@ class GpuCheck(unittest.TestCase):
         empty = os.path.join(self.directory.name, "none")
         os.mkdir(empty)
         process = self.start(backend=empty)
-        output, _ = process.communicate(timeout=50)
+        output, _ = process.communicate(timeout=110)
         self.assertEqual(process.returncode, 77, output)
         rows = self.results()
         for row in rows.values():
@@ -84,8 +84,9 @@ class GpuCheck(unittest.TestCase):
 
     def test_too_long(self):
         self.need_stub()
-        process = self.start("--only", ONE, "--seconds", "12", backend=STUB)
-        output, _ = process.communicate(timeout=55)
+        # Over the stub it would take hours; the daemon has 20 seconds to start.
+        process = self.start("--only", ONE, "--seconds", "30", backend=STUB)
+        output, _ = process.communicate(timeout=110)
         rows = self.results()
         self.assertEqual(process.returncode, 1, output)
         self.assertEqual(rows[ONE]["result"], "FAILED")
@@ -102,12 +103,12 @@ class GpuCheck(unittest.TestCase):
         for line in process.stdout:
             if "not asked for" in line:
                 break  # checks have begun
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 100
         while not self.rows()[ONE]["note"].endswith("its end"):
             self.assertLess(time.monotonic(), deadline)
             time.sleep(0.05)
         process.send_signal(signal.SIGTERM)
-        self.assertEqual(process.wait(timeout=40), 143)
+        self.assertEqual(process.wait(timeout=100), 143)
         rows = self.results()
         self.assertEqual((rows[ONE]["result"], rows[ONE]["note"]), ("not run", "cut off before its end"))
         self.assertEqual(rows["a worker killed in the middle of a job"]["note"], "cut off before it")
