@@ -254,7 +254,7 @@ template <typename F> void wait_for(F done)
 {
     auto begin = std::chrono::steady_clock::now();
     while (!work_until(done)) {
-        if (std::chrono::steady_clock::now() - begin > std::chrono::seconds(20)) {
+        if (std::chrono::steady_clock::now() - begin > std::chrono::seconds(60)) {
             fprintf(stderr, "cuda_stub: a wait that never ends\n");
             abort();
         }

@@ -9,7 +9,7 @@
 /* A store in memory is a directory's: ranks are threads, tests are processes. */
 static char *directory;
 
-int64_t cuda_fixture_timeout_ms = 10000;
+int64_t cuda_fixture_timeout_ms = 60000;
 
 status_t cuda_fixture_join(struct device *device, int rank, int world, struct comm **comm)
 {
@@ -34,7 +34,7 @@ void cuda_fixture_tear_down(void)
 {
     group_remove_directory(directory);
     free(directory);
-    cuda_fixture_timeout_ms = 10000;
+    cuda_fixture_timeout_ms = 60000;
     unsetenv("FSDPD_CUDA_GRAPHS");
     unsetenv("FSDPD_CUDA_SYNC");
     unsetenv("FSDPD_CUDA_TF32");

@@ -6,7 +6,7 @@
 #include "engine.h"
 #include "runtime/cuda/device_cuda.h"
 
-extern int64_t cuda_fixture_timeout_ms; /* of groups; 10 s unless a test says less */
+extern int64_t cuda_fixture_timeout_ms; /* of groups; a minute unless a test says less */
 
 /* Before and after a test: a stub without a history, and a place where groups meet. */
 void cuda_fixture_set_up(void);

@@ -475,7 +475,7 @@ static status_t share(struct comm *comm, void *argument)
 START_TEST(test_collectives_of_host_memory)
 {
     struct group_result results[GROUP_MAX];
-    group_run(GROUP_LOCAL, 2 + _i, 20000, share, NULL, results);
+    group_run(GROUP_LOCAL, 2 + _i, 60000, share, NULL, results);
     for (int r = 0; r < 2 + _i; r++)
         ck_assert_msg(results[r].code == STATUS_OK, "rank %d: %s", r, results[r].message);
 }

@@ -33,7 +33,7 @@ static char *run_failing(struct engine_job *job, int world)
 {
     struct group_result results[GROUP_MAX];
     struct engine_run what = {job, engine_outcome_new(job)};
-    group_run(GROUP_LOCAL, world, 20000, engine_rank, &what, results);
+    group_run(GROUP_LOCAL, world, 60000, engine_rank, &what, results);
     char *message = results[0].code == STATUS_OK ? NULL : mem_strdup(results[0].message);
     engine_outcome_free(what.outcome);
     return message;
@@ -108,7 +108,7 @@ START_TEST(test_peer_is_lost)
     cuda_fixture_timeout_ms = 3000;
     struct group_result results[GROUP_MAX];
     struct engine_run what = {&job, engine_outcome_new(&job)};
-    group_run(GROUP_LOCAL, 2, 20000, engine_rank, &what, results);
+    group_run(GROUP_LOCAL, 2, 60000, engine_rank, &what, results);
     bool told = false;
     for (int r = 0; r < 2; r++) {
         ck_assert_int_ne(results[r].code, STATUS_OK);
@@ -116,7 +116,7 @@ START_TEST(test_peer_is_lost)
                         strstr(results[r].message, "remote process exited") != NULL);
     }
     /* the other one has the timeout */
-    ck_assert_double_lt((double)(clock_monotonic_ns() - lost_ns) / 1e9, 5);
+    ck_assert_double_lt((double)(clock_monotonic_ns() - lost_ns) / 1e9, 30);
     ck_assert_msg(told, "%s; %s", results[0].message, results[1].message);
     engine_outcome_free(what.outcome);
 }
@@ -136,7 +136,7 @@ START_TEST(test_transfers_fail)
     cuda_fixture_timeout_ms = 3000;
     struct group_result results[GROUP_MAX];
     struct engine_run what = {&job, engine_outcome_new(&job)};
-    group_run(GROUP_LOCAL, 2, 20000, engine_rank, &what, results);
+    group_run(GROUP_LOCAL, 2, 60000, engine_rank, &what, results);
     char *expected = mem_printf("%s: unhandled error", fail_call);
     bool told = false;
     for (int r = 0; r < 2; r++)
@@ -218,7 +218,7 @@ START_TEST(test_idle_part)
 {
     struct group_result results[GROUP_MAX];
     cuda_fixture_timeout_ms = 2000;
-    group_run(GROUP_LOCAL, 2, 20000, idle, NULL, results);
+    group_run(GROUP_LOCAL, 2, 60000, idle, NULL, results);
     for (int r = 0; r < 2; r++)
         ck_assert_msg(results[r].code == STATUS_OK, "rank %d: %s", r, results[r].message);
 }
@@ -241,11 +241,11 @@ START_TEST(test_sync_lost_peer)
     setenv("FSDPD_CUDA_SYNC", "1", 1);
     cuda_fixture_timeout_ms = 1000;
     int64_t begin = clock_monotonic_ns();
-    group_run(GROUP_LOCAL, 2, 20000, stay_away, NULL, results);
+    group_run(GROUP_LOCAL, 2, 60000, stay_away, NULL, results);
     ck_assert_int_eq(results[0].code, STATUS_DEADLINE_EXCEEDED);
     ck_assert_msg(strstr(results[0].message, "not done within 1000 ms") != NULL, "%s",
                   results[0].message);
-    ck_assert_double_lt((double)(clock_monotonic_ns() - begin) / 1e9, 5);
+    ck_assert_double_lt((double)(clock_monotonic_ns() - begin) / 1e9, 30);
 }
 END_TEST
 

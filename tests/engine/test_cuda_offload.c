@@ -119,7 +119,7 @@ static char *run_failing(struct engine_job *job, enum status_code *code)
 {
     struct group_result results[GROUP_MAX];
     struct engine_run what = {job, engine_outcome_new(job)};
-    group_run(GROUP_LOCAL, 1, 20000, engine_rank, &what, results);
+    group_run(GROUP_LOCAL, 1, 60000, engine_rank, &what, results);
     *code = results[0].code;
     char *message = results[0].code == STATUS_OK ? NULL : mem_strdup(results[0].message);
     engine_outcome_free(what.outcome);
