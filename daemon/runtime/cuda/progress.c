@@ -54,7 +54,8 @@ static status_t count(struct cuda_lane *lane, bool begins)
     struct cuda_launch launch = cuda_launch_of(lane);
     struct cuda_progress *progress = lane->progress;
     int error = cuda_count(&launch, progress->count, (uint32_t *)progress->told, begins);
-    return cuda_status((cudaError_t)error, "counting a collective");
+    status_t status = cuda_status((cudaError_t)error, "counting a collective");
+    return lane->base.label != NULL ? status_wrap(status, "%s", lane->base.label) : status;
 }
 
 status_t cuda_progress_begin(struct cuda_lane *lane)
