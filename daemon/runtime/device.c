@@ -11,6 +11,7 @@
 
 #include "base/mem.h"
 #include "base/text.h"
+#include "kernels/kernels.h"
 #include "runtime/backend.h"
 #include "runtime/device_table.h"
 
@@ -286,7 +287,11 @@ const struct lowering *device_graph_lowering(const struct device_graph *lowered)
 status_t lane_open(struct device *device, enum lane kind, struct lane_queue **lane)
 {
     if (kind == LANE_HOST && device->table->event_fired != NULL) {
-        if (device->host == NULL) TRY(device_cpu_open(device->threads, &device->host));
+        if (device->host == NULL) {
+            TRY(device_cpu_open(device->threads, &device->host));
+            kernels_set_threads(
+                device->threads); /* no op of the host's was prepared, which does it */
+        }
         device = device->host;
     }
     return device->table->lane_open(device, kind, lane);
