@@ -120,7 +120,7 @@ static status_t make(struct advisor *advisor, const struct planning_options *opt
     *plan = plan_message_new(session, &message);
     add_notes(*plan, advisor->job, train_session_weights(session), advisor->profile,
               options->device != NULL);
-    add_communicator(*plan, strcmp(device_name(advisor->device), "cpu") == 0, options->staged);
+    add_communicator(*plan, device_is_host(advisor->device), options->staged);
     add_staging_of_lanes(*plan, advisor->device);
     for (int i = 0; device_note(advisor->device, i) != NULL; i++)
         plan_message_add_note(*plan, "%s", device_note(advisor->device, i));

@@ -1,6 +1,5 @@
 /* Which profile a device of this process has; see profile.h. */
 #include <stdio.h>
-#include <string.h>
 
 #include "planning/profile.h"
 #include "runtime/device.h"
@@ -9,7 +8,7 @@ status_t profile_of_device(const struct device *device, struct profile *profile,
                            size_t size)
 {
     snprintf(model, size, "%s", "");
-    if (strcmp(device_name(device), "cpu") == 0) return profile_find("cpu", profile);
+    if (device_is_host(device)) return profile_find("cpu", profile);
     TRY(device_model(device, model, size));
     if (profile_of_model(model, profile)) return STATUS_OKAY;
     return status_new(STATUS_NOT_FOUND, "nothing is known of %s (%s)", device_name(device), model);

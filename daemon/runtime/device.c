@@ -191,11 +191,6 @@ void device_release(struct device *device, void *memory)
     unmap(device, found);
 }
 
-void device_release_host(struct device *device, void *memory)
-{
-    device_release(device, memory);
-}
-
 uint64_t device_touched_bytes(struct device *device, void *memory)
 {
     uint64_t bytes = 0;

@@ -78,11 +78,10 @@ bool device_is_host(const struct device *device);
 
 /*
  * The host's memory, such that a device apart from it can copy while the host goes on (pinned);
- * zeroed, aligned, and not of what device_memory_bytes and the books above count.
- * RESOURCE_EXHAUSTED if there is not enough.
+ * zeroed, aligned, and not of what device_memory_bytes and the books above count. device_release
+ * gives it back. RESOURCE_EXHAUSTED if there is not enough.
  */
 status_t device_allocate_host(struct device *device, uint64_t bytes, void **memory) FSDPD_MUST_USE;
-void device_release_host(struct device *device, void *memory); /* accepts NULL */
 uint64_t device_host_allocated_bytes(const struct device *device);
 /* What a process may plan to have of it: what the host has available, divided by those that share
  * this device. Other devices' processes take theirs from the same. */

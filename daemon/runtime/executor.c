@@ -78,7 +78,7 @@ void executor_free(struct executor *executor)
     free(executor->groups);
     device_release(executor->device, executor->work);
     device_release(executor->device, executor->state);
-    device_release_host(executor->device, executor->host);
+    device_release(executor->device, executor->host);
     status_free(executor->aborted);
     pthread_mutex_destroy(&executor->lock);
     free(executor->poison);

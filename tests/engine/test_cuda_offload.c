@@ -13,6 +13,7 @@
 #include "../emulation/cuda_stub.h"
 #include "base/mem.h"
 #include "cuda_fixture.h"
+#include "kernels/kernel.h"
 #include "runtime/backend.h"
 
 static struct engine_outcome *train(struct engine_job *job, int world, uint64_t seed)
@@ -100,6 +101,20 @@ START_TEST(test_ways)
     default: job.prefetch = _i == 7 ? PREFETCH_POST : PREFETCH_NONE; break;
     }
     compare(job, world);
+}
+END_TEST
+
+/* The host's optimizers have the threads that the worker was given. */
+START_TEST(test_threads)
+{
+    struct device *device = NULL;
+    struct lane_queue *lane = NULL;
+    ck_assert_ptr_null(device_open("cuda:0", 3, &device));
+    ck_assert_int_ne(kernels_threads(), 3);
+    ck_assert_ptr_null(lane_open(device, LANE_HOST, &lane));
+    ck_assert_int_eq(kernels_threads(), 3);
+    lane_close(lane);
+    device_close(device);
 }
 END_TEST
 
@@ -195,6 +210,7 @@ int main(void)
     tcase_add_loop_test(tests, test_models, 0, 3 * TINY_COUNT);
     tcase_add_loop_test(tests, test_optimizers, 0, 4);
     tcase_add_loop_test(tests, test_ways, 0, 9);
+    tcase_add_test(tests, test_threads);
     tcase_add_test(tests, test_copies_fail);
     tcase_add_test(tests, test_waiting_fails);
     tcase_add_test(tests, test_no_host_memory);

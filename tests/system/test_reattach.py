@@ -150,8 +150,8 @@ class Separate(unittest.TestCase):
             for worker in workers:
                 worker.send_signal(signal.SIGSTOP)
             asker = daemon.spawn("pause", job)
-            daemon.wait_for(lambda: daemon.show(job)["reason"]["code"] == "PAUSING", 20,
-                            "the pause to begin")
+            daemon.wait_for(lambda: daemon.show(job)["reason"]["code"] == "PAUSING",
+                            harness.PATIENCE, "the pause to begin")
             daemon.kill()
             asker.communicate(timeout=harness.PATIENCE)
             self.assertEqual(asker.returncode, harness.UNREACHABLE)

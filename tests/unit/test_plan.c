@@ -315,6 +315,23 @@ START_TEST(fragments_are_small)
 }
 END_TEST
 
+/* Of the host's memory, as of the device's. */
+START_TEST(offloaded_to_a_small_host)
+{
+    struct planned planned;
+    struct plan_options options = options_for(STRATEGY_FULL_SHARD, 2);
+    options.cpu_offload = options.host_apart = true;
+    plan_mnist(&planned, 20000, options, 64, 64);
+    ck_assert_uint_gt(planned.plan->host_bytes, 0);
+    ck_assert_ptr_null(plan_check_host_fits(planned.plan, planned.plan->host_bytes));
+    status_t status = plan_check_host_fits(planned.plan, planned.plan->host_bytes - 1);
+    ck_assert_int_eq(status_code(status), STATUS_RESOURCE_EXHAUSTED);
+    ck_assert_ptr_nonnull(strstr(status_message(status), "of host memory per rank"));
+    status_free(status);
+    planned_deinit(&planned);
+}
+END_TEST
+
 START_TEST(refusals)
 {
     struct planned planned;
@@ -450,6 +467,7 @@ int main(void)
     tcase_add_test(tests, waits_are_minimal);
     tcase_add_test(tests, sharding_saves_memory);
     tcase_add_test(tests, fragments_are_small);
+    tcase_add_test(tests, offloaded_to_a_small_host);
     tcase_add_test(tests, refusals);
     tcase_add_test(tests, hash_is_of_what_ranks_must_share);
     tcase_add_test(tests, large_models_are_quick);
