@@ -144,15 +144,39 @@ static void add_classes(struct table *table, const Fsdpd__V1__Plan *plan)
     }
 }
 
+/* "0.0066% of 17.2 GB", "100% of 126 MB" */
+static void add_share(struct buf *out, double part, uint64_t whole)
+{
+    char bytes[32];
+    double percent = 100.0 * part / (double)whole;
+    buf_printf(out, percent < 10 ? "%.2g%% of %s" : "%.0f%% of %s", percent,
+               text_format_bytes(whole, bytes));
+}
+
+/* Of the host's memory: copies have some, too, and all ranks on a host divide it. */
+static void report_offloaded(const Fsdpd__V1__Plan *plan, struct buf *out)
+{
+    char bytes[32];
+    buf_printf(out, "Offloaded: %s of host memory per rank",
+               text_format_bytes(plan->host_bytes, bytes));
+    double all = (double)(plan->host_bytes + plan->staging_bytes) * plan->host_ranks;
+    if (plan->host_memory_bytes > 0) {
+        buf_printf(out, "; with copies, %u rank%s on a host would have ", plan->host_ranks,
+                   plan->host_ranks > 1 ? "s" : "");
+        add_share(out, all, plan->host_memory_bytes);
+    }
+    buf_add_text(out, ".\n");
+}
+
 /* What is allocated, how much of the device that is, and which program decides. */
 static void report_allocated(const Fsdpd__V1__Plan *plan, struct buf *out)
 {
     char bytes[32];
     buf_printf(out, "Allocated: %s per rank", text_format_bytes(plan->peak_bytes, bytes));
-    if (plan->device_memory_bytes > 0)
-        buf_printf(out, ", %.2g%% of %s",
-                   100.0 * (double)plan->peak_bytes / (double)plan->device_memory_bytes,
-                   text_format_bytes(plan->device_memory_bytes, bytes));
+    if (plan->device_memory_bytes > 0) {
+        buf_add_text(out, ", ");
+        add_share(out, (double)plan->peak_bytes, plan->device_memory_bytes);
+    }
     if (plan->staging_bytes > 0)
         buf_printf(out, ", and %s of pinned host memory for copies",
                    text_format_bytes(plan->staging_bytes, bytes));
@@ -163,9 +187,7 @@ static void report_allocated(const Fsdpd__V1__Plan *plan, struct buf *out)
                    text_format_bytes(train->bytes, bytes));
     }
     buf_add_char(out, '\n');
-    if (plan->host_bytes > 0)
-        buf_printf(out, "Offloaded: %s of host memory per rank.\n",
-                   text_format_bytes(plan->host_bytes, bytes));
+    if (plan->host_bytes > 0) report_offloaded(plan, out);
     for (size_t k = 0; k < plan->n_programs; k++) {
         buf_add_text(out, "Peak of ");
         output_clean(out, plan->programs[k]->name, false);

@@ -38,14 +38,16 @@ bool attempt_is_staged(const struct job *job)
     return false;
 }
 
-/* As many ranks of the job have the memory of this one. */
-static uint32_t sharers_of(const struct job *job, int rank)
+/* As many ranks of the job `share` something with this one. */
+static uint32_t count_sharers(const struct job *job, int rank,
+                              bool (*share)(const struct worker *worker,
+                                            const struct worker *other))
 {
     const struct worker *worker = job->ranks[rank].worker;
     uint32_t count = 0;
     for (int r = 0; r < job->world; r++) {
         const struct worker *other = job->ranks[r].worker;
-        count += other != NULL && worker_shares_memory(worker, other);
+        count += other != NULL && share(worker, other);
     }
     return count;
 }
@@ -68,7 +70,8 @@ static void send_assignment(struct job *job, int rank, const char *store,
     assignment.resume = place->resume;
     assignment.must_resume = place->must_resume;
     assignment.staged = attempt_is_staged(job);
-    assignment.sharers = sharers_of(job, rank);
+    assignment.sharers = count_sharers(job, rank, worker_shares_memory);
+    assignment.host_ranks = count_sharers(job, rank, worker_shares_host);
     Fsdpd__V1__CoordinatorMessage message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
     message.message_case = FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_ASSIGNMENT;
     message.assignment = &assignment;

@@ -68,6 +68,7 @@ static void send_order(struct coordinator *c, struct plan_request *request)
                    workers_must_share(c, request->spec->device, (int)request->spec->workers);
     uint32_t sharers = (uint32_t)worker_sharers(worker);
     order.sharers = sharers < request->spec->workers ? sharers : request->spec->workers;
+    order.host_workers = (uint32_t)worker_host_workers(worker);
     Fsdpd__V1__CoordinatorMessage message = FSDPD__V1__COORDINATOR_MESSAGE__INIT;
     message.message_case = FSDPD__V1__COORDINATOR_MESSAGE__MESSAGE_PLAN;
     message.plan = &order;

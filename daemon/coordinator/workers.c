@@ -29,22 +29,39 @@ bool worker_is_kind(const char *device, const char *kind)
     return strlen(kind) == length && strncmp(device, kind, length) == 0;
 }
 
-bool worker_shares_memory(const struct worker *worker, const struct worker *other)
+bool worker_shares_host(const struct worker *worker, const struct worker *other)
 {
-    bool same_kind = worker_is_kind(worker->device, "cpu")
-                         ? worker_is_kind(other->device, "cpu")
-                         : strcmp(worker->device, other->device) == 0;
-    return same_kind && strcmp(worker->host, other->host) == 0;
+    size_t length = strcspn(worker->device, ":");
+    return length == strcspn(other->device, ":") &&
+           strncmp(worker->device, other->device, length) == 0 &&
+           strcmp(worker->host, other->host) == 0;
 }
 
-int worker_sharers(const struct worker *worker)
+bool worker_shares_memory(const struct worker *worker, const struct worker *other)
+{
+    if (!worker_shares_host(worker, other)) return false;
+    return worker_is_kind(worker->device, "cpu") || strcmp(worker->device, other->device) == 0;
+}
+
+static int count_sharers(const struct worker *worker,
+                         bool (*share)(const struct worker *worker, const struct worker *other))
 {
     const struct coordinator *c = worker->c;
     int count = 0;
     for (int i = 0; i < c->worker_count; i++)
-        count += worker_shares_memory(worker, c->workers[i]) &&
-                 (!c->workers[i]->drained || c->workers[i] == worker);
+        count +=
+            share(worker, c->workers[i]) && (!c->workers[i]->drained || c->workers[i] == worker);
     return count;
+}
+
+int worker_sharers(const struct worker *worker)
+{
+    return count_sharers(worker, worker_shares_memory);
+}
+
+int worker_host_workers(const struct worker *worker)
+{
+    return count_sharers(worker, worker_shares_host);
 }
 
 bool workers_must_share(const struct coordinator *c, const char *kind, int count)

@@ -40,8 +40,13 @@ struct worker *workers_find(struct coordinator *c, const char *id);
 /* Whether they have the same memory: that of a host, or of a device that they share. */
 bool worker_shares_memory(const struct worker *worker, const struct worker *other);
 
-/* As many attached workers that may get work, this one with them, have the memory of this one. */
+/* Whether they are of one kind and on one host: so they can be ranks of one job there. */
+bool worker_shares_host(const struct worker *worker, const struct worker *other);
+
+/* As many attached workers that may get work, this one with them, have the memory of this one, or
+ * are of its kind on its host. */
 int worker_sharers(const struct worker *worker);
+int worker_host_workers(const struct worker *worker);
 
 /* Whether a job on so many workers of a kind could only have them if some of them share a device. */
 bool workers_must_share(const struct coordinator *c, const char *kind, int count);

@@ -290,8 +290,15 @@ status_t plan_validate(const struct plan *plan) FSDPD_MUST_USE;
 /* RESOURCE_EXHAUSTED if `peak_bytes` is above `memory_bytes`, naming the largest unit and class. */
 status_t plan_check_fits(const struct plan *plan, uint64_t memory_bytes) FSDPD_MUST_USE;
 
-/* The same of the host's memory, for offloaded units. */
-status_t plan_check_host_fits(const struct plan *plan, uint64_t memory_bytes) FSDPD_MUST_USE;
+/* The host's memory, and who takes of it. */
+struct plan_host {
+    uint64_t memory_bytes;  /* that it has for all of them */
+    uint64_t staging_bytes; /* that each pins beside the plan's host_bytes, for copies */
+    int ranks;              /* of the job on this host; at least 1 */
+};
+
+/* The same of the host's memory, for what all ranks on it pin; naming what for. */
+status_t plan_check_host_fits(const struct plan *plan, const struct plan_host *host) FSDPD_MUST_USE;
 
 /* Whether instruction `a` is done before `b` starts, by lane order and waits. */
 bool plan_happens_before(const struct plan_program *program, int a, int b);

@@ -2,6 +2,7 @@
  * Building a plan: schedule, memory, figures, validation, for each program. Pure functions; any
  * thread. A plan owns its programs and borrows model, units and graphs.
  */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -295,13 +296,26 @@ status_t plan_check_fits(const struct plan *plan, uint64_t memory_bytes)
                       plan->units->units[unit].name, text_format_bytes(unit_bytes, largest));
 }
 
-status_t plan_check_host_fits(const struct plan *plan, uint64_t memory_bytes)
+status_t plan_check_host_fits(const struct plan *plan, const struct plan_host *host)
 {
-    char needed[32], given[32];
-    if (plan->host_bytes <= memory_bytes) return STATUS_OKAY;
-    return status_new(STATUS_RESOURCE_EXHAUSTED,
-                      "offloaded units need %s of host memory per rank, but %s are available; "
-                      "offload fewer of them, or use more ranks",
-                      text_format_bytes(plan->host_bytes, needed),
-                      text_format_bytes(memory_bytes, given));
+    uint64_t rank = plan->host_bytes + host->staging_bytes, ranks = (uint64_t)host->ranks;
+    if (rank <= host->memory_bytes / ranks) return STATUS_OKAY;
+    bool offloads = plan->host_bytes > 0;
+    uint64_t needed = rank > UINT64_MAX / ranks ? UINT64_MAX : rank * ranks;
+    char units[32], copies[32], all[32], given[32], who[48] = "";
+    text_format_bytes(plan->host_bytes, units);
+    text_format_bytes(host->staging_bytes, copies);
+    if (ranks > 1)
+        snprintf(who, sizeof who, ", %s for the %d ranks of a host", text_format_bytes(needed, all),
+                 host->ranks);
+    text_format_bytes(host->memory_bytes, given);
+    if (!offloads)
+        return status_new(STATUS_RESOURCE_EXHAUSTED,
+                          "copies need %s of host memory per rank%s, but %s are available there",
+                          copies, who, given);
+    return status_new(
+        STATUS_RESOURCE_EXHAUSTED,
+        "offloaded units need %s of host memory per rank, and copies %s%s, but %s are "
+        "available there; offload fewer units, or use more hosts",
+        units, copies, who, given);
 }

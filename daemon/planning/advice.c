@@ -30,6 +30,22 @@ int advice_tries(int instruction_count)
     return tries > TRIES_MAX ? TRIES_MAX : tries < TRIES_MIN ? TRIES_MIN : tries;
 }
 
+int advisor_host_ranks(const struct advisor *advisor, const struct train_job *job)
+{
+    return advisor->host_workers < job->world ? advisor->host_workers : job->world;
+}
+
+status_t advisor_check_fits(const struct advisor *advisor, const struct train_job *job,
+                            const struct train_session *session)
+{
+    const struct plan *plan = train_session_plan(session);
+    const struct plan_host host = {.memory_bytes = advisor->host_memory_bytes,
+                                   .staging_bytes = train_session_staging_bytes(session),
+                                   .ranks = advisor_host_ranks(advisor, job)};
+    TRY(plan_check_fits(plan, advisor->memory_bytes));
+    return host.memory_bytes > 0 ? plan_check_host_fits(plan, &host) : STATUS_OKAY;
+}
+
 struct outcome {
     uint64_t peak, train;          /* bytes per rank: allocated, and what training needs of it */
     struct plan_estimate estimate; /* of a training step */
@@ -56,8 +72,7 @@ static bool try_job(struct advisor *advisor, const struct train_job *job, struct
     struct train_job tried = *job;
     tried.weights = NULL; /* their headers were read once, and need not be again */
     status_t status = train_session_new(&tried, advisor->device, 0, true, &session);
-    if (status == NULL)
-        status = plan_check_fits(train_session_plan(session), advisor->memory_bytes);
+    if (status == NULL) status = advisor_check_fits(advisor, job, session);
     bool fits = status == NULL;
     if (fits) judge(advisor, train_session_plan(session), outcome);
     status_free(status);

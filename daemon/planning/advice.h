@@ -10,9 +10,19 @@ struct advisor {
     const struct train_job *job;
     struct device *device;
     const struct profile *profile;
-    uint64_t memory_bytes; /* of a device */
-    int tries;             /* plans that may still be made */
+    uint64_t memory_bytes;      /* of a device */
+    uint64_t host_memory_bytes; /* of a host; 0: not known */
+    int host_workers;           /* on a host, at least 1 */
+    int tries;                  /* plans that may still be made */
 };
+
+/* RESOURCE_EXHAUSTED if the plan of the job's session does not fit the device, or its ranks a host.
+ */
+status_t advisor_check_fits(const struct advisor *advisor, const struct train_job *job,
+                            const struct train_session *session) FSDPD_MUST_USE;
+
+/* As many ranks of a job, at most, are on one host. */
+int advisor_host_ranks(const struct advisor *advisor, const struct train_job *job);
 
 /* How many alternatives may be planned for a plan of that many instructions. */
 int advice_tries(int instruction_count);

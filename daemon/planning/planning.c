@@ -62,28 +62,22 @@ static void add_notes(Fsdpd__V1__Plan *message, const struct train_job *job,
                               "gradients are rounded to bf16 on their way and added in f32");
 }
 
-static void add_communicator(Fsdpd__V1__Plan *message, bool on_cpu, bool staged)
+/* How ranks talk, and what of the host's memory is pinned, also by their copies. */
+static void add_communicator(Fsdpd__V1__Plan *message, const struct train_session *session,
+                             bool on_cpu, bool staged)
 {
     char bytes[32];
+    message->staging_bytes = train_session_staging_bytes(session);
     if (message->world < 2) return;
     staged = staged && !on_cpu;
     message->communicator = mem_strdup(staged   ? "gloo through host memory"
                                        : on_cpu ? "gloo"
                                                 : "nccl");
     if (!staged) return;
-    message->staging_bytes = comm_staging_bytes((int)message->world);
     plan_message_add_note(message,
                           "workers share a device, which NCCL refuses: collectives go through Gloo "
                           "and %s of pinned host memory per worker, far slower than estimated here",
-                          text_format_bytes(message->staging_bytes, bytes));
-}
-
-/* Of the executor's lanes, and of the one that a group's ranks agree on things on (train/run.c). */
-static void add_staging_of_lanes(Fsdpd__V1__Plan *message, const struct device *device)
-{
-    uint64_t lanes = (message->host_bytes > 0 ? LANE_DOWNLOAD + 1 : LANE_COPY + 1) +
-                     (message->world > 1 ? 1 : 0);
-    message->staging_bytes += lanes * device_lane_host_bytes(device);
+                          text_format_bytes(comm_staging_bytes((int)message->world), bytes));
 }
 
 static status_t does_not_fit(struct advisor *advisor, status_t status)
@@ -102,13 +96,8 @@ static status_t make(struct advisor *advisor, const struct planning_options *opt
 {
     struct train_session *session = NULL;
     status_t status = train_session_new(advisor->job, advisor->device, 0, true, &session);
-    if (status == NULL)
-        status = plan_check_fits(train_session_plan(session), advisor->memory_bytes);
+    if (status == NULL) status = advisor_check_fits(advisor, advisor->job, session);
     bool fits = status_code(status) != STATUS_RESOURCE_EXHAUSTED;
-    /* Of a profile's host nothing is known. */
-    if (status == NULL && options->device != NULL)
-        status = plan_check_host_fits(train_session_plan(session),
-                                      device_host_memory_bytes(advisor->device));
     if (status != NULL) {
         train_session_free(session);
         return fits ? status : does_not_fit(advisor, status);
@@ -120,8 +109,10 @@ static status_t make(struct advisor *advisor, const struct planning_options *opt
     *plan = plan_message_new(session, &message);
     add_notes(*plan, advisor->job, train_session_weights(session), advisor->profile,
               options->device != NULL);
-    add_communicator(*plan, device_is_host(advisor->device), options->staged);
-    add_staging_of_lanes(*plan, advisor->device);
+    add_communicator(*plan, session, device_is_host(advisor->device), options->staged);
+    (*plan)->host_memory_bytes = advisor->host_memory_bytes;
+    if (advisor->host_memory_bytes > 0)
+        (*plan)->host_ranks = (uint32_t)advisor_host_ranks(advisor, advisor->job);
     for (int i = 0; device_note(advisor->device, i) != NULL; i++)
         plan_message_add_note(*plan, "%s", device_note(advisor->device, i));
     if (options->details) {
@@ -153,6 +144,15 @@ static status_t find_profile(const struct planning_options *options, const struc
     return NULL;
 }
 
+/* Of a profile's host nothing is known, and of a cpu its memory is the device's. */
+static uint64_t find_host_memory(const struct planning_options *options,
+                                 const struct device *device)
+{
+    if (options->device == NULL || device_is_host(device)) return 0;
+    uint64_t now = device_host_memory_bytes(device);
+    return now > options->host_memory_bytes ? now : options->host_memory_bytes;
+}
+
 status_t planning_make(const struct train_job *job, const struct planning_options *options,
                        Fsdpd__V1__Plan **plan)
 {
@@ -172,12 +172,16 @@ status_t planning_make(const struct train_job *job, const struct planning_option
         profile.rates.flops_f32 *= threads;
         profile.rates.flops_bf16 *= threads;
     }
-    struct advisor advisor = {.job = job,
+    struct train_job settings = *job;
+    settings.staged = options->staged;
+    struct advisor advisor = {.job = &settings,
                               .device = device,
                               .profile = &profile,
                               .memory_bytes = profile.memory_bytes > 0
                                                   ? profile.memory_bytes
                                                   : device_memory_bytes(device),
+                              .host_memory_bytes = find_host_memory(options, device),
+                              .host_workers = options->host_workers > 0 ? options->host_workers : 1,
                               .tries = advice_tries(0)};
     status_t status = make(&advisor, options, plan);
     if (status == NULL && unknown[0] != '\0') plan_message_add_note(*plan, "%s", unknown);

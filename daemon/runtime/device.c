@@ -164,10 +164,26 @@ uint64_t device_host_allocated_bytes(const struct device *device)
     return bytes;
 }
 
+void device_share_host(struct device *device, int ranks)
+{
+    device->host_ranks = ranks;
+}
+
+int device_host_ranks(const struct device *device)
+{
+    return device->host_ranks > 1 ? device->host_ranks : 1;
+}
+
 uint64_t device_host_memory_bytes(const struct device *device)
 {
-    uint64_t bytes = host_memory_available();
-    return device->sharers > 1 ? bytes / (uint64_t)device->sharers : bytes;
+    uint64_t available = host_memory_available(), limit = device->host_limit, taken;
+    if (limit == 0) return available;
+    /* the others have as much of it as this one */
+    if (__builtin_mul_overflow(device_host_allocated_bytes(device),
+                               (uint64_t)device_host_ranks(device), &taken) ||
+        taken > limit)
+        taken = limit;
+    return limit - taken < available ? limit - taken : available;
 }
 
 bool device_is_host(const struct device *device)

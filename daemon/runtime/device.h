@@ -58,9 +58,13 @@ const char *device_note(const struct device *device, int index);
  * part of it, if others share it. */
 uint64_t device_memory_bytes(const struct device *device);
 
-/* As many processes, with this one, are about to allocate of the same memory: ranks of a job on a
- * host, or on a GPU. Set before use. */
+/* As many processes, with this one, are about to allocate of the device's memory: ranks of a job on
+ * CPUs of a host, or on a GPU. Set before use. */
 void device_share_memory(struct device *device, int sharers);
+/* As many ranks of a job, with this one, are on this host, whatever their devices. Set before use.
+ */
+void device_share_host(struct device *device, int ranks);
+int device_host_ranks(const struct device *device); /* at least 1 */
 
 /* For tests: it has no more than this, of which what is allocated is taken. Set before use. */
 void device_limit_memory(struct device *device, uint64_t bytes);
@@ -83,8 +87,7 @@ bool device_is_host(const struct device *device);
  */
 status_t device_allocate_host(struct device *device, uint64_t bytes, void **memory) FSDPD_MUST_USE;
 uint64_t device_host_allocated_bytes(const struct device *device);
-/* What a process may plan to have of it: what the host has available, divided by those that share
- * this device. Other devices' processes take theirs from the same. */
+/* What the host has available of it, for all of the device_host_ranks together. */
 uint64_t device_host_memory_bytes(const struct device *device);
 
 /* Of an allocation, the bytes in pages that were really touched; 0 if the device cannot tell. */

@@ -84,6 +84,8 @@ struct device {
     uint64_t limit; /* of memory, for tests; 0: none */
     int threads;
     int sharers;          /* have its memory together; 0: 1 */
+    int host_ranks;       /* have the host's memory together; 0: 1 */
+    uint64_t host_limit;  /* of the host's memory, for all of them; 0: none */
     struct device *host;  /* whose lane is LANE_HOST; NULL before one was opened */
     pthread_mutex_t lock; /* guards what follows */
     struct device_allocation *allocations;

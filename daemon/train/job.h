@@ -84,6 +84,7 @@ struct train_job {
     enum dtype param_dtype, reduce_dtype; /* DTYPE_F32 or DTYPE_BF16 */
     bool cpu_offload;
     int world;
+    bool staged; /* ranks share a device: its collectives go through host memory */
     struct checkpoint_settings checkpoints;
 };
 

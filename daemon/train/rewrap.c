@@ -25,13 +25,14 @@ static void next_deinit(struct next *next)
     units_free(next->units);
 }
 
-/* The memory of both plans at once, but for the old work arena, which goes first. */
+/* The memory of both plans at once, but for the old work arena, which goes first; of the host's,
+ * what is available is beside the old plan's. */
 static status_t check_fits(const struct train_session *session, const struct plan *new)
 {
     const struct plan *old = session->plan;
     uint64_t peak = relayout_peak_bytes(old, new);
     uint64_t given = device_memory_bytes(session->device) + old->work_bytes + old->state_bytes;
-    if (peak <= given) return plan_check_host_fits(new, device_host_memory_bytes(session->device));
+    if (peak <= given) return session_check_host(session, new);
     char needed[32], available[32], kept[32], state[32], work[32];
     return status_new(STATUS_RESOURCE_EXHAUSTED,
                       "changing the units needs %s of memory per rank, but %s are available: %s of "

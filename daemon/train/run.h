@@ -50,6 +50,10 @@ struct train_session {
 status_t session_build_plan(struct train_session *session, const struct wrap_policy *wrap,
                             struct unit_set **units, struct plan **plan) FSDPD_MUST_USE;
 
+/* Whether the host has, beside what this run has of it now, what `next` would pin there. */
+status_t session_check_host(const struct train_session *session,
+                            const struct plan *next) FSDPD_MUST_USE;
+
 /* Lets train_session_abort reach another executor from now on. */
 void session_set_executor(struct train_session *session, struct executor *executor);
 

@@ -326,6 +326,39 @@ status_t session_build_plan(struct train_session *session, const struct wrap_pol
                       evaluate, &options, plan);
 }
 
+/* Of the executor's lanes (executor_prepare.c), and of `own` that train/ opens itself. */
+static uint64_t lanes_staging_bytes(const struct train_session *session, const struct plan *plan,
+                                    int own)
+{
+    int lanes = (plan->host_bytes > 0 ? LANE_DOWNLOAD + 1 : LANE_COPY + 1) + own;
+    return (uint64_t)lanes * device_lane_host_bytes(session->device);
+}
+
+uint64_t train_session_staging_bytes(const struct train_session *session)
+{
+    const struct train_job *job = session->job;
+    /* The lane on which a group's ranks agree on things (run.c). */
+    uint64_t bytes = lanes_staging_bytes(session, session->plan, job->world > 1);
+    if (job->staged && job->world > 1 && !device_is_host(session->device))
+        bytes += comm_staging_bytes(job->world);
+    return bytes;
+}
+
+static status_t check_host(const struct train_session *session, const struct plan *plan,
+                           uint64_t staging_bytes)
+{
+    const struct plan_host host = {.memory_bytes = device_host_memory_bytes(session->device),
+                                   .staging_bytes = staging_bytes,
+                                   .ranks = device_host_ranks(session->device)};
+    return plan_check_host_fits(plan, &host);
+}
+
+status_t session_check_host(const struct train_session *session, const struct plan *next)
+{
+    /* one rank has no lane for collectives, and opens one to move its state */
+    return check_host(session, next, lanes_staging_bytes(session, next, session->job->world == 1));
+}
+
 static bool same_sizes(const struct dataset *a, const struct dataset *b)
 {
     return a->count == b->count && a->height == b->height && a->width == b->width;
@@ -374,7 +407,7 @@ static status_t set_up(struct train_session *session)
     TRY(session_build_plan(session, &job->wrap, &session->units, &session->plan));
     if (session->headers_only) return NULL; /* who only plans knows how much there will be */
     TRY(plan_check_fits(session->plan, device_memory_bytes(session->device)));
-    TRY(plan_check_host_fits(session->plan, device_host_memory_bytes(session->device)));
+    TRY(check_host(session, session->plan, train_session_staging_bytes(session)));
     return read_data(session);
 }
 

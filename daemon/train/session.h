@@ -28,6 +28,9 @@ const struct model *train_session_model(const struct train_session *session);
 /* The files that initial values come from; NULL: they are drawn. */
 const struct weights *train_session_weights(const struct train_session *session);
 uint64_t train_session_steps(const struct train_session *session); /* of the whole run */
+/* Of host memory that this rank pins beside the plan's host_bytes: for its lanes' copies, and for
+ * collectives that go through it. */
+uint64_t train_session_staging_bytes(const struct train_session *session);
 
 struct train_metrics {
     uint64_t step; /* steps done */

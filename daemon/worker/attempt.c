@@ -211,6 +211,7 @@ static status_t set_up_and_train(struct attempt *attempt)
     if (status == NULL) {
         attempt->peak_flops = peak_flops(attempt, device);
         device_share_memory(device, (int)assignment->sharers);
+        device_share_host(device, (int)assignment->host_ranks);
     }
     if (status == NULL)
         status = train_session_new(&settings.job, device, (int)assignment->rank, false, &session);

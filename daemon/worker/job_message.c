@@ -379,6 +379,7 @@ status_t job_settings_init_attempt(struct job_settings *settings,
     unsigned need = assignment->must_resume ? NEED_DATA : NEED_DATA | NEED_WEIGHTS;
     TRY(init(settings, assignment->spec, assignment->job, options, need));
     if (assignment->must_resume) settings->job.weights = NULL;
+    settings->job.staged = assignment->staged;
     set_checkpoints(settings, assignment);
     return NULL;
 }

@@ -31,6 +31,7 @@ struct worker {
     uv_signal_t sigterm, sigint;
     uv_timer_t leave_timer;
     uint64_t memory_bytes; /* of the device, when nothing ran on it */
+    uint64_t host_memory_bytes; /* likewise */
     int plans_running;
     bool leaving;
     enum status_code last_loss; /* of the link, as it was logged */
@@ -84,11 +85,14 @@ static void on_signal(uv_signal_t *handle, int signal_number)
 
 /* Planning. */
 
-static status_t device_memory(const struct worker_options *options, uint64_t *bytes)
+/* `host_bytes` may be NULL. */
+static status_t device_memory(const struct worker_options *options, uint64_t *bytes,
+                              uint64_t *host_bytes)
 {
     struct device *device;
     TRY(device_open(options->device, options->threads, &device));
     *bytes = device_memory_bytes(device);
+    if (host_bytes != NULL) *host_bytes = device_host_memory_bytes(device);
     device_close(device);
     return NULL;
 }
@@ -110,13 +114,16 @@ static status_t make_plan(struct plan_request *request)
     uint64_t memory_bytes = request->worker->memory_bytes;
     if (strcmp(options->device, "cpu") == 0) {
         uint64_t free_now;
-        TRY(device_memory(options, &free_now));
+        TRY(device_memory(options, &free_now, NULL));
         if (free_now > memory_bytes) memory_bytes = free_now;
     }
     struct job_settings settings;
     TRY(job_settings_init(&settings, request->order->spec, "plan", options));
     const struct planning_options planning = {.device = options->device,
                                               .memory_bytes = memory_bytes / sharers,
+                                              .host_memory_bytes =
+                                                  request->worker->host_memory_bytes,
+                                              .host_workers = (int)request->order->host_workers,
                                               .staged = request->order->staged,
                                               .threads = options->threads,
                                               .details = request->order->details,
@@ -304,7 +311,7 @@ static void add_signal(struct worker *worker, uv_signal_t *handle, int signal_nu
 
 static status_t start(struct worker *worker, const char *id)
 {
-    TRY(device_memory(worker->options, &worker->memory_bytes));
+    TRY(device_memory(worker->options, &worker->memory_bytes, &worker->host_memory_bytes));
     TRY(mailbox_new(&worker->loop, &worker->mailbox));
     add_signal(worker, &worker->sigterm, SIGTERM);
     add_signal(worker, &worker->sigint, SIGINT);

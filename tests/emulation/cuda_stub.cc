@@ -8,7 +8,8 @@
  * touch, and can itself be touched by the device's own work alone: a host that reads it dies, and a
  * copy or a collective whose memory is on the other side is refused. Ranks may be threads: each has
  * its own streams. The libraries over it are in cublas_stub.cc, cudnn_stub.cc, cudnn_conv_stub.cc
- * and nccl_stub.cc; graphs are in graph_stub.cc.
+ * and nccl_stub.cc; graphs are in graph_stub.cc. There is one device, or as many as
+ * FSDPD_STUB_DEVICES says.
  */
 #include "cuda_stub.h"
 #include "stub_streams.h"
@@ -453,7 +454,8 @@ cudaError_t cudaGetLastError(void)
 cudaError_t cudaGetDeviceCount(int *count)
 {
     int error = note("cudaGetDeviceCount", "");
-    *count = error == 0 ? 1 : 0;
+    const char *devices = getenv("FSDPD_STUB_DEVICES");
+    *count = error != 0 ? 0 : devices != nullptr ? atoi(devices) : 1;
     return (cudaError_t)error;
 }
 

@@ -222,6 +222,7 @@ static status_t train(struct member *member)
         TRY(group->join(member->device, member->rank, group->job.world, &member->comm));
     if (member->group->memory != NULL)
         device_limit_memory(member->device, member->group->memory(member->rank));
+    device_share_host(member->device, member->group->host_ranks);
     TRY(train_session_new(&member->job, member->device, member->rank, false, &member->session));
     member->memory_planned = train_session_plan(member->session)->peak_bytes;
     const struct train_hooks hooks = {on_started,   on_metrics, on_epoch,      on_progress,

@@ -58,6 +58,7 @@ struct group {
     uint64_t order_at[GROUP_MAX_ORDERS];
     int order_count;
     const struct wrap_policy *wraps[GROUP_MAX_ORDERS]; /* order i sets this policy; NULL: a pull */
+    int host_ranks; /* that say they divide the host's memory; 0: 1 */
     /* What this rank's device has of memory; NULL, or 0: the host's. */
     uint64_t (*memory)(int rank);
     /* What a rank does instead for order i; NULL: nothing else. */

@@ -572,6 +572,127 @@ START_TEST(test_offload_of_what_does_not_fit)
 }
 END_TEST
 
+/* ---- the host's memory ---- */
+
+static void limit_host(uint64_t bytes)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%llu", (unsigned long long)bytes);
+    setenv("FSDPD_CUDA_HOST_MEMORY", text, 1);
+}
+
+static void expect_no_host_memory(status_t status, const char *words)
+{
+    ck_assert_int_eq(status_code(status), STATUS_RESOURCE_EXHAUSTED);
+    ck_assert_msg(strstr(status_message(status), words) != NULL, "%s", status_message(status));
+    status_free(status);
+}
+
+/* What all of a job's ranks on a host pin must fit it, with their copies: at submit, by the byte.
+ */
+START_TEST(test_planning_for_a_host)
+{
+    struct group group;
+    Fsdpd__V1__Plan *plan = NULL;
+    struct planning_options options = {.device = "cuda:0", .staged = _i == 1, .host_workers = 8};
+    init(&group, 2);
+    group.job.cpu_offload = true;
+    ck_assert_ptr_null(planning_make(&group.job, &options, &plan));
+    ck_assert_uint_gt(plan->host_memory_bytes, 0);
+    ck_assert_uint_eq(plan->host_ranks, 2); /* there are no more */
+    uint64_t rank = plan->host_bytes + plan->staging_bytes;
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+    limit_host(2 * rank);
+    ck_assert_ptr_null(planning_make(&group.job, &options, &plan));
+    ck_assert_uint_eq(plan->host_memory_bytes, 2 * rank);
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+    limit_host(2 * rank - 1);
+    expect_no_host_memory(planning_make(&group.job, &options, &plan),
+                          " for the 2 ranks of a host, but ");
+    /* on a host of their own each, they fit; and where a job that runs will give memory back */
+    options.host_workers = 1;
+    ck_assert_ptr_null(planning_make(&group.job, &options, &plan));
+    ck_assert_uint_eq(plan->host_ranks, 1);
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+    options.host_workers = 2;
+    options.host_memory_bytes = 2 * rank;
+    ck_assert_ptr_null(planning_make(&group.job, &options, &plan));
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+    unsetenv("FSDPD_CUDA_HOST_MEMORY");
+}
+END_TEST
+
+/* Offloading is no way out if the host cannot hold it, either. */
+START_TEST(test_offload_is_not_advised)
+{
+    struct group group;
+    Fsdpd__V1__Plan *plan = NULL;
+    init(&group, 1);
+    group.job.wrap = small;
+    ck_assert_ptr_null(plan_on("cuda:0", &group.job, 0, &plan));
+    uint64_t memory = plan->peak_bytes - 1, copies = plan->staging_bytes;
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+    for (int small_host = 0; small_host < 2; small_host++) {
+        if (small_host) limit_host(copies);
+        status_t status = plan_on("cuda:0", &group.job, memory, &plan);
+        ck_assert_int_eq(status_code(status), STATUS_RESOURCE_EXHAUSTED);
+        bool advised = strstr(status_message(status), "fsdp.cpu_offload=true") != NULL;
+        ck_assert_msg(advised == !small_host, "%s", status_message(status));
+        status_free(status);
+    }
+    unsetenv("FSDPD_CUDA_HOST_MEMORY");
+}
+END_TEST
+
+/* A rank looks before it allocates anything, and so before another policy takes over. */
+START_TEST(test_running_on_a_host)
+{
+    struct group group;
+    Fsdpd__V1__Plan *plan = NULL;
+    init(&group, 2);
+    staged = group.job.staged = _i == 1;
+    const struct planning_options options = {.device = "cuda:0", .staged = staged};
+    group.job.wrap = offloads_some;
+    group.host_ranks = 2;
+    ck_assert_ptr_null(planning_make(&group.job, &options, &plan));
+    uint64_t units = plan->host_bytes, copies = plan->staging_bytes;
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+    limit_host(2 * (units + copies) - 1);
+    on_cuda(&group);
+    cuda_stub_reset(7);
+    group_run(&group);
+    for (int rank = 0; rank < 2; rank++) {
+        const struct member *member = &group.members[rank];
+        ck_assert_int_eq(status_code(member->status), STATUS_RESOURCE_EXHAUSTED);
+        ck_assert_msg(strstr(status_message(member->status), " for the 2 ranks of a host, but ") !=
+                          NULL,
+                      "%s", status_message(member->status));
+    }
+    group_reset(&group);
+    limit_host(2 * (units + copies));
+    on_cuda(&group);
+    run_well(&group);
+    group_reset(&group);
+
+    /* Offloading them needs as much again as the new executor's lanes and the units; collectives
+     * through host memory need more than that from the first. */
+    group.job.wrap = small;
+    group.order_count = 1;
+    group.order_at[0] = 2;
+    group.wraps[0] = &offloads_some;
+    for (int enough = staged; enough < 2; enough++) {
+        limit_host(staged ? 2 * (units + copies) : 2 * (units + 4 * LANE_HOST_BYTES) - !enough);
+        on_cuda(&group);
+        run_well(&group);
+        status_t refused = group.members[0].changes[0].refused;
+        ck_assert_int_eq(status_code(refused), enough ? STATUS_OK : STATUS_RESOURCE_EXHAUSTED);
+        if (!enough) ck_assert_ptr_nonnull(strstr(status_message(refused), "offloaded units need"));
+        group_reset(&group);
+    }
+    unsetenv("FSDPD_CUDA_HOST_MEMORY");
+}
+END_TEST
+
 /* A cpu's state is in host memory anyway. */
 START_TEST(test_offload_without_effect)
 {
@@ -598,6 +719,9 @@ int main(void)
     tcase_add_loop_test(tests, test_ranks_that_differ, 0, 2);
     tcase_add_loop_test(tests, test_pinned_memory, 0, 4);
     tcase_add_test(tests, test_planning);
+    tcase_add_loop_test(tests, test_planning_for_a_host, 0, 2);
+    tcase_add_test(tests, test_offload_is_not_advised);
+    tcase_add_loop_test(tests, test_running_on_a_host, 0, 2);
     tcase_add_loop_test(tests, test_plan_says_who_computes, 0, 2);
     tcase_add_test(tests, test_profile);
     tcase_add_loop_test(tests, test_offload, 0, 2 * WORLDS);

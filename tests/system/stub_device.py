@@ -51,11 +51,11 @@ class StubDevice(unittest.TestCase):
             file.write(text)
         return path
 
-    def start(self, *arguments, **environment):
-        """A worker of the stub's device, under the name that it gives itself."""
+    def start(self, *arguments, device="cuda:0", **environment):
+        """A worker of a device of the stub, under the name that it gives itself."""
         with open(os.path.join(self.daemon.root, "workers.log"), "ab") as log:
             worker = subprocess.Popen(
-                [harness.FSDPD, "worker", "--device", "cuda:0", "--coordinator", self.daemon.address,
+                [harness.FSDPD, "worker", "--device", device, "--coordinator", self.daemon.address,
                  "--data-root", self.daemon.data, *arguments],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 env=dict(os.environ, FSDPD_CONFIG="", FSDPD_BACKEND_DIR=os.path.dirname(MODULE),

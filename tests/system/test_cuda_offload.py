@@ -31,21 +31,75 @@ class Offload(stub_device.StubDevice):
         self.assertGreaterEqual(int(offloaded["host_bytes"]), 16 * 9550)
         expected = self.train("workers=1")
         self.assertEqual(self.train("workers=1", OFFLOADED), expected)
-        worker.terminate()
-        worker.wait()
-        self.daemon.wait_for(lambda: not self.daemon.worker_list(), 30, "the worker to leave")
+        self.stop(worker)
 
         self.start(FSDPD_CUDA_MEMORY=str(sum(peaks) // 2))
         self.wait_workers(1)
-        refused = self.daemon.ctl("submit", self.job, "--set", f"data.dir={self.daemon.data}",
-                                  "--set", "workers=1")
-        self.assertEqual(refused.returncode, harness.DOES_NOT_FIT, refused.stderr)
-        self.assertIn("fsdp.cpu_offload=true", refused.stderr)
+        self.assertIn("fsdp.cpu_offload=true", self.refused("workers=1"))
         self.assertEqual(self.train("workers=1", OFFLOADED), expected)
         text = self.daemon.ctl("plan", self.job, "--set", f"data.dir={self.daemon.data}",
                                "--set", "workers=1", "--set", OFFLOADED, "--dump").stdout
         self.assertIn("of pinned host memory per rank", text)
         self.assertRegex(text, r"host +optimizer")
+
+    def stop(self, *workers):
+        for worker in workers:
+            worker.terminate()
+            worker.wait()
+        self.daemon.wait_for(lambda: not self.daemon.worker_list(), 30, "the workers to leave")
+
+    def refused(self, *settings):
+        arguments = [word for setting in settings for word in ("--set", setting)]
+        refused = self.daemon.ctl("submit", self.job, "--set", f"data.dir={self.daemon.data}", *arguments)
+        self.assertEqual(refused.returncode, harness.DOES_NOT_FIT, refused.stderr)
+        return refused.stderr
+
+    def test_devices_of_a_host(self):
+        """Ranks on two devices of a host divide its memory: who submits is told if it is too little."""
+        devices = [self.start(device=device, FSDPD_STUB_DEVICES="2") for device in ("cuda:0", "cuda:1")]
+        self.wait_workers(2)
+        plan = self.plan("workers=2", OFFLOADED)
+        self.assertEqual((plan["communicator"], int(plan["host_ranks"])), ("nccl", 2))
+        rank = int(plan["host_bytes"]) + int(plan["staging_bytes"])
+        self.assertGreater(int(plan["host_memory_bytes"]), 2 * rank)
+        alone = self.plan("workers=1", OFFLOADED)
+        self.assertEqual(int(alone["host_ranks"]), 1)
+        self.stop(*devices)
+
+        for missing in (1, 0):
+            devices = [self.start(device=device, FSDPD_STUB_DEVICES="2",
+                                  FSDPD_CUDA_HOST_MEMORY=str(2 * rank - missing))
+                       for device in ("cuda:0", "cuda:1")]
+            self.wait_workers(2)
+            if missing:
+                self.assertRegex(self.refused("workers=2", OFFLOADED),
+                                 "offloaded units need [0-9.]+ kB of host memory per rank, and copies "
+                                 "62.9 MB, [0-9]+ MB for the 2 ranks of a host, but [0-9]+ MB are available")
+                self.train("workers=1", OFFLOADED)
+            else:
+                self.assertEqual(int(self.plan("workers=2", OFFLOADED)["host_memory_bytes"]), 2 * rank)
+                text = self.daemon.ctl("plan", self.job, "--set", f"data.dir={self.daemon.data}",
+                                       "--set", "workers=2", "--set", OFFLOADED).stdout
+                self.assertRegex(text, "Offloaded: [0-9.]+ kB of host memory per rank; with copies, 2 ranks "
+                                       "on a host would have 100% of 126 MB")
+            self.stop(*devices)
+
+        # What is not offloaded is copied, too.
+        self.start(FSDPD_CUDA_HOST_MEMORY="1000000")
+        self.wait_workers(1)
+        self.assertIn("copies need 37.7 MB of host memory per rank, but 1.00 MB are available there",
+                      self.refused("workers=1"))
+
+    def test_a_rank_looks_again(self):
+        """What was there when the job was planned may be gone when it begins: no rank allocates anything."""
+        self.start("--share-device")
+        self.wait_workers(1)  # it plans, as the first
+        self.start("--share-device", FSDPD_CUDA_HOST_MEMORY=str(100 << 20))
+        self.wait_workers(2)
+        job = self.daemon.submit("workers=2", OFFLOADED, job=self.job)
+        shown = self.daemon.wait_state(job, "FAILED", seconds=harness.PATIENCE)
+        self.assertIn("offloaded units need ", shown["reason"]["message"])
+        self.assertIn("for the 2 ranks of a host, but 105 MB are available", shown["reason"]["message"])
 
     def test_units_come_and_go(self):
         """A running job's units are offloaded and brought back: the steps go on as if nothing had been."""
@@ -71,6 +125,9 @@ class Offload(stub_device.StubDevice):
         worker = self.start(FSDPD_CUDA_MEMORY="much")
         self.assertNotEqual(worker.wait(30), 0)
         self.assertIn("FSDPD_CUDA_MEMORY=much: expected a number of bytes", self.workers_said())
+        worker = self.start(FSDPD_CUDA_HOST_MEMORY="-1")
+        self.assertNotEqual(worker.wait(30), 0)
+        self.assertIn("FSDPD_CUDA_HOST_MEMORY=-1: expected a number of bytes", self.workers_said())
 
 
 if __name__ == "__main__":

@@ -86,12 +86,50 @@ START_TEST(test_ranks_share_a_host)
         for (int i = 0; i < 3; i++) {
             if (fakes[i].assignment == NULL || strcmp(fakes[i].assignment->job, id) != 0) continue;
             ck_assert_uint_eq(fakes[i].assignment->sharers, i < 2 && workers > 1 ? 2 : 1);
+            ck_assert_uint_eq(fakes[i].assignment->host_ranks, fakes[i].assignment->sharers);
             fake_finished(&fakes[i], STATUS_OK, "");
         }
         WAIT(&world, world_job_is(&world, id, JOB_SUCCEEDED));
         free(id);
     }
     for (int i = 0; i < 4; i++) fake_deinit(&fakes[i]);
+}
+END_TEST
+
+/* Ranks on different devices of a host divide its memory, not the devices'. */
+START_TEST(test_devices_share_a_host)
+{
+    static const struct {
+        const char *id, *device;
+        bool shares;
+        uint32_t sharers, host_workers; /* of the workers that are attached; of a job, its ranks */
+    } workers[] = {{"host/a", "cuda:0", false, 1, 4}, {"host/b", "cuda:1", true, 2, 4},
+                   {"host/c", "cuda:1", true, 2, 4},  {"host/d", "cuda:2", false, 1, 4},
+                   {"far/a", "cuda:0", false, 1, 1},  {"host/cpu:0", "cpu", false, 1, 1}};
+    enum { COUNT = sizeof workers / sizeof workers[0], RANKS = COUNT - 1 };
+    struct fake fakes[COUNT];
+    for (int i = 0; i < COUNT; i++)
+        fake_attach_device(&world, &fakes[i], workers[i].id, 1000 + i, workers[i].device,
+                           workers[i].shares);
+    Fsdpd__V1__SubmitJobRequest request = FSDPD__V1__SUBMIT_JOB_REQUEST__INIT;
+    request.spec = world_spec(RANKS);
+    request.spec->device = (char *)"cuda"; /* a static spec, which nobody frees */
+    void *response = NULL;
+    expect_ok(world_call(&world, &test_submit, &request, &response));
+    message_free(response);
+    int plans = 0;
+    for (int i = 0; i < RANKS; i++) {
+        WAIT(&world, fakes[i].assignments == 1);
+        ck_assert_uint_eq(fakes[i].assignment->sharers, workers[i].sharers);
+        ck_assert_uint_eq(fakes[i].assignment->host_ranks, workers[i].host_workers);
+        plans += fakes[i].plans;
+        if (fakes[i].plans == 0) continue;
+        ck_assert_uint_eq(fakes[i].plan_sharers, workers[i].sharers);
+        ck_assert_uint_eq(fakes[i].plan_host_workers, workers[i].host_workers);
+    }
+    ck_assert_int_eq(plans, 1);
+    ck_assert_int_eq(fakes[RANKS].assignments, 0);
+    for (int i = 0; i < COUNT; i++) fake_deinit(&fakes[i]);
 }
 END_TEST
 
@@ -156,6 +194,7 @@ int main(void)
     tcase_add_loop_test(served, test_who_may_have_a_device, 0, 3);
     tcase_add_test(served, test_groups_that_share);
     tcase_add_test(served, test_ranks_share_a_host);
+    tcase_add_test(served, test_devices_share_a_host);
     suite_add_tcase(suite, served);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

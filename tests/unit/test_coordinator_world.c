@@ -315,6 +315,7 @@ static void answer_plan(struct fake *fake, const Fsdpd__V1__PlanOrder *order)
     fake->plans++;
     fake->plan_staged = order->staged;
     fake->plan_sharers = order->sharers;
+    fake->plan_host_workers = order->host_workers;
     if (fake->silent_plans) return;
     Fsdpd__V1__Unit unit = FSDPD__V1__UNIT__INIT, *units[] = {&unit};
     unit.name = (char *)"(root)";

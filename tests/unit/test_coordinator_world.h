@@ -93,7 +93,7 @@ struct fake {
     const char *device; /* NULL: "cpu" */
     bool shares_device;
     bool plan_staged; /* of the latest plan order */
-    uint32_t plan_sharers;
+    uint32_t plan_sharers, plan_host_workers;
     bool silent_plans; /* leave plan orders unanswered */
     enum status_code plan_code;
     int plans;

@@ -10,6 +10,7 @@
 
 #include "base/buf.h"
 #include "base/mem.h"
+#include "base/text.h"
 #include "fsdp/plan.h"
 #include "fsdp_fixture.h"
 
@@ -315,7 +316,16 @@ START_TEST(fragments_are_small)
 }
 END_TEST
 
-/* Of the host's memory, as of the device's. */
+static void expect_host(const struct plan *plan, struct plan_host host, const char *words)
+{
+    status_t status = plan_check_host_fits(plan, &host);
+    ck_assert_int_eq(status_code(status), words != NULL ? STATUS_RESOURCE_EXHAUSTED : STATUS_OK);
+    if (words != NULL)
+        ck_assert_msg(strstr(status_message(status), words) != NULL, "%s", status_message(status));
+    status_free(status);
+}
+
+/* Of the host's memory, as of the device's: for all of a host's ranks, with what copies need. */
 START_TEST(offloaded_to_a_small_host)
 {
     struct planned planned;
@@ -323,11 +333,34 @@ START_TEST(offloaded_to_a_small_host)
     options.cpu_offload = options.host_apart = true;
     plan_mnist(&planned, 20000, options, 64, 64);
     ck_assert_uint_gt(planned.plan->host_bytes, 0);
-    ck_assert_ptr_null(plan_check_host_fits(planned.plan, planned.plan->host_bytes));
-    status_t status = plan_check_host_fits(planned.plan, planned.plan->host_bytes - 1);
-    ck_assert_int_eq(status_code(status), STATUS_RESOURCE_EXHAUSTED);
-    ck_assert_ptr_nonnull(strstr(status_message(status), "of host memory per rank"));
-    status_free(status);
+    const struct plan *plan = planned.plan;
+    const uint64_t units = plan->host_bytes, copies = 50000000, all = 8 * (units + copies);
+    char bytes[32], *words;
+    expect_host(plan, (struct plan_host){units, 0, 1}, NULL);
+    expect_host(plan, (struct plan_host){units - 1, 0, 1},
+                "of host memory per rank, and copies 0 B,");
+    expect_host(plan, (struct plan_host){units + copies, copies, 1}, NULL);
+    expect_host(plan, (struct plan_host){units + copies - 1, copies, 1}, "and copies 50.0 MB, but");
+    expect_host(plan, (struct plan_host){all, copies, 8}, NULL);
+    words = mem_printf("and copies 50.0 MB, %s for the 8 ranks of a host, but",
+                       text_format_bytes(all, bytes));
+    expect_host(plan, (struct plan_host){all - 1, copies, 8}, words);
+    free(words);
+    words = mem_printf("but %s are available there; offload fewer units, or use more hosts",
+                       text_format_bytes(all - 1, bytes));
+    expect_host(plan, (struct plan_host){all - 1, copies, 8}, words);
+    free(words);
+    /* a product that no number holds is no small one */
+    expect_host(plan, (struct plan_host){UINT64_MAX, UINT64_MAX / 8, 1 << 20}, "are available");
+    planned_deinit(&planned);
+    /* what is not offloaded is copied, too */
+    plan_mnist(&planned, 20000, options_for(STRATEGY_FULL_SHARD, 2), 64, 64);
+    ck_assert_uint_eq(planned.plan->host_bytes, 0);
+    expect_host(planned.plan, (struct plan_host){2 * copies, copies, 2}, NULL);
+    expect_host(
+        planned.plan, (struct plan_host){2 * copies - 1, copies, 2},
+        "copies need 50.0 MB of host memory per rank, 100 MB for the 2 ranks of a host, but "
+        "100 MB are available there");
     planned_deinit(&planned);
 }
 END_TEST

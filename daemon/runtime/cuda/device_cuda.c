@@ -158,21 +158,22 @@ static bool is_set(const char *variable)
     return value != NULL && value[0] != '\0' && strcmp(value, "0") != 0;
 }
 
-static status_t read_limit(uint64_t *bytes)
+static status_t read_limit(const char *variable, uint64_t *bytes)
 {
-    const char *value = getenv("FSDPD_CUDA_MEMORY");
+    const char *value = getenv(variable);
     if (value == NULL || value[0] == '\0') return STATUS_OKAY;
     char *end;
     errno = 0;
     *bytes = strtoull(value, &end, 10);
     if (value[0] >= '1' && value[0] <= '9' && *end == '\0' && errno == 0) return STATUS_OKAY;
-    return status_new(STATUS_INVALID_ARGUMENT, "FSDPD_CUDA_MEMORY=%s: expected a number of bytes",
+    return status_new(STATUS_INVALID_ARGUMENT, "%s=%s: expected a number of bytes", variable,
                       value);
 }
 
 static status_t set_up(struct cuda_device *device)
 {
-    TRY(read_limit(&device->base.limit));
+    TRY(read_limit("FSDPD_CUDA_MEMORY", &device->base.limit));
+    TRY(read_limit("FSDPD_CUDA_HOST_MEMORY", &device->base.host_limit));
     int processors = 0, major = 0;
     TRY_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device->number));
     if (major < CUDA_LEAST_MAJOR) return status_new(STATUS_UNIMPLEMENTED, CUDA_LEAST_TEXT);
