@@ -281,6 +281,14 @@ void report_estimate(const Fsdpd__V1__Plan *plan, struct buf *out)
                      offsetof(Fsdpd__V1__Estimate, communication_seconds));
     add_estimate_row(&table, plan, "of that exposed",
                      offsetof(Fsdpd__V1__Estimate, exposed_seconds));
+    if (plan->host_bytes > 0) {
+        add_estimate_row(&table, plan, "uploads and batch",
+                         offsetof(Fsdpd__V1__Estimate, copy_seconds));
+        add_estimate_row(&table, plan, "downloads",
+                         offsetof(Fsdpd__V1__Estimate, download_seconds));
+        add_estimate_row(&table, plan, "host's optimizer",
+                         offsetof(Fsdpd__V1__Estimate, host_seconds));
+    }
     bool tokens = plan->programs[0]->estimate->tokens_per_second > 0;
     table_add(&table, tokens ? "tokens/s, all ranks" : "samples/s, all ranks");
     for (size_t k = 0; k < program_count(plan); k++) {

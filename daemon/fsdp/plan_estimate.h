@@ -39,7 +39,7 @@ struct plan_estimate {
     double step_seconds;
     double compute_seconds; /* the compute lane is busy, likewise the others */
     double communication_seconds;
-    double copy_seconds;
+    double copy_seconds, download_seconds, host_seconds;
     double exposed_seconds; /* communication while nothing computes */
     double flops;           /* of the ops, without the optimizer */
 };

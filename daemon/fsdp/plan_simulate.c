@@ -52,5 +52,7 @@ void plan_simulate(const struct plan_program *program, struct plan_timing *timin
     estimate->compute_seconds = busy[LANE_COMPUTE];
     estimate->communication_seconds = busy[LANE_COMM];
     estimate->copy_seconds = busy[LANE_COPY];
+    estimate->download_seconds = busy[LANE_DOWNLOAD];
+    estimate->host_seconds = busy[LANE_HOST];
     find_exposed(program, timings, estimate);
 }

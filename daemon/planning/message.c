@@ -214,6 +214,9 @@ static Fsdpd__V1__Estimate *estimate_message_new(const struct plan *plan,
     message->communication_seconds = plan_message_round(estimate->communication_seconds);
     message->exposed_seconds = plan_message_round(estimate->exposed_seconds);
     message->flops = plan_message_round(estimate->flops);
+    message->copy_seconds = plan_message_round(estimate->copy_seconds);
+    message->download_seconds = plan_message_round(estimate->download_seconds);
+    message->host_seconds = plan_message_round(estimate->host_seconds);
     const struct graph *graph = program->graph;
     double samples = (double)graph->values[graph->input].type.dims[0] * plan->options.world;
     if (estimate->step_seconds > 0)

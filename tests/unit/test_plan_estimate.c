@@ -126,7 +126,7 @@ struct planned {
     struct plan_timing *timings;
 };
 
-static void plan_net_hybrid(struct planned *planned, int world, int shard_world, int slots)
+static void plan_net_with(struct planned *planned, int shard_world, struct plan_options options)
 {
     ck_assert_ptr_null(model_parse(net, strlen(net), "net.yaml", &planned->model));
     const struct graph_options graph = {.batch_size = 16, .train = true};
@@ -134,20 +134,37 @@ static void plan_net_hybrid(struct planned *planned, int world, int shard_world,
     const struct wrap_policy policy = {.kind = WRAP_NONE};
     ck_assert_ptr_null(units_build(planned->model, &policy, shard_world, &planned->units));
     const struct lowering lowering = {0};
-    const struct plan_options options = {.world = world,
-                                         .strategy = shard_world < world ? STRATEGY_HYBRID_SHARD
-                                                                         : STRATEGY_FULL_SHARD,
-                                         .optimizer = OPTIMIZER_ADADELTA,
-                                         .optimizer_slots = slots};
     ck_assert_ptr_null(plan_build(planned->model, planned->units, planned->graph, &lowering, NULL,
                                   NULL, &options, &planned->plan));
     planned->timings =
         mem_alloc_array(planned->plan->train.instruction_count, sizeof *planned->timings);
 }
 
+static void plan_net_hybrid(struct planned *planned, int world, int shard_world, int slots)
+{
+    enum strategy strategy = shard_world < world ? STRATEGY_HYBRID_SHARD : STRATEGY_FULL_SHARD;
+    plan_net_with(planned, shard_world,
+                  (struct plan_options){.world = world,
+                                        .strategy = strategy,
+                                        .optimizer = OPTIMIZER_ADADELTA,
+                                        .optimizer_slots = slots});
+}
+
 static void plan_net(struct planned *planned, int world, int slots)
 {
     plan_net_hybrid(planned, world, world, slots);
+}
+
+static void plan_net_offloaded(struct planned *planned, int world, enum norm_kind norm)
+{
+    plan_net_with(planned, world,
+                  (struct plan_options){.world = world,
+                                        .strategy = STRATEGY_FULL_SHARD,
+                                        .optimizer = OPTIMIZER_ADADELTA,
+                                        .optimizer_slots = 2,
+                                        .norm = norm,
+                                        .cpu_offload = true,
+                                        .host_apart = true});
 }
 
 static void planned_deinit(struct planned *planned)
@@ -178,6 +195,7 @@ static struct plan_rates rates(void)
                                .flops_bf16 = 1e30,
                                .memory_bandwidth = 1e30,
                                .batch = {.bandwidth = 1e30},
+                               .host_bandwidth = 1e30,
                                .inside = {.bandwidth = 1e30},
                                .between = {.bandwidth = 1e30},
                                .devices_per_host = 8};
@@ -283,6 +301,67 @@ START_TEST(a_whole_step)
 }
 END_TEST
 
+/* What goes to the host and back goes over its link, and its optimizer has its memory's bandwidth
+ * and nothing to start. */
+START_TEST(offloaded_units)
+{
+    struct planned planned;
+    struct plan_rates slow = rates();
+    slow.batch = (struct plan_link){.bandwidth = 16, .latency = 3};
+    slow.host_bandwidth = 7;
+    slow.op_seconds = 1000;
+    slow.memory_bandwidth = 1;
+    plan_net_offloaded(&planned, 1, NORM_NONE);
+    plan_estimate_instructions(planned.plan, &planned.plan->train, &slow, planned.timings);
+    /* 36 parameters of 4 bytes up, as many gradients down */
+    EXPECT(seconds_of(&planned, INSTRUCTION_UPLOAD, NULL), 3 + 9);
+    EXPECT(seconds_of(&planned, INSTRUCTION_DOWNLOAD, NULL), 3 + 9);
+    /* parameter and two of state, read and written, the gradient read */
+    EXPECT(seconds_of(&planned, INSTRUCTION_OPTIMIZER, NULL), 144);
+    planned_deinit(&planned);
+
+    /* Of two ranks each has 18, padded to 20; what clips is a word's way to the host. */
+    plan_net_offloaded(&planned, 2, NORM_2);
+    plan_estimate_instructions(planned.plan, &planned.plan->train, &slow, planned.timings);
+    EXPECT(seconds_of(&planned, INSTRUCTION_UPLOAD, NULL), 3 + 5);
+    EXPECT(seconds_of(&planned, INSTRUCTION_DOWNLOAD, NULL), 3 + 5);
+    EXPECT(seconds_of(&planned, INSTRUCTION_DOWNLOAD_STATS, NULL), 3);
+    EXPECT(seconds_of(&planned, INSTRUCTION_OPTIMIZER, NULL), 80);
+    planned_deinit(&planned);
+}
+END_TEST
+
+START_TEST(an_offloaded_step)
+{
+    struct planned planned;
+    struct plan_rates slow = rates();
+    struct plan_estimate estimate;
+    slow.flops_f32 = 1024;
+    slow.batch = (struct plan_link){.bandwidth = 16, .latency = 3};
+    slow.host_bandwidth = 7;
+    plan_net_offloaded(&planned, 1, NORM_NONE);
+    plan_estimate_program(planned.plan, &planned.plan->train, &slow, planned.timings, &estimate);
+    /* The batch's 576 bytes and the parameters are copied one after the other; forward and the
+     * weights' gradients take a second each; then the gradients' way, and the optimizer. */
+    EXPECT(estimate.copy_seconds, (3 + 36) + (3 + 9));
+    EXPECT(estimate.compute_seconds, 2);
+    EXPECT(estimate.download_seconds, 3 + 9);
+    EXPECT(estimate.host_seconds, 144);
+    EXPECT(estimate.communication_seconds, 0);
+    EXPECT(estimate.step_seconds, 51 + 2 + 12 + 144);
+    planned_deinit(&planned);
+
+    /* The same on the device: of the link, only the batch's way is left. */
+    plan_net(&planned, 1, 2);
+    plan_estimate_program(planned.plan, &planned.plan->train, &slow, planned.timings, &estimate);
+    EXPECT(estimate.copy_seconds, 3 + 36);
+    EXPECT(estimate.download_seconds, 0);
+    EXPECT(estimate.host_seconds, 0);
+    EXPECT(estimate.step_seconds, 39 + 2);
+    planned_deinit(&planned);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("estimates");
@@ -295,6 +374,8 @@ int main(void)
     tcase_add_test(tests, rings_that_leave_the_host);
     tcase_add_loop_test(tests, groups_of_ranks, 0, 2);
     tcase_add_test(tests, a_whole_step);
+    tcase_add_test(tests, offloaded_units);
+    tcase_add_test(tests, an_offloaded_step);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -123,6 +123,35 @@ START_TEST(settings_of_units)
 }
 END_TEST
 
+/* The optimizer of all offloaded units takes its bytes of the host's memory, at its bandwidth. */
+START_TEST(offload_is_estimated)
+{
+    static const double bandwidths[] = {1e9, 10e9};
+    for (int i = 0; i < 2; i++) {
+        char *profile = mem_printf("{like: h200, world: 1, host_memory_bandwidth: %g, "
+                                   "host_link: {bandwidth: 2e9, latency: 0}}",
+                                   bandwidths[i]);
+        Fsdpd__V1__Plan *plan = good_plan(profile, "fsdp.cpu_offload=true", NULL);
+        const Fsdpd__V1__Estimate *train = plan->programs[0]->estimate;
+        double kept = 0; /* of one rank: all */
+        for (size_t u = 0; u < plan->n_units; u++) kept += (double)plan->units[u]->shard_bytes;
+        ck_assert_double_eq_tol(kept, 4.0 * (double)plan->parameters, 64.0 * (double)plan->n_units);
+        /* values and Adadelta's two, read and written, and gradients, read; in four digits */
+        ck_assert_double_eq_tol(train->host_seconds, 7 * kept / bandwidths[i],
+                                1e-3 * train->host_seconds);
+        ck_assert_double_eq_tol(train->download_seconds, kept / 2e9, 1e-3 * kept / 2e9);
+        ck_assert_double_ge(train->copy_seconds, kept / 2e9);
+        if (i == 0) ck_assert_double_ge(train->step_seconds, train->host_seconds);
+        struct buf text = {0};
+        report_plan(plan, 0, &text);
+        ck_assert_ptr_nonnull(strstr(buf_text(&text), "\nhost's optimizer "));
+        buf_deinit(&text);
+        fsdpd__v1__plan__free_unpacked(plan, NULL);
+        free(profile);
+    }
+}
+END_TEST
+
 /* What does not fit a device may fit with the host's memory. */
 START_TEST(offload_is_advised)
 {
@@ -278,6 +307,7 @@ int main(void)
     tcase_add_test(tests, units_of_their_own);
     tcase_add_test(tests, settings_of_units);
     tcase_add_test(tests, offload_is_advised);
+    tcase_add_test(tests, offload_is_estimated);
     tcase_add_test(tests, golden);
     tcase_add_loop_test(tests, advice, 0, 12);
     tcase_add_test(tests, notes);

@@ -105,6 +105,7 @@ START_TEST(files)
     ck_assert_double_eq(profile.rates.between.bandwidth, 1e10);
     ck_assert_double_eq(profile.rates.inside.latency, 0);
     ck_assert_double_eq(profile.rates.batch.bandwidth, 1e11);
+    ck_assert_double_eq(profile.rates.host_bandwidth, 1e11);
     ck_assert_int_eq(profile.rates.devices_per_host, 4096);
 
     static const char like[] = "like: a100\nworld: 16\nmemory: 40e9\nlink: {latency: 1e-3}\n"
@@ -117,6 +118,14 @@ START_TEST(files)
     ck_assert_double_eq(profile.rates.inside.latency, 1e-3);
     ck_assert_double_eq(profile.rates.inside.bandwidth, 300e9);
     ck_assert_double_eq(profile.rates.between.bandwidth, 25e9);
+    ck_assert_double_eq(profile.rates.host_bandwidth, 50e9);
+
+    /* the host's memory is as fast as it is: the efficiency is of the device's */
+    static const char host[] = "like: h200\nhost_memory_bandwidth: 120e9\nefficiency: 0.5\n";
+    expect(profile_parse(host, strlen(host), "p.yaml", &profile));
+    ck_assert_double_eq(profile.rates.host_bandwidth, 120e9);
+    ck_assert_double_eq(profile.rates.memory_bandwidth, 4.8e12 * 0.5);
+    ck_assert_double_eq(profile.rates.batch.bandwidth, 50e9);
 }
 END_TEST
 
@@ -141,6 +150,7 @@ START_TEST(documented_example)
     ck_assert_int_eq(profile.rates.devices_per_host, 4);
     ck_assert_double_eq(profile.rates.flops_bf16, 181e12 * 0.5);
     ck_assert_double_eq(profile.rates.batch.bandwidth, 20e9);
+    ck_assert_double_eq(profile.rates.host_bandwidth, 40e9);
     /* and every built-in profile is in its table */
     for (int i = 0; profile_name(i) != NULL; i++) {
         char *cell = mem_printf("| `%s` |", profile_name(i));
@@ -193,6 +203,15 @@ static const struct {
     {"like: h2000\n", "p.yaml:1", "h200"},
     {"like: [h200]\n", "p.yaml:1", "like"},
     {"like: h200\nmemory:\n", "p.yaml:2", "memory"},
+    {"like: h200\nhost_memory_bandwidth: 0\n", "p.yaml:2", "host_memory_bandwidth"},
+    {"like: h200\nhost_memory_bandwidth: 999\n", "p.yaml:2", "host_memory_bandwidth"},
+    {"like: h200\nhost_memory_bandwidth: -40e9\n", "p.yaml:2", "host_memory_bandwidth"},
+    {"like: h200\nhost_memory_bandwidth: 1e19\n", "p.yaml:2", "host_memory_bandwidth"},
+    {"like: h200\nhost_memory_bandwidth: nan\n", "p.yaml:2", "host_memory_bandwidth"},
+    {"like: h200\nhost_memory_bandwidth: 40 GB/s\n", "p.yaml:2", "40 GB/s"},
+    {"like: h200\nhost_memory_bandwidth: [40e9]\n", "p.yaml:2", "host_memory_bandwidth"},
+    {"like: h200\nhost_memory_bandwidth:\n", "p.yaml:2", "host_memory_bandwidth"},
+    {"like: h200\nhost_memory_bandwith: 40e9\n", "p.yaml:2", "host_memory_bandwidth"},
 };
 
 START_TEST(files_that_are_refused)
