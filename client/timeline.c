@@ -8,8 +8,9 @@
 #include "base/mem.h"
 #include "print/json.h"
 
-static const char *const lanes[] = {"compute", "comm", "copy"};
-enum { LANES = sizeof lanes / sizeof lanes[0], STEPS_TRACK = LANES };
+/* A rank's tracks: the plan's lanes, and the whole step. The last two are offloaded units'. */
+static const char *const tracks[] = {"compute", "comm", "copy", "steps", "download", "host"};
+enum { TRACKS = sizeof tracks / sizeof tracks[0], STEPS_TRACK = 3, ALWAYS_THERE = 4 };
 
 static Fsdpd__V1__TraceChunk *copy_chunk(const Fsdpd__V1__TraceChunk *chunk)
 {
@@ -176,9 +177,17 @@ struct writer {
 
 static int lane_of(const Fsdpd__V1__TraceInstruction *instruction)
 {
-    for (int lane = 0; lane < LANES; lane++)
-        if (strcmp(instruction->lane, lanes[lane]) == 0) return lane;
+    for (int lane = 0; lane < TRACKS; lane++)
+        if (strcmp(instruction->lane, tracks[lane]) == 0) return lane;
     return 0;
+}
+
+static bool has_track(const struct timeline *timeline, int track)
+{
+    if (track < ALWAYS_THERE) return true;
+    for (size_t i = 0; i < timeline->train.count; i++)
+        if (lane_of(timeline->train.instructions[i]) == track) return true;
+    return false;
 }
 
 /* Shifts each host's clock so that its first step ends with that of rank 0's host; then all clocks
@@ -248,14 +257,15 @@ static void write_names(struct writer *writer)
         begin_event(writer, 'M', r, 0);
         buf_printf(writer->out, ",\"name\":\"process_sort_index\",\"args\":{\"sort_index\":%d}", r);
         end_event(writer);
-        for (int track = 0; track <= STEPS_TRACK; track++) {
+        for (int track = 0; track < TRACKS; track++) {
+            if (!has_track(writer->timeline, track)) continue;
             begin_event(writer, 'M', r, track);
             buf_printf(writer->out, ",\"name\":\"thread_name\",\"args\":{\"name\":\"%s\"}",
-                       track < LANES ? lanes[track] : "steps");
+                       tracks[track]);
             end_event(writer);
             begin_event(writer, 'M', r, track);
             buf_printf(writer->out, ",\"name\":\"thread_sort_index\",\"args\":{\"sort_index\":%d}",
-                       track < LANES ? track + 1 : 0);
+                       track == STEPS_TRACK ? 0 : track + 1);
             end_event(writer);
         }
     }
@@ -281,6 +291,10 @@ static void write_instruction(struct writer *writer, const Fsdpd__V1__TraceStep 
     buf_printf(writer->out, ",\"args\":{\"step\":%" PRIu64 ",\"instruction\":%zu", step->step, i);
     if (writer->timeline->accumulate.count > 0)
         buf_printf(writer->out, ",\"batch\":%d", writer->parts[rank].batch + 1);
+    if (instruction->op[0] != '\0') {
+        buf_add_text(writer->out, ",\"op\":");
+        json_add_string(writer->out, instruction->op);
+    }
     if (instruction->unit[0] != '\0') {
         buf_add_text(writer->out, ",\"unit\":");
         json_add_string(writer->out, instruction->unit);
@@ -312,7 +326,7 @@ static void write_flow(struct writer *writer, int rank, int from_lane, int to_la
 static void write_step(struct writer *writer, const Fsdpd__V1__TraceStep *step, int rank)
 {
     const struct timeline *timeline = writer->timeline;
-    int64_t shift = writer->shift_ns[rank], last[LANES];
+    int64_t shift = writer->shift_ns[rank], last[TRACKS];
     const struct timeline_program *program = program_of(timeline, step);
     struct step_part *part = &writer->parts[rank];
     size_t count = program->count;
@@ -328,7 +342,7 @@ static void write_step(struct writer *writer, const Fsdpd__V1__TraceStep *step, 
         add_time(writer, "dur", step->end_ns - part->begin_ns);
         end_event(writer);
     }
-    for (int lane = 0; lane < LANES; lane++) last[lane] = step->begin_ns + shift;
+    for (int lane = 0; lane < TRACKS; lane++) last[lane] = step->begin_ns + shift;
     for (size_t i = 0; i < count; i++) {
         int lane = lane_of(program->instructions[i]);
         struct span *span = &spans[i];
@@ -347,6 +361,59 @@ static void write_step(struct writer *writer, const Fsdpd__V1__TraceStep *step, 
     }
     free(spans);
     part->batch = is_accumulate(step->program) ? part->batch + 1 : 0;
+}
+
+/* ---- times by what is done ---- */
+
+static struct timeline_time *time_of(struct timeline_times *times,
+                                     const Fsdpd__V1__TraceInstruction *instruction)
+{
+    const char *what = instruction->op[0] != '\0' ? instruction->op : instruction->kind;
+    for (int i = 0; i < times->count; i++)
+        if (strcmp(times->times[i].what, what) == 0 &&
+            strcmp(times->times[i].lane, instruction->lane) == 0)
+            return &times->times[i];
+    MEM_GROW(times->times, times->count, times->capacity);
+    struct timeline_time *time = &times->times[times->count++];
+    *time = (struct timeline_time){.what = what, .lane = instruction->lane};
+    return time;
+}
+
+static int longer_first(const void *first, const void *second)
+{
+    const struct timeline_time *a = first, *b = second;
+    if (a->seconds != b->seconds) return a->seconds > b->seconds ? -1 : 1;
+    int order = strcmp(a->what, b->what);
+    return order != 0 ? order : strcmp(a->lane, b->lane);
+}
+
+void timeline_sum_up(const struct timeline *timeline, struct timeline_times *times)
+{
+    double parts = (double)timeline->step_count * timeline->world;
+    *times = (struct timeline_times){0};
+    for (int i = 0; i < timeline->chunk_count; i++) {
+        const Fsdpd__V1__TraceChunk *chunk = timeline->chunks[i];
+        for (size_t s = 0; s < chunk->n_steps; s++) {
+            const struct timeline_program *program = program_of(timeline, chunk->steps[s]);
+            for (size_t k = 0; k < program->count; k++) {
+                struct timeline_time *time = time_of(times, program->instructions[k]);
+                time->often++;
+                time->seconds += (double)chunk->steps[s]->durations[k] * 1e-9;
+            }
+        }
+    }
+    for (int i = 0; i < times->count; i++) {
+        times->times[i].often /= parts;
+        times->times[i].seconds /= parts;
+    }
+    if (times->count > 0)
+        qsort(times->times, (size_t)times->count, sizeof *times->times, longer_first);
+}
+
+void timeline_times_deinit(struct timeline_times *times)
+{
+    free(times->times);
+    *times = (struct timeline_times){0};
 }
 
 void timeline_write(const struct timeline *timeline, const char *job, struct buf *out)

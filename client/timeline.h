@@ -36,6 +36,19 @@ void timeline_add(struct timeline *timeline, const Fsdpd__V1__TraceChunk *chunk)
  */
 status_t timeline_finish(struct timeline *timeline) FSDPD_MUST_USE;
 
+/* How long an average step of a rank was at a kind of op, or at another kind of instruction. */
+struct timeline_time {
+    const char *what, *lane; /* the timeline's */
+    double often, seconds;
+};
+struct timeline_times {
+    struct timeline_time *times; /* the longest first */
+    int count, capacity;
+};
+/* Of a timeline that is finished. */
+void timeline_sum_up(const struct timeline *timeline, struct timeline_times *times);
+void timeline_times_deinit(struct timeline_times *times);
+
 /*
  * The file: pid is the rank, tid the lane. Times start at the first step's begin. Clocks of ranks
  * on one host are one; those of other hosts are shifted so that the first step ends everywhere at

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/text.h"
 #include "client.h"
 #include "download.h"
 #include "exit.h"
@@ -51,6 +52,50 @@ static status_t take_chunk(const ProtobufCMessage *message, void *user)
     return NULL;
 }
 
+/* Where the time of a step went. */
+static void add_table(const struct timeline *timeline, struct buf *text)
+{
+    static const struct table_column columns[] = {
+        {"WHAT", false}, {"LANE", false}, {"PER STEP", true}, {"TIME", true}, {"OF LANE", true}};
+    struct timeline_times times;
+    struct table table = {.columns = columns, .column_count = 5};
+    timeline_sum_up(timeline, &times);
+    for (int i = 0; i < times.count; i++) {
+        const struct timeline_time *time = &times.times[i];
+        char shown[32];
+        double lane = 0;
+        for (int k = 0; k < times.count; k++)
+            if (strcmp(times.times[k].lane, time->lane) == 0) lane += times.times[k].seconds;
+        table_add(&table, time->what);
+        table_add(&table, time->lane);
+        table_addf(&table, "%.*f", time->often == (double)(int64_t)time->often ? 0 : 1,
+                   time->often);
+        table_add(&table, text_format_duration(time->seconds, shown));
+        table_addf(&table, "%.1f%%", lane > 0 ? 100 * time->seconds / lane : 0);
+    }
+    buf_add_char(text, '\n');
+    table_print(&table, 0, 0, text);
+    table_deinit(&table);
+    timeline_times_deinit(&times);
+}
+
+static void add_times(const struct timeline *timeline, struct buf *text)
+{
+    struct timeline_times times;
+    timeline_sum_up(timeline, &times);
+    buf_add_text(text, ",\n  \"times\": [");
+    for (int i = 0; i < times.count; i++) {
+        buf_add_text(text, i > 0 ? ",\n    {\"what\": " : "\n    {\"what\": ");
+        json_add_string(text, times.times[i].what);
+        buf_add_text(text, ", \"lane\": ");
+        json_add_string(text, times.times[i].lane);
+        buf_printf(text, ", \"per_step\": %.9g, \"seconds\": %.9g}", times.times[i].often,
+                   times.times[i].seconds);
+    }
+    buf_add_text(text, "\n  ]");
+    timeline_times_deinit(&times);
+}
+
 static void report(const struct trace *trace)
 {
     const struct options *options = &trace->client->options;
@@ -64,10 +109,12 @@ static void report(const struct trace *trace)
         json_add_string(&text, options->file);
         buf_printf(&text,
                    ",\n  \"ranks\": %d,\n  \"hosts\": %d,\n  \"steps\": %d,\n  \"first_step\": "
-                   "%llu,\n  \"last_step\": %llu\n}\n",
+                   "%llu,\n  \"last_step\": %llu",
                    timeline->world, timeline->host_count, timeline->step_count,
                    (unsigned long long)timeline->first_step,
                    (unsigned long long)timeline->last_step);
+        add_times(timeline, &text);
+        buf_add_text(&text, "\n}\n");
     } else {
         buf_printf(&text, "%s%ssteps %llu to %llu of %s on %d rank%s%s%s\n",
                    to_stdout ? "" : options->file, to_stdout ? "" : ": ",
@@ -79,6 +126,7 @@ static void report(const struct trace *trace)
                    to_stdout ? "" : "; open it in Perfetto");
     }
     if (!to_stdout) {
+        if (options->format != FORMAT_JSON) add_table(timeline, &text);
         output_print(&text);
         return;
     }

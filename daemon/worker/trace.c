@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "ops/op.h"
 
 /* A chunk is closed when it has reached this; the largest piece that may follow fits below 1 MiB.
  */
@@ -74,6 +75,8 @@ static Fsdpd__V1__TraceInstruction *describe(const struct plan *plan,
     if (instruction->op >= 0) message->name = mem_strdup(program->graph->ops[instruction->op].name);
     else message->name = mem_printf("%s%s%s", kind, unit[0] ? " " : "", unit);
     message->kind = mem_strdup(kind);
+    if (instruction->op >= 0)
+        message->op = mem_strdup(op_info_get(program->graph->ops[instruction->op].kind)->name);
     message->lane = mem_strdup(plan_lane_name(instruction->lane));
     message->unit = mem_strdup(unit);
     message->bytes = instruction->communicated;

@@ -142,6 +142,19 @@ class TraceTest(unittest.TestCase):
             self.assertEqual(max(counter), alive)
             self.assertLess(min(counter), max(counter))
 
+        # all of it is in the times by what was done, a mean over ranks and steps
+        for lane, name in LANES.items():
+            if name != "steps":
+                spent = [entry["seconds"] for entry in told["times"] if entry["lane"] == name]
+                spans = [span for span in trace.spans if span["tid"] == lane]
+                mean = sum(span["dur"] for span in spans) * 1e-6 / (2 * STEPS)
+                # what took no time is a nanosecond long in the file
+                self.assertAlmostEqual(sum(spent), mean, delta=1e-9 * len(spans))
+        often = {entry["what"]: entry["per_step"] for entry in told["times"]}
+        self.assertAlmostEqual(sum(often.values()), program["instructions"])
+        self.assertEqual((often["conv2d"], often["linear_backward_weights"]), (2, 2))
+        self.assertNotIn("compute", often)
+
         # one arrow from every gather, to a compute of the same rank and step that begins after it
         count = sum(span["cat"] == "all_gather" for span in trace.spans)
         self.assertEqual(count > 0, gathers)

@@ -29,6 +29,7 @@ static void set_instruction(int i, const char *name, const char *kind, const cha
     instructions[i].bytes = bytes;
     instructions[i].live_bytes = live;
     instructions[i].awaited_by = awaited_by;
+    if (strcmp(kind, "compute") == 0) instructions[i].op = (char *)"linear";
     instruction_list[i] = &instructions[i];
 }
 
@@ -199,12 +200,66 @@ START_TEST(test_one_rank)
                       "{\"ph\":\"C\",\"pid\":0,\"tid\":0,\"name\":\"memory\",\"ts\":1.000,\"args\":"
                       "{\"live bytes\":300}},\n");
     /* names are quoted; nothing takes no time, and nothing runs before what was there before */
-    expect_line(text, "\"name\":\"a \\\"1\\\"\",\"cat\":\"compute\",\"ts\":3.001,\"dur\":1.999");
+    expect_line(text,
+                "\"name\":\"a \\\"1\\\"\",\"cat\":\"compute\",\"ts\":3.001,\"dur\":1.999,\"args\":{"
+                "\"step\":7,\"instruction\":2,\"op\":\"linear\",\"unit\":\"a\"}}");
+    ck_assert_ptr_null(strstr(text, "\"host\""));
     expect_line(text, "\"name\":\"free a\",\"cat\":\"free\",\"ts\":5.000,\"dur\":0.001");
     expect_line(text, "{\"ph\":\"s\",\"pid\":0,\"tid\":1,\"name\":\"gathered\",\"cat\":\"gather\","
                       "\"id\":1,\"ts\":2.999},\n"
                       "{\"ph\":\"f\",\"pid\":0,\"tid\":0,\"name\":\"gathered\",\"cat\":\"gather\","
                       "\"id\":1,\"bp\":\"e\",\"ts\":3.001}\n]}\n");
+}
+END_TEST
+
+/* Offloaded units have lanes of their own: what runs there does not move what computes. */
+START_TEST(test_more_lanes)
+{
+    instructions[1].lane = (char *)"download";
+    instructions[3].lane = (char *)"host";
+    instructions[1].awaited_by = 0;
+    add_workers("host/cuda:0", NULL);
+    add_program();
+    add_step(0, 7, 5000000);
+    const char *text = written();
+    expect_line(text, "\"tid\":3,\"name\":\"thread_name\",\"args\":{\"name\":\"steps\"}");
+    expect_line(text, "\"tid\":4,\"name\":\"thread_name\",\"args\":{\"name\":\"download\"}");
+    expect_line(text, "\"tid\":5,\"name\":\"thread_name\",\"args\":{\"name\":\"host\"}");
+    expect_line(text, "\"tid\":4,\"name\":\"all_gather a\",\"cat\":\"all_gather\",\"ts\":1.000,");
+    expect_line(text, "\"tid\":5,\"name\":\"free a\",\"cat\":\"free\",\"ts\":5.000,");
+}
+END_TEST
+
+/* Two ranks, two steps of two batches: means over ranks and steps, by op or instruction. */
+START_TEST(test_times)
+{
+    static const struct {
+        const char *what, *lane;
+        double often, seconds;
+    } expected[] = {{"all_gather", "comm", 1, 2e-6},
+                    {"copy_batch", "copy", 2, 1.5e-6},
+                    {"linear", "compute", 1, 1.999e-6},
+                    {"free", "compute", 1, 0}};
+    static const int order[] = {0, 2, 1, 3};
+    add_workers("host/cpu:0", "host/cpu:1");
+    add_program();
+    add_accumulate_program();
+    for (uint64_t step = 7; step < 9; step++)
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            add_batch(rank, step, (int64_t)step * 1000000);
+            add_step(rank, step, (int64_t)step * 1000000 + 6000);
+        }
+    written();
+    struct timeline_times times;
+    timeline_sum_up(&timeline, &times);
+    ck_assert_int_eq(times.count, 4);
+    for (int i = 0; i < 4; i++) {
+        ck_assert_str_eq(times.times[i].what, expected[order[i]].what);
+        ck_assert_str_eq(times.times[i].lane, expected[order[i]].lane);
+        ck_assert_double_eq_tol(times.times[i].often, expected[order[i]].often, 1e-12);
+        ck_assert_double_eq_tol(times.times[i].seconds, expected[order[i]].seconds, 1e-15);
+    }
+    timeline_times_deinit(&times);
 }
 END_TEST
 
@@ -297,6 +352,8 @@ int main(void)
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_test(tests, test_one_rank);
     tcase_add_test(tests, test_batches);
+    tcase_add_test(tests, test_more_lanes);
+    tcase_add_test(tests, test_times);
     tcase_add_loop_test(tests, test_batches_out_of_order, 0, 3);
     tcase_add_loop_test(tests, test_hosts, 0, 2);
     tcase_add_loop_test(tests, test_incomplete, 0, 7);
