@@ -46,16 +46,19 @@ kernels='kernels kernels_sequence kernels_attention kernels_bfloat16 attention'
 checks=()
 for name in $kernels; do checks+=("ops against the reference: $name|90|ops $name"); done
 checks+=(
-  'MNIST, 3 epochs, NCCL at world 1|60|as_on_the_cpu 1'
+  'MNIST, 10 epochs, NCCL at world 1|80|as_on_the_cpu 1'
   'GPT-2 124M, losses of 50 steps, f32|100|gpt2_losses f32 1e-3'
   'GPT-2 124M, losses of 50 steps, bf16|80|gpt2_losses bf16 2e-2'
-  'GPT-2 124M, bf16: speed against torch.compile|150|gpt2_speed'
+  'GPT-2 124M, bf16, batch 16: speed|110|gpt2_speed 16'
+  'GPT-2 124M, bf16, batch 64: speed|110|gpt2_speed 64'
   "the plan's memory against the device's|60|memory_as_planned"
   'attention by cuDNN against our own|80|attention_both'
   'steps captured as graphs, and not|60|captured_and_not'
-  'MNIST, two workers sharing the device|90|as_on_the_cpu 2 --share-device'
+  'MNIST, 10 epochs, two workers sharing the device|90|as_on_the_cpu 2 --share-device'
   'a worker killed in the middle of a job|90|one_is_killed'
   'offload of a model larger than a limit of the device|60|offloaded'
+  'GPT-2 124M, bf16: where the time of a step goes|60|gpt2_times'
+  'GPT-2 124M, bf16, batch 32: speed|110|gpt2_speed 32'
 )
 for name in $kernels; do checks+=("compute-sanitizer: $name|90|sanitized $name"); done
 results=() notes=() times=()
@@ -66,7 +69,7 @@ field() { # NUMBER FIELD
   IFS='|' read -r -a parts <<<"${checks[$1]}"
   printf '%s' "${parts[$2 - 1]-}"
 }
-plain() { tr -c '[:print:]' ' ' | tr -d '\\"|' | sed 's/  *$//' | cut -c1-200; }
+plain() { tr -c '[:print:]' ' ' | tr -d '\\"|' | sed 's/  *$//' | cut -c1-400; }
 in_short() { # FILE: its last line that says something
   grep -v '^[[:space:]]*$' "$1" | tail -n 1 | plain
 }
@@ -196,7 +199,7 @@ sanitized() { # many times slower: what limits a test is multiplied
 # ---- jobs through the daemon ----
 
 serve() {
-  timeout 60 "$bin/fsdpd-digits" --seed 1 --train 20000 --test 2000 -o "$work/digits" || return 1
+  timeout 60 "$bin/fsdpd-digits" --seed 1 --train 10000 --test 2000 -o "$work/digits" || return 1
   "$bin/fsdpd" coordinator --runtime-dir "$work/run" --state-dir "$work/state" \
     --data-root "$work" >"$work/daemon.log" 2>&1 &
   daemon=$!
@@ -242,22 +245,27 @@ wait_for() { # JOB: until it has succeeded
 pull() { # JOB
   "$bin/fsdpctl" pull "$1" -o "$work/$1.safetensors" && [ -s "$work/$1.safetensors" ]
 }
-mnist() { # DEVICE WORKERS: trains, and leaves the accuracy in $work/accuracy
-  submit "mnist-$1-$2" train.epochs=3 workers="$2" device="$1" && wait_for "mnist-$1-$2-1" &&
-    pull "mnist-$1-$2-1" || return 1
+mnist() { # DEVICE WORKERS: trains, leaves the accuracy in $work/accuracy, the time in $work/seconds
+  local begin=$SECONDS
+  submit "mnist-$1-$2" train.epochs=10 workers="$2" device="$1" && wait_for "mnist-$1-$2-1" || return 1
+  echo $((SECONDS - begin)) >"$work/seconds"
+  pull "mnist-$1-$2-1" || return 1
   sed -n 's/.*Accuracy: .*(\([0-9.]*\)%).*/\1/p' "$work/watched" | tail -n 1 >"$work/accuracy"
   [ -s "$work/accuracy" ]
 }
-# The same job on the device and on CPU workers: of the same accuracy, within a point.
+# The same job on the device and on CPU workers: of the same accuracy, within a point, and files with the
+# same tensors.
 as_on_the_cpu() { # WORKERS FLAG...: of the device's workers
-  local count=$1 cpu gpu i
+  local count=$1 cpu gpu seconds held i
   for ((i = 0; i < count; i++)); do start_worker "cuda:$device" "${@:2}"; done
   for ((i = 0; i < count; i++)); do start_worker cpu --id "here/cpu:$i" --threads 4; done
   until_true 60 attached $((2 * count)) && mnist cuda "$count" || return 1
-  gpu=$(cat "$work/accuracy")
+  gpu=$(cat "$work/accuracy") seconds=$(cat "$work/seconds")
   mnist cpu "$count" || return 1
   cpu=$(cat "$work/accuracy")
-  echo "accuracy $gpu %, on CPU workers $cpu %"
+  held=$(gpt2 tensors "$work/mnist-cuda-$count-1.safetensors" "$work/mnist-cpu-$count-1.safetensors") ||
+    { echo "what was pulled: $held"; return 1; }
+  echo "accuracy $gpu % after $seconds s, on CPU workers $cpu % after $(cat "$work/seconds") s; pulled: $held"
   awk -v a="$gpu" -v b="$cpu" 'BEGIN { exit !(a >= b - 1 && a > 50) }'
 }
 # One of two that share the device dies in the middle of a job: the job's reason names its rank, and the
@@ -328,6 +336,7 @@ offloaded() {
 python=${PYTHON:-python3}
 # To try this script where there is no GPU, with a CUDA module that is a stub:
 size=${GPU_CHECK_SIZE:-124m} torch_device=${GPU_CHECK_TORCH_DEVICE:-cuda:$device}
+rate_steps=${GPU_CHECK_STEPS:-60} times_batch=16
 gpt2() { "$python" "$here/gpu-gpt2.py" "$@"; }
 need_torch() {
   local why
@@ -351,14 +360,48 @@ gpt2_losses() { # DTYPE BOUND: relative
   gpt2 train "$work/gpt2" --dtype "$1" --device "$torch_device" --steps 50 >"$work/torch.csv" || return 1
   gpt2 compare "$work/losses-$1.csv" "$work/torch.csv" --bound "$2"
 }
-gpt2_speed() {
+# Runs of this and of PyTorch in turns, PyTorch's in one process that compiles once.
+gpt2_speed() { # BATCH
+  local batch=$1 round kind said
   need_torch || return
   gpt2 prepare "$work/gpt2" --size "$size" || return 1
-  train_gpt2 speed train.max_steps=40 train.batch_size=16 precision.param_dtype=bf16 || return 1
-  stop_workers
-  gpt2 train "$work/gpt2" --dtype bf16 --device "$torch_device" --steps 40 --batch 16 --compile \
-    >"$work/torch.csv" || return 1
-  gpt2 rates "$work/speed.csv" "$work/torch.csv" --size "$size" --batch 16
+  start_worker "cuda:$device"
+  until_true 60 attached 1 || return 1
+  rm -f "$work"/rate-* "$work/ask" "$work/served"
+  mkfifo "$work/ask" && exec 4<>"$work/ask" || return 1
+  gpt2 serve "$work/gpt2" --dtype bf16 --device "$torch_device" --batch "$batch" --output "$work/rate-torch" \
+    <&4 >"$work/served" 2>"$work/served.log" &
+  local server=$!
+  until_true 100 test -s "$work/served" || { in_short "$work/served.log"; return 1; }
+  for round in 1 2 3; do
+    train_gpt2 "speed-$batch-$round" train.max_steps="$rate_steps" train.log_interval=$((rate_steps / 6)) \
+      train.batch_size="$batch" precision.param_dtype=bf16 || return 1
+    mv "$work/speed-$batch-$round.csv" "$work/rate-ours-$round.csv"
+    for kind in eager compiled; do
+      echo "$kind $rate_steps" >&4
+      until [ -e "$work/rate-torch-$kind-$round.csv" ]; do
+        kill -0 "$server" 2>/dev/null || { in_short "$work/served.log"; return 1; }
+        sleep 0.1
+      done
+    done
+  done
+  exec 4>&-
+  kill "$server" && wait "$server" 2>/dev/null
+  said=$(cat "$work/served")
+  gpt2 rates "$work"/rate-ours-*.csv "$work"/rate-torch-*.csv --size "$size" --batch "$batch" --said "$said"
+}
+# By the instructions of steps that are enqueued one by one, each between two times that the host takes.
+gpt2_times() {
+  need_torch || return
+  gpt2 prepare "$work/gpt2" --size "$size" || return 1
+  start_worker "cuda:$device"
+  until_true 60 attached 1 && "$bin/fsdpctl" submit "$work/gpt2/job.yaml" --set name=times --set device=cuda \
+    --set train.max_steps=100000 --set train.batch_size="$times_batch" --set precision.param_dtype=bf16 &&
+    until_true 60 is times-1 RUNNING &&
+    "$bin/fsdpctl" trace times-1 --steps 5 -o "$work/trace.json" >"$out/gpu-check-times.txt" &&
+    "$bin/fsdpctl" cancel times-1 >/dev/null || return 1
+  awk 'NR > 3 && $2 == "compute" && shown++ < 8 { printf "%s %s, ", $1, $NF }' "$out/gpu-check-times.txt"
+  echo 'all in gpu-check-times.txt'
 }
 attention_both() {
   need_torch || return

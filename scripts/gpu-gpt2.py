@@ -4,26 +4,32 @@
 prepare DIR         makes a Hugging Face directory with initial weights, tokens, and a job that reads them in
                     order and finds them in its data root as gpt2/
 train DIR           trains the same in PyTorch; prints a line "step,loss,step_seconds" per step
+serve DIR           for every line "eager N" or "compiled N" trains N steps more, and writes their seconds to
+                    OUTPUT-KIND-ROUND.csv; prints what it attends with, and how fast the device multiplies
 compare A B         the losses of two tables, `fsdpctl metrics --csv` or train's: fails beyond --bound
-rates A B           their median steps as tokens per second and as a part of the device's peak
+rates FILE...       medians of rate-ours-*, rate-torch-*: tokens per second and parts of the device's peak
 memory A            what the arenas held, and what the device's memory in use grew by, against the plan
+tensors A B         whether two files of safetensors hold the same tensors, all finite; not their values
 """
 
 import argparse
 import array
 import csv
 import json
+import math
 import os
 import random
 import statistics
 import struct
 import sys
 import time
+from collections import defaultdict
 
 SIZES = {"124m": {"vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12},
          "tiny": {"vocab_size": 97, "n_positions": 32, "n_embd": 24, "n_layer": 2, "n_head": 3}}
 RATE, BETAS, EPSILON, DECAY, BATCH = 1e-4, (0.9, 0.95), 1e-6, 0.1, 8
-PEAK_BF16 = (("H100", 989e12), ("H200", 989e12), ("A100", 312e12), ("L40S", 362e12))
+PEAK_BF16 = (("H100 PCIe", 756e12), ("H100 NVL", 835e12), ("H100", 989e12), ("H200", 989e12),
+             ("A100", 312e12), ("L40S", 362e12))
 
 JOB = f"""name: gpt2
 model: {{hf: gpt2/model}}
@@ -94,7 +100,7 @@ def prepare(options):
     draw = random.Random(1)
     phrases = [[draw.randrange(size["vocab_size"]) for _ in range(24)] for _ in range(400)]
     tokens = array.array("H")
-    while len(tokens) < 64 * 17 * size["n_positions"]:
+    while len(tokens) < 64 * 61 * size["n_positions"]:
         tokens.extend(draw.choice(phrases))
     with open(os.path.join(options.directory, "tokens.bin"), "wb") as file:
         tokens.tofile(file)
@@ -137,42 +143,146 @@ def forward(weights, size, tokens):
     return F.linear(norm(x, "transformer.ln_f"), weights["transformer.wte.weight"]).float()
 
 
-def train(options):
+class Training:
     """Computes in the dtype, keeps weights and the optimizer's state in f32, as FSDP's MixedPrecision."""
+
+    def __init__(self, options):
+        import torch
+        from torch.nn import functional as F
+        torch.backends.cuda.matmul.allow_tf32 = False
+        with open(os.path.join(options.directory, "model", "config.json")) as file:
+            self.size = json.load(file)
+        self.length, self.batch, self.taken = self.size["n_positions"], options.batch, 0
+        dtype = torch.bfloat16 if options.dtype == "bf16" else torch.float32
+        kept = {name: value.to(options.device).requires_grad_()
+                for name, value in initial_weights(self.size).items()}
+        tokens = array.array("H")
+        with open(os.path.join(options.directory, "tokens.bin"), "rb") as file:
+            tokens.frombytes(file.read())
+        self.tokens = torch.tensor(tokens.tolist(), device=options.device)
+        more = {"fused": True} if options.device.startswith("cuda") else {}
+        self.optimizer = torch.optim.AdamW(kept.values(), lr=RATE, betas=BETAS, eps=EPSILON,
+                                           weight_decay=DECAY, **more)
+
+        def loss_of(windows, targets):
+            weights = {name: value.to(dtype) for name, value in kept.items()}
+            return F.cross_entropy(forward(weights, self.size, windows).flatten(0, 1), targets.flatten())
+
+        self.loss_of = loss_of
+
+    def step(self, loss_of):
+        """Of the next windows in their order, from the start again after the last; its loss, on the device."""
+        import torch
+        windows = []
+        for row in range(self.batch):
+            place = (self.taken * self.batch + row) * self.length % (len(self.tokens) - self.length)
+            windows.append(self.tokens[place:place + self.length + 1])
+        windows = torch.stack(windows)
+        self.taken += 1
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = loss_of(windows[:, :-1].contiguous(), windows[:, 1:].contiguous())
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+
+def train(options):
     import torch
-    from torch.nn import functional as F
-    torch.backends.cuda.matmul.allow_tf32 = False
-    with open(os.path.join(options.directory, "model", "config.json")) as file:
-        size = json.load(file)
-    length, device = size["n_positions"], options.device
-    dtype = torch.bfloat16 if options.dtype == "bf16" else torch.float32
-    kept = {name: value.to(device).requires_grad_() for name, value in initial_weights(size).items()}
-    tokens = array.array("H")
-    with open(os.path.join(options.directory, "tokens.bin"), "rb") as file:
-        tokens.frombytes(file.read())
-    tokens = torch.tensor(tokens.tolist(), device=device)
-    more = {"fused": True} if device.startswith("cuda") else {}
-    optimizer = torch.optim.AdamW(kept.values(), lr=RATE, betas=BETAS, eps=EPSILON,
-                                  weight_decay=DECAY, **more)
-
-    def loss_of(windows, targets):
-        weights = {name: value.to(dtype) for name, value in kept.items()}
-        return F.cross_entropy(forward(weights, size, windows).flatten(0, 1), targets.flatten())
-
-    if options.compile:
-        loss_of = torch.compile(loss_of)
+    training = Training(options)
+    loss_of = torch.compile(training.loss_of) if options.compile else training.loss_of
     print("step,loss,step_seconds")
     for step in range(options.steps):
         started = time.perf_counter()
-        places = [(step * options.batch + row) * length for row in range(options.batch)]
-        windows = torch.stack([tokens[p:p + length] for p in places])
-        targets = torch.stack([tokens[p + 1:p + 1 + length] for p in places])
-        optimizer.zero_grad(set_to_none=True)
-        loss = loss_of(windows, targets)
-        loss.backward()
-        optimizer.step()
-        value = loss.item()
+        value = training.step(loss_of).item()
         print(f"{step + 1},{value!r},{time.perf_counter() - started!r}")
+
+
+def seconds_of(device, work, times):
+    """The best of some rounds."""
+    import torch
+    wait = torch.cuda.synchronize if device.startswith("cuda") else lambda: None
+    work()
+    best = math.inf
+    for _ in range(5):
+        wait()
+        started = time.perf_counter()
+        for _ in range(times):
+            work()
+        wait()
+        best = min(best, (time.perf_counter() - started) / times)
+    return best
+
+
+def best_attention(options, size):
+    """The context of the backend that is fastest forward and backward at this shape, and its name."""
+    import contextlib
+    import torch
+    from torch.nn import functional as F
+    try:
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+    except ImportError:
+        return contextlib.nullcontext, "its default attention"
+    shape = (options.batch, size["n_head"], size["n_positions"], size["n_embd"] // size["n_head"])
+    q, k, v, dy = (torch.randn(shape, device=options.device, dtype=torch.bfloat16) for _ in range(4))
+    for x in (q, k, v):
+        x.requires_grad_()
+    found = []
+    for name in ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION", "MATH"):
+        backend = getattr(SDPBackend, name, None)
+        if backend is None or (name == "MATH" and found):
+            continue
+        try:
+            with sdpa_kernel(backend):
+                found.append((seconds_of(options.device, lambda: torch.autograd.grad(
+                    F.scaled_dot_product_attention(q, k, v, is_causal=True), (q, k, v), dy), 3), name, backend))
+        except RuntimeError:
+            continue # not for this device or shape
+    if not found:
+        return contextlib.nullcontext, "its default attention"
+    _, name, backend = min(found, key=lambda each: each[0])
+    return lambda: sdpa_kernel(backend), name.lower()
+
+
+def multiplied(options):
+    """Floating-point operations per second of a large product in bf16."""
+    import torch
+    n = 8192 if options.device.startswith("cuda") else 256
+    a, b = (torch.randn((n, n), device=options.device).to(torch.bfloat16) for _ in range(2))
+    return 2 * n ** 3 / seconds_of(options.device, lambda: a @ b, 10)
+
+
+def serve(options):
+    import torch
+    with open(os.path.join(options.directory, "model", "config.json")) as file:
+        size = json.load(file)
+    attention, name = best_attention(options, size)
+    training = Training(options)
+    said = {"torch": torch.__version__, "attention": name, "multiplies": multiplied(options)}
+    torch.cuda.empty_cache()
+    print(json.dumps(said), flush=True)
+    kinds = {"eager": training.loss_of}
+    kinds["compiled"] = torch.compile(training.loss_of) if hasattr(torch, "compile") else training.loss_of
+    rounds = defaultdict(int)
+    for line in sys.stdin:
+        kind, steps = line.split()
+        rounds[kind] += 1
+        with attention():
+            for _ in range(3 if rounds[kind] == 1 else 1): # compiles, and fills caches
+                training.step(kinds[kind]).item()
+            rows = []
+            for _ in range(6): # as often as the other side says what a step took
+                started = time.perf_counter()
+                for _ in range(max(int(steps) // 6, 1)):
+                    loss = training.step(kinds[kind])
+                value = loss.item()
+                rows.append((training.taken, value, (time.perf_counter() - started) / max(int(steps) // 6, 1)))
+        torch.cuda.empty_cache() # the other side's turn
+        path = f"{options.output}-{kind}-{rounds[kind]}.csv"
+        with open(path + ".new", "w") as file:
+            print("step,loss,step_seconds", file=file)
+            for row in rows:
+                print(*row, sep=",", file=file)
+        os.rename(path + ".new", path)
 
 
 def read(path):
@@ -206,24 +316,57 @@ def compare(options):
 
 
 def rates(options):
-    import torch
-    size = SIZES[options.size]
-    ours, theirs = (median(read(path)) for path in options.tables)
+    size, said = SIZES[options.size], json.loads(options.said)
+    runs = defaultdict(list)
+    for path in options.tables:
+        kind = next(kind for kind in ("ours", "eager", "compiled") if kind in os.path.basename(path))
+        runs[kind].append(median(read(path)))
+    seconds = {kind: statistics.median(times) for kind, times in runs.items()}
     tokens = options.batch * size["n_positions"]
     parameters = sum(a[0] * (a[1] if len(a) > 1 else 1) for _, a in shapes(size))
     parameters -= size["n_positions"] * size["n_embd"] # positions multiply nothing
-    each = 6 * parameters + 6 * size["n_layer"] * size["n_embd"] * size["n_positions"] # causal attention
+    flops = 6 * parameters + 6 * size["n_layer"] * size["n_embd"] * size["n_positions"] # causal attention
+    flops *= tokens
+    import torch
     name = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     peaks = [peak for model, peak in PEAK_BF16 if model in name]
-    used = ""
-    if peaks:
-        mine, other = (100 * each * tokens / seconds / peaks[0] for seconds in (ours, theirs))
-        used = f", {mine:.1f} and {other:.1f} % of {peaks[0] / 1e12:.0f} TFLOP/s"
-    text = (f"{tokens / ours:,.0f} tokens per second, PyTorch {torch.__version__} compiled "
-            f"{tokens / theirs:,.0f}{used}; ratio {theirs / ours:.2f}")
+
+    def told(kind):
+        text = f"{tokens / seconds[kind]:,.0f} tokens/s"
+        if peaks:
+            text += f", MFU {100 * flops / seconds[kind] / peaks[0]:.1f} %"
+        return text + f", {100 * flops / seconds[kind] / said['multiplies']:.1f} % of products"
+
+    best = min(("eager", "compiled"), key=lambda kind: seconds[kind])
+    text = (f"{told('ours')}; PyTorch {said['torch']} {said['attention']}: compiled {told('compiled')}; eager "
+            f"{told('eager')}; ratio {seconds[best] / seconds['ours']:.2f}; products of 8192: "
+            f"{said['multiplies'] / 1e12:.4g} TFLOP/s; medians of {len(runs['ours'])} alternating runs")
     print(text)
-    if theirs / ours < 1:
-        sys.exit(text + ", less than 1.0")
+    if seconds[best] / seconds["ours"] < 1:
+        sys.exit(text + ": less than 1.0")
+
+
+def tensors(options):
+    """Names, types and shapes; and that no value is infinite or not a number."""
+    held = []
+    for path in options.tables:
+        with open(path, "rb") as file:
+            header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+            header.pop("__metadata__", None)
+            start, count = file.tell(), 0
+            for name, tensor in header.items():
+                first, last = tensor["data_offsets"]
+                if tensor["dtype"] != "F32" or last - first != 4 * math.prod(tensor["shape"]):
+                    sys.exit(f"{path}: {name} is {tensor}")
+                file.seek(start + first)
+                values = array.array("f", file.read(last - first))
+                if len(values) != (last - first) // 4 or not all(map(math.isfinite, values)):
+                    sys.exit(f"{path}: {name} is cut off, or has values that are not finite")
+                count += len(values)
+            held.append(({name: tensor["shape"] for name, tensor in header.items()}, count))
+    if held[0] != held[1] or not held[0][0]:
+        sys.exit("the two files hold different tensors")
+    print(f"{len(held[0][0])} tensors of {held[0][1]:,} finite values")
 
 
 def memory(options):
@@ -238,20 +381,25 @@ def memory(options):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
-    for verb in (prepare, train, compare, rates, memory):
+    for verb in (prepare, train, serve, compare, rates, memory, tensors):
         own = verbs.add_parser(verb.__name__)
         own.set_defaults(run=verb)
-        if verb in (prepare, train):
+        if verb in (prepare, train, serve):
             own.add_argument("directory")
         else:
-            own.add_argument("tables", nargs=1 if verb is memory else 2)
+            own.add_argument("tables", nargs={memory: 1, rates: "+"}.get(verb, 2))
         own.add_argument("--size", choices=SIZES, default="124m")
         own.add_argument("--batch", type=int, default=BATCH)
-        if verb is train:
+        if verb in (train, serve):
             own.add_argument("--dtype", choices=("f32", "bf16"), default="f32")
             own.add_argument("--device", default="cuda:0")
+        if verb is train:
             own.add_argument("--steps", type=int, default=50)
             own.add_argument("--compile", action="store_true")
+        if verb is serve:
+            own.add_argument("--output", required=True)
+        if verb is rates:
+            own.add_argument("--said", required=True)
         if verb is compare:
             own.add_argument("--bound", type=float, required=True)
             own.add_argument("--times", action="store_true")

@@ -20,7 +20,7 @@ SCRIPT = os.path.join(harness.SOURCE, "scripts/gpu-check.sh")
 RESULTS = os.path.join(harness.SOURCE, "docs/gpu-results.md")
 BUILD = os.path.abspath(harness.BUILD)
 STUB = os.path.join(BUILD, "tests/emulation")
-ONE = "MNIST, 3 epochs, NCCL at world 1"
+ONE = "MNIST, 10 epochs, NCCL at world 1"
 
 
 class GpuCheck(unittest.TestCase):
@@ -72,11 +72,12 @@ class GpuCheck(unittest.TestCase):
         with open(RESULTS) as file:
             wanted = file.read().split("## With a GPU")[1]
         # The table of the documentation has a row for each, and the other way round.
-        for words in ("ops against the reference", "compute-sanitizer", "MNIST, 3 epochs",
-                      "MNIST, two workers", "losses", "torch.compile", "cuDNN", "memory", "graphs",
+        for words in ("ops against the reference", "compute-sanitizer", "MNIST, 10 epochs, NCCL",
+                      "MNIST, 10 epochs, two workers", "losses", "batch 16: speed", "batch 32: speed",
+                      "batch 64: speed", "where the time", "cuDNN", "memory", "graphs",
                       "offload", "killed"):
             self.assertTrue([name for name in rows if words in name], words)
-        self.assertEqual(len(re.findall(r"^\| (?!what|---)", wanted, re.M)), 11)
+        self.assertEqual(len(re.findall(r"^\| (?!what|---)", wanted, re.M)), 12)
 
     def need_stub(self):
         if not os.path.exists(os.path.join(STUB, "fsdpd-cuda.so")):
