@@ -126,6 +126,7 @@ const struct spec_key spec_keys[] = {
     {"fsdp.activation_checkpointing", SPEC_GLOBS, DEFAULT("")},
 
     {"fsdp.cpu_offload", SPEC_BOOLEAN, DEFAULT("false")},
+    {"fsdp.register_buffers", SPEC_BOOLEAN, DEFAULT("false")},
 
     {"precision.param_dtype", SPEC_CHOICE, DEFAULT("f32"), CHOICES("f32", "bf16"),
      .late = true},

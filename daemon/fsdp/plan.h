@@ -255,6 +255,9 @@ struct plan_options {
     /* Of all units, whatever they say themselves. Without `host_apart`, on a device whose memory is
      * the host's, nothing is offloaded. */
     bool cpu_offload, host_apart;
+    /* Collectives' buffers are registered with the communicator, and so must lie at the same places
+     * on every rank: the hash has them. */
+    bool register_buffers;
 };
 
 struct plan {

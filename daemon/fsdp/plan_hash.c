@@ -1,6 +1,7 @@
 /*
  * The plan's fingerprint, which ranks compare before the first step: everything that must be equal
- * on all of them, and nothing that may differ (the rank, a host's scratch sizes, layouts, offsets).
+ * on all of them, and nothing that may differ (the rank, a host's scratch sizes, layouts, offsets;
+ * but those of collectives' buffers must be equal where these are registered).
  * 64-bit FNV-1a, fed with fields, never with raw structs. Pure functions; any thread.
  */
 #include <string.h>
@@ -113,7 +114,14 @@ static void hash_attrs(uint64_t *hash, const struct graph_op *op)
     }
 }
 
-static void hash_program(uint64_t *hash, const struct plan_program *program)
+static void hash_place(uint64_t *hash, const struct plan_program *program, int buffer)
+{
+    if (buffer < 0) return;
+    hash_u64(hash, program->buffers[buffer].arena);
+    hash_u64(hash, program->buffers[buffer].offset);
+}
+
+static void hash_program(uint64_t *hash, const struct plan_program *program, bool places)
 {
     const struct graph *graph = program->graph;
     for (int i = 0; i < program->instruction_count; i++) {
@@ -124,6 +132,8 @@ static void hash_program(uint64_t *hash, const struct plan_program *program)
         hash_u64(hash, instruction->group);
         hash_u64(hash, (uint64_t)instruction->from);
         hash_u64(hash, (uint64_t)instruction->count);
+        if (places) hash_place(hash, program, instruction->source);
+        if (places) hash_place(hash, program, instruction->target);
     }
     if (graph == NULL) return;
     for (int o = 0; o < graph->op_count; o++) {
@@ -190,9 +200,9 @@ uint64_t plan_compute_hash(const struct plan *plan)
             hash_u64(&hash, (uint64_t)unit->flat.offsets[i]);
         }
     }
-    hash_program(&hash, &plan->train);
-    hash_program(&hash, &plan->accumulate);
-    hash_program(&hash, &plan->evaluate);
+    hash_program(&hash, &plan->train, options->register_buffers);
+    hash_program(&hash, &plan->accumulate, options->register_buffers);
+    hash_program(&hash, &plan->evaluate, options->register_buffers);
     return hash;
 }
 

@@ -80,6 +80,28 @@ static void add_communicator(Fsdpd__V1__Plan *message, const struct train_sessio
                           text_format_bytes(comm_staging_bytes((int)message->world), bytes));
 }
 
+static bool registers(const struct train_job *job, const struct planning_options *options,
+                      const struct device *device)
+{
+    return job->register_buffers && job->world > 1 && !device_is_host(device) && !options->staged;
+}
+
+static void add_registration(Fsdpd__V1__Plan *message, const struct train_job *job,
+                             const struct planning_options *options, const struct device *device)
+{
+    if (!job->register_buffers) return;
+    if (registers(job, options, device))
+        plan_message_add_note(message,
+                              "NCCL works on registered buffers; what it allocates beyond them, by "
+                              "its granularity, is in no figure of this plan");
+    else
+        plan_message_add_note(message, "fsdp.register_buffers has no effect %s",
+                              device_is_host(device) ? "on a CPU: it is NCCL's"
+                              : job->world < 2
+                                  ? "with one worker, which has nobody to talk to"
+                                  : "where workers share a device: NCCL takes no part");
+}
+
 static status_t does_not_fit(struct advisor *advisor, status_t status)
 {
     struct buf text = {0};
@@ -95,6 +117,8 @@ static status_t make(struct advisor *advisor, const struct planning_options *opt
                      Fsdpd__V1__Plan **plan)
 {
     struct train_session *session = NULL;
+    if (options->device != NULL && registers(advisor->job, options, advisor->device))
+        TRY(status_wrap(device_check_registrable(advisor->device), "fsdp.register_buffers"));
     status_t status = train_session_new(advisor->job, advisor->device, 0, true, &session);
     if (status == NULL) status = advisor_check_fits(advisor, advisor->job, session);
     bool fits = status_code(status) != STATUS_RESOURCE_EXHAUSTED;
@@ -113,6 +137,7 @@ static status_t make(struct advisor *advisor, const struct planning_options *opt
     (*plan)->host_memory_bytes = advisor->host_memory_bytes;
     if (advisor->host_memory_bytes > 0)
         (*plan)->host_ranks = (uint32_t)advisor_host_ranks(advisor, advisor->job);
+    add_registration(*plan, advisor->job, options, advisor->device);
     for (int i = 0; device_note(advisor->device, i) != NULL; i++)
         plan_message_add_note(*plan, "%s", device_note(advisor->device, i));
     if (options->details) {

@@ -19,7 +19,7 @@ struct device;
 struct comm;
 
 /* Changes with every change of what the two sides share: device_table.h, comm_table.h, this. */
-enum { BACKEND_VERSION = 5 };
+enum { BACKEND_VERSION = 6 };
 #define BACKEND_SYMBOL "fsdpd_backend"
 
 enum { BACKEND_DEVICES_MAX = 64, BACKEND_PARTS_MAX = 8 };
@@ -62,9 +62,10 @@ struct backend_table {
 typedef const struct backend_table *backend_function(void);
 
 /*
- * The group of the ranks' devices: NCCL's for cuda, or, if it is `staged`, Gloo's through host memory,
- * which NCCL is not needed for, and no two devices have to be different ones; Gloo's for the cpu. See
- * comm_gloo_new. All ranks say the same. `address` is where peers reach this host, for Gloo.
+ * The group of the ranks' devices: NCCL's for cuda, or, if it is `staged`, Gloo's through host
+ * memory, which NCCL is not needed for, and no two devices have to be different ones; Gloo's for
+ * the cpu. See comm_gloo_new. All ranks say the same. `address` is where peers reach this host, for
+ * Gloo.
  */
 status_t backend_join(struct device *device, int rank, int world, const char *address,
                       const char *prefix, const struct rendezvous *store, int64_t timeout_ms,

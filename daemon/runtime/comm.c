@@ -55,6 +55,7 @@ static void leave_whole(struct comm *part)
 void comm_free(struct comm *comm)
 {
     if (comm == NULL) return;
+    comm_memory_forget(comm);
     leave_whole(comm);
     comm->table->free(comm);
 }
@@ -81,6 +82,11 @@ status_t comm_split(struct comm *comm, const int *ranks, int count, struct comm 
     bool aborted = comm->aborted;
     pthread_mutex_unlock(&comm->lock);
     if (aborted) comm_abort(part, "the whole was");
+    status_t status = comm_memory_share(comm, part);
+    if (status != STATUS_OKAY) {
+        comm_free(part);
+        return status;
+    }
     *result = part;
     return STATUS_OKAY;
 }
@@ -265,6 +271,11 @@ static status_t keep_failure(struct comm *comm, status_t status)
     pthread_mutex_unlock(&comm->lock);
     comm->table->quit(comm, status_message(status));
     return status;
+}
+
+void comm_fail(struct comm *comm, status_t status)
+{
+    status_free(keep_failure(comm, status));
 }
 
 status_t comm_name_call(const struct comm *comm, const struct comm_call *call, status_t status)

@@ -5,9 +5,9 @@
  * and, as far as it can be known, the peer: UNAVAILABLE for a lost peer, DEADLINE_EXCEEDED,
  * ABORTED.
  *
- * Reductions have the same bits on every rank. They add in rank order, 0 first, and so have the same
- * bits for every communicator, but NCCL's on f32, which have those of its own order. Counts are f32
- * elements. Empty (0) is allowed.
+ * Reductions have the same bits on every rank. They add in rank order, 0 first, and so have the
+ * same bits for every communicator, but NCCL's on f32, which have those of its own order. Counts
+ * are f32 elements. Empty (0) is allowed.
  *
  *   local  ranks are threads of this process, for tests
  *   gloo   CPU processes over TCP, through a rendezvous store
@@ -86,7 +86,8 @@ status_t comm_gather(struct comm *comm, struct lane_queue *lane, const float *in
                      size_t elements, int root) FSDPD_MUST_USE;
 status_t comm_barrier(struct comm *comm, struct lane_queue *lane) FSDPD_MUST_USE;
 
-/* Makes records for so many collectives in the queue at a time, so that enqueueing allocates nothing. */
+/* Makes records for so many collectives in the queue at a time, so that enqueueing allocates
+ * nothing. */
 void comm_reserve(struct comm *comm, int calls);
 
 /*
@@ -98,6 +99,25 @@ void comm_abort(struct comm *comm, const char *why);
 /* Whether a device may record a step with this communicator's collectives and repeat it without the
  * host (a CUDA graph): not where the host takes part in them. */
 bool comm_is_repeatable(const struct comm *comm);
+
+/*
+ * Memory that collectives read and write, made known to the communicator and its parts, also to
+ * later ones, so that it can move it without copies of its own (NCCL's user-buffer registration).
+ * Of device_allocate_registrable, the whole allocation; every rank registers as much in the same
+ * order, and what a collective is given lies at the same place of it on every rank, or is
+ * registered on none. Sums and their order may be others than without. From then on ranks may wait
+ * for each other while they enqueue, and while a device records a step (comm_talks).
+ *
+ * The owner's thread calls these. What is registered is deregistered before it is released, when
+ * nothing works on it and no recording has it; comm_free does it for what is left. An error of
+ * comm_deregister is that of the next collective. Deregistering what is not registered does
+ * nothing.
+ */
+bool comm_registers(const struct comm *comm); /* otherwise it has no use for that */
+status_t comm_register(struct comm *comm, void *memory, uint64_t bytes) FSDPD_MUST_USE;
+void comm_deregister(struct comm *comm, void *memory);
+/* Whether enqueueing a collective takes the peers, as memory is registered. */
+bool comm_talks(const struct comm *comm);
 
 /* Host memory that a device's rank holds, pinned, to talk to its peers through it (backend_join),
  * with what reductions there need. */

@@ -55,6 +55,11 @@ struct comm_table {
      * peers see a lost peer. From any thread, more than once. */
     void (*quit)(struct comm *comm, const char *why);
     void (*free)(struct comm *comm);
+    /* See comm_register, of one communicator; *handle is what names the memory to it later. NULL:
+     * it has no use for that. */
+    status_t (*register_memory)(struct comm *comm, void *memory, uint64_t bytes, void **handle);
+    /* Before `free`. Of one that has failed there may be nothing left to do. */
+    status_t (*deregister_memory)(struct comm *comm, void *handle);
     /* See comm_split; this rank is ranks[rank], and the part's number is the same on all of them.
      */
     status_t (*split)(struct comm *comm, const int *ranks, int count, int rank, int number,
@@ -66,9 +71,10 @@ struct comm {
     int rank, world;
     int64_t timeout_ms;
     _Atomic uint64_t bytes_sent;
-    struct comm *whole; /* that this one is a part of; NULL */
-    int number;         /* of this part; 0 for the whole */
-    int splits;         /* parts made so far; its owner's thread */
+    struct comm *whole;         /* that this one is a part of; NULL */
+    int number;                 /* of this part; 0 for the whole */
+    int splits;                 /* parts made so far; its owner's thread */
+    struct comm_memory *memory; /* that is registered; the same */
 
     pthread_mutex_t lock;            /* guards what follows */
     uint64_t sequence;               /* of the last collective enqueued */
@@ -100,6 +106,13 @@ static inline float *comm_upper_half(const struct comm_call *call)
 {
     return call->out + call->count / 2;
 }
+
+/* A failure that came in no collective: later ones fail with it. Takes ownership. */
+void comm_fail(struct comm *comm, status_t status);
+
+/* comm_memory.c: what the whole has is the part's, too; and before one is freed. */
+status_t comm_memory_share(struct comm *whole, struct comm *part) FSDPD_MUST_USE;
+void comm_memory_forget(struct comm *comm);
 
 /* Counts what this rank has sent, for the whole too. */
 void comm_count_sent(struct comm *comm, uint64_t bytes);

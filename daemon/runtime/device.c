@@ -53,8 +53,10 @@ void device_init(struct device *device, const struct device_table *table, const 
 static void unmap(struct device *device, struct device_allocation allocation)
 {
     const struct device_table *table = device->table;
-    void (*function)(struct device *, void *, uint64_t) =
-        allocation.host && table->unmap_host != NULL ? table->unmap_host : table->unmap;
+    void (*function)(struct device *, void *, uint64_t) = table->unmap;
+    if (allocation.host && table->unmap_host != NULL) function = table->unmap_host;
+    if (allocation.registrable && table->unmap_registrable != NULL)
+        function = table->unmap_registrable;
     function(device, allocation.memory, allocation.bytes > 0 ? allocation.bytes : 1);
 }
 
@@ -127,32 +129,46 @@ uint64_t device_peak_bytes(const struct device *device)
     return bytes;
 }
 
-static status_t allocate(struct device *device, uint64_t bytes, bool host, void **memory)
+/* `wanted` says how much of what kind, and gets its address. */
+static status_t allocate(struct device *device, struct device_allocation wanted, void **memory)
 {
-    void *mapped;
     const struct device_table *table = device->table;
-    bool pinned = host && table->map_host != NULL;
+    status_t (*function)(struct device *, uint64_t, void **) = table->map;
+    if (wanted.host && table->map_host != NULL) function = table->map_host;
+    if (wanted.registrable && table->map_registrable != NULL) function = table->map_registrable;
     /* An empty allocation still gets an address of its own. */
-    TRY((pinned ? table->map_host : table->map)(device, bytes > 0 ? bytes : 1, &mapped));
+    TRY(function(device, wanted.bytes > 0 ? wanted.bytes : 1, &wanted.memory));
     pthread_mutex_lock(&device->lock);
     MEM_GROW(device->allocations, device->allocation_count, device->allocation_capacity);
-    device->allocations[device->allocation_count++] =
-        (struct device_allocation){.memory = mapped, .bytes = bytes, .host = host};
-    *(host ? &device->host_allocated : &device->allocated) += bytes;
+    device->allocations[device->allocation_count++] = wanted;
+    *(wanted.host ? &device->host_allocated : &device->allocated) += wanted.bytes;
     if (device->allocated > device->peak) device->peak = device->allocated;
     pthread_mutex_unlock(&device->lock);
-    *memory = mapped;
+    *memory = wanted.memory;
     return STATUS_OKAY;
 }
 
 status_t device_allocate(struct device *device, uint64_t bytes, void **memory)
 {
-    return allocate(device, bytes, false, memory);
+    return allocate(device, (struct device_allocation){.bytes = bytes}, memory);
+}
+
+status_t device_allocate_registrable(struct device *device, uint64_t bytes, void **memory)
+{
+    TRY(device_check_registrable(device));
+    return allocate(device, (struct device_allocation){.bytes = bytes, .registrable = true},
+                    memory);
+}
+
+status_t device_check_registrable(const struct device *device)
+{
+    if (device->table->check_registrable == NULL) return STATUS_OKAY;
+    return device->table->check_registrable(device);
 }
 
 status_t device_allocate_host(struct device *device, uint64_t bytes, void **memory)
 {
-    return allocate(device, bytes, true, memory);
+    return allocate(device, (struct device_allocation){.bytes = bytes, .host = true}, memory);
 }
 
 uint64_t device_host_allocated_bytes(const struct device *device)

@@ -77,6 +77,15 @@ uint64_t device_peak_bytes(const struct device *device);
 status_t device_allocate(struct device *device, uint64_t bytes, void **memory) FSDPD_MUST_USE;
 void device_release(struct device *device, void *memory); /* accepts NULL */
 
+/*
+ * The same, of a kind that a communicator of this device can register (comm_register). The device
+ * may take more than `bytes` for it, which the books do not count; device_note says how much.
+ */
+status_t device_allocate_registrable(struct device *device, uint64_t bytes,
+                                     void **memory) FSDPD_MUST_USE;
+/* UNIMPLEMENTED, with why, if there is no such memory. */
+status_t device_check_registrable(const struct device *device) FSDPD_MUST_USE;
+
 /* Whether the device's memory is the host's, so that nothing can be offloaded. */
 bool device_is_host(const struct device *device);
 
@@ -197,7 +206,8 @@ status_t recording_end(struct recording *recording, status_t walked) FSDPD_MUST_
 /* Whether what is enqueued on the lane now is only looked at (MEASURE, CAPTURE). */
 bool lane_rehearses(const struct lane_queue *lane);
 
-/* Pinned memory of the host that every open lane of the device holds, for copies; 0 if none does. */
+/* Pinned memory of the host that every open lane of the device holds, for copies; 0 if none does.
+ */
 uint64_t device_lane_host_bytes(const struct device *device);
 
 /* Nanoseconds that the lane has spent running work since it was opened (for overlap figures). */

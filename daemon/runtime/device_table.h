@@ -24,6 +24,11 @@ struct device_table {
     status_t (*map_host)(struct device *device, uint64_t bytes, void **memory);
     void (*unmap_host)(struct device *device, void *memory, uint64_t bytes);
 
+    /* See device_allocate_registrable; NULL: map and unmap. */
+    status_t (*map_registrable)(struct device *device, uint64_t bytes, void **memory);
+    void (*unmap_registrable)(struct device *device, void *memory, uint64_t bytes);
+    status_t (*check_registrable)(const struct device *device); /* NULL: nothing to say */
+
     /* What it is, "NVIDIA H100 80GB HBM3"; NULL: its name says it. */
     status_t (*model)(const struct device *device, char *text, size_t size);
     /* See device_note; NULL: it has none. */
@@ -75,7 +80,8 @@ struct device_table {
 struct device_allocation {
     void *memory;
     uint64_t bytes;
-    bool host; /* of device_allocate_host */
+    bool host;        /* of device_allocate_host */
+    bool registrable; /* of device_allocate_registrable */
 };
 
 struct device {

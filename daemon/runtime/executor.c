@@ -71,13 +71,13 @@ void executor_free(struct executor *executor)
     program_deinit(&executor->train);
     program_deinit(&executor->accumulate);
     program_deinit(&executor->evaluate);
+    executor_release_arena(executor, &executor->work);
+    executor_release_arena(executor, &executor->state);
     for (int g = 0; g < executor->group_count; g++) {
         comm_free(executor->groups[g].shard);
         comm_free(executor->groups[g].replica);
     }
     free(executor->groups);
-    device_release(executor->device, executor->work);
-    device_release(executor->device, executor->state);
     device_release(executor->device, executor->host);
     status_free(executor->aborted);
     pthread_mutex_destroy(&executor->lock);
@@ -86,11 +86,16 @@ void executor_free(struct executor *executor)
     free(executor);
 }
 
-void executor_set_poison(struct executor *executor, bool on)
+static void forget_recordings(struct executor *executor)
 {
     recorder_forget(&executor->train.recorder);
     recorder_forget(&executor->accumulate.recorder);
     recorder_forget(&executor->evaluate.recorder);
+}
+
+void executor_set_poison(struct executor *executor, bool on)
+{
+    forget_recordings(executor);
     free(executor->poison);
     executor->poison = NULL;
     if (!on || executor->plan->work_bytes == 0) return;
@@ -324,17 +329,25 @@ static status_t check_group(const struct executor *executor)
     return status_new(STATUS_UNIMPLEMENTED, "the host takes part in the group's collectives");
 }
 
-static void prepare_recording(struct executor *executor, struct program *program,
-                              const struct recorder_walk *walk)
+static status_t prepare_recording(struct executor *executor, struct program *program,
+                                  const struct recorder_walk *walk)
 {
     struct lane_queue *const lanes[] = {executor->lanes[LANE_COMPUTE], executor->lanes[LANE_COMM],
                                         executor->lanes[LANE_COPY]};
-    if (!device_records(executor->device) || !recorder_is_due(&program->recorder)) return;
+    if (!device_records(executor->device) || !recorder_is_due(&program->recorder))
+        return STATUS_OKAY;
+    bool fatal = false;
     status_t status = check_group(executor);
     if (status == STATUS_OKAY)
         status = recorder_record(&program->recorder, executor->device, lanes,
-                                 sizeof lanes / sizeof lanes[0], walk);
+                                 sizeof lanes / sizeof lanes[0], walk, &fatal);
+    if (fatal) { /* peers wait in it for this rank */
+        status = status_wrap(status, "recording a step of registered buffers");
+        comm_abort(executor->comm, status_message(status));
+        return status;
+    }
     note_unrecorded(executor, status);
+    return STATUS_OKAY;
 }
 
 /* After a run that went well, by `stamps` with the times of its instructions, which no recording
@@ -359,7 +372,7 @@ static status_t enqueue(struct executor *executor, struct program *program,
     if (stamps == NULL && recorder_replays(&program->recorder))
         return status_wrap(recorder_replay(&program->recorder, &walk), "a recorded %s step",
                            program == &executor->evaluate ? "evaluation" : "training");
-    if (stamps == NULL) prepare_recording(executor, program, &walk);
+    if (stamps == NULL) TRY(prepare_recording(executor, program, &walk));
     executor->stats_in[PLAN_STAT_RECORDED] = recorder_has(&program->recorder) ? 1 : 0;
     return issue_all(executor, program, input, stamps);
 }
@@ -432,8 +445,8 @@ status_t executor_evaluate_step(struct executor *executor, const struct step_inp
 
 void executor_release_work(struct executor *executor)
 {
-    device_release(executor->device, executor->work);
-    executor->work = NULL;
+    forget_recordings(executor);
+    executor_release_arena(executor, &executor->work);
     executor->released = true;
 }
 

@@ -53,6 +53,7 @@ struct executor {
     uint64_t seed;
     char *state, *work, *host;            /* the arenas; the last is NULL if nothing is offloaded */
     bool released;                        /* the work arena was given back */
+    bool registers;                       /* the device's arenas, with the group */
     struct lane_queue *lanes[LANE_COUNT]; /* NULL: the plan has nothing for it */
     struct program train, accumulate, evaluate;
     float stats_in[PLAN_STATS_COUNT], stats_out[PLAN_STATS_COUNT]; /* host side of a step */
@@ -77,6 +78,9 @@ int executor_find_buffer(const struct plan_program *program, enum buffer_class c
  * What was made before a failure is executor_free's. */
 status_t executor_prepare(struct executor *executor, struct device_graph *train,
                           struct device_graph *evaluate) FSDPD_MUST_USE;
+
+/* Of the device: NULL afterwards. Nothing works on it; recordings are forgotten. */
+void executor_release_arena(struct executor *executor, char **arena);
 
 /* Notes what the device has given out, for the peak. */
 void executor_note_memory(struct executor *executor);

@@ -152,6 +152,7 @@ static status_t prepare_program(struct executor *executor, struct program *progr
     if (plan->graph == NULL) return STATUS_OKAY;
     program->plan = plan;
     program->graph = graph;
+    program->recorder.talks = executor->registers && comm_talks(executor->comm);
     program->actions = mem_alloc_array((size_t)plan->instruction_count, sizeof *program->actions);
     program->input = value_memory(executor, plan, plan->graph->input);
     program->target = value_memory(executor, plan, plan->graph->target);
@@ -243,6 +244,22 @@ static void reserve_calls(struct executor *executor)
     }
 }
 
+/* Memory that the ranks register is registered in the same order on all of them. */
+static status_t allocate_arena(struct executor *executor, uint64_t bytes, char **arena)
+{
+    if (!executor->registers || bytes == 0)
+        return device_allocate(executor->device, bytes, (void **)arena);
+    TRY(device_allocate_registrable(executor->device, bytes, (void **)arena));
+    return comm_register(executor->comm, *arena, bytes);
+}
+
+void executor_release_arena(struct executor *executor, char **arena)
+{
+    if (executor->registers && *arena != NULL) comm_deregister(executor->comm, *arena);
+    device_release(executor->device, *arena);
+    *arena = NULL;
+}
+
 status_t executor_prepare(struct executor *executor, struct device_graph *train,
                           struct device_graph *evaluate)
 {
@@ -250,8 +267,10 @@ status_t executor_prepare(struct executor *executor, struct device_graph *train,
     TRY(make_groups(executor));
     reserve_calls(executor);
     executor->allocated_before = device_allocated_bytes(executor->device);
-    TRY(device_allocate(executor->device, plan->state_bytes, (void **)&executor->state));
-    TRY(device_allocate(executor->device, plan->work_bytes, (void **)&executor->work));
+    executor->registers =
+        plan->options.register_buffers && executor->comm != NULL && comm_registers(executor->comm);
+    TRY(allocate_arena(executor, plan->state_bytes, &executor->state));
+    TRY(allocate_arena(executor, plan->work_bytes, &executor->work));
     executor_note_memory(executor);
     bool offloads = plan_has_offloaded(plan);
     if (offloads)

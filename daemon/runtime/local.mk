@@ -5,6 +5,7 @@ libruntime_a_SOURCES = \
   %D%/comm.c %D%/comm.h \
   %D%/comm_gloo.c \
   %D%/comm_local.c \
+  %D%/comm_memory.c \
   %D%/comm_table.h \
   %D%/device.c %D%/device.h \
   %D%/device_cpu.c \

@@ -5,6 +5,7 @@ static void drop(struct recorder *recorder)
 {
     recording_free(recorder->recording);
     recorder->recording = NULL;
+    recorder->captured = false;
 }
 
 void recorder_deinit(struct recorder *recorder)
@@ -18,38 +19,50 @@ void recorder_forget(struct recorder *recorder)
     if (recorder->state != RECORDER_OFF) recorder->state = RECORDER_WARMS_UP;
 }
 
+/* *walked, which may be NULL, becomes true when all calls of the walk were made. */
 static status_t walk_through(struct recording *recording, enum recording_pass pass,
-                             const struct recorder_walk *walk)
+                             const struct recorder_walk *walk, bool *walked)
 {
     TRY(recording_begin(recording, pass));
-    return recording_end(recording, walk->enqueue(walk->user));
+    status_t status = walk->enqueue(walk->user);
+    if (walked != NULL) *walked = status == STATUS_OKAY;
+    return recording_end(recording, status);
 }
 
-static status_t record(struct recorder *recorder, struct device *device,
-                       struct lane_queue *const *lanes, int count, const struct recorder_walk *walk)
+static status_t measure(struct recorder *recorder, struct device *device,
+                        struct lane_queue *const *lanes, int count,
+                        const struct recorder_walk *walk)
 {
     TRY(recording_new(device, lanes, count, &recorder->recording));
-    TRY(walk_through(recorder->recording, RECORDING_MEASURE, walk));
-    return walk_through(recorder->recording, RECORDING_CAPTURE, walk);
+    return walk_through(recorder->recording, RECORDING_MEASURE, walk, NULL);
 }
 
 bool recorder_is_due(const struct recorder *recorder)
 {
-    return recorder->state == RECORDER_RECORDS && recorder->recording == NULL;
+    return (recorder->state == RECORDER_MEASURES || recorder->state == RECORDER_RECORDS) &&
+           !recorder_has(recorder);
 }
 
 status_t recorder_record(struct recorder *recorder, struct device *device,
                          struct lane_queue *const *lanes, int count,
-                         const struct recorder_walk *walk)
+                         const struct recorder_walk *walk, bool *fatal)
 {
-    status_t status = record(recorder, device, lanes, count, walk);
+    status_t status = STATUS_OKAY;
+    *fatal = false;
+    if (recorder->recording == NULL) status = measure(recorder, device, lanes, count, walk);
+    if (status == STATUS_OKAY && recorder->state == RECORDER_RECORDS) {
+        bool walked = false;
+        status = walk_through(recorder->recording, RECORDING_CAPTURE, walk, &walked);
+        recorder->captured = status == STATUS_OKAY;
+        *fatal = recorder->talks && !walked;
+    }
     if (status != STATUS_OKAY) drop(recorder);
     return status;
 }
 
 bool recorder_has(const struct recorder *recorder)
 {
-    return recorder->recording != NULL;
+    return recorder->state == RECORDER_MEASURES ? recorder->recording != NULL : recorder->captured;
 }
 
 bool recorder_replays(const struct recorder *recorder)
@@ -59,15 +72,20 @@ bool recorder_replays(const struct recorder *recorder)
 
 status_t recorder_replay(struct recorder *recorder, const struct recorder_walk *walk)
 {
-    return walk_through(recorder->recording, RECORDING_REPLAY, walk);
+    return walk_through(recorder->recording, RECORDING_REPLAY, walk, NULL);
 }
 
 void recorder_note_run(struct recorder *recorder, bool everybody)
 {
     switch (recorder->state) {
-    case RECORDER_WARMS_UP: recorder->state = RECORDER_RECORDS; break;
+    case RECORDER_WARMS_UP:
+        recorder->state = recorder->talks ? RECORDER_MEASURES : RECORDER_RECORDS;
+        break;
+    case RECORDER_MEASURES:
     case RECORDER_RECORDS:
-        recorder->state = everybody ? RECORDER_REPLAYS : RECORDER_OFF;
+        recorder->state = !everybody                             ? RECORDER_OFF
+                          : recorder->state == RECORDER_MEASURES ? RECORDER_RECORDS
+                                                                 : RECORDER_REPLAYS;
         if (!everybody) drop(recorder);
         break;
     case RECORDER_REPLAYS:

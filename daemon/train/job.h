@@ -83,6 +83,8 @@ struct train_job {
     int checkpoint_count;
     enum dtype param_dtype, reduce_dtype; /* DTYPE_F32 or DTYPE_BF16 */
     bool cpu_offload;
+    bool register_buffers; /* with the group's communicator (comm_register), if it has a use for it
+                            */
     int world;
     bool staged; /* ranks share a device: its collectives go through host memory */
     struct checkpoint_settings checkpoints;

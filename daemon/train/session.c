@@ -317,6 +317,8 @@ status_t session_build_plan(struct train_session *session, const struct wrap_pol
         .optimizer_slots = optimizer_step_slots(&job->optimizer),
         .collective_workspace_bytes = executor_collective_bytes(*units, job->world),
         .cpu_offload = job->cpu_offload,
+        .register_buffers =
+            job->register_buffers && job->world > 1 && !device_is_host(session->device),
         .host_apart = !device_is_host(session->device),
     };
     const struct lowering *evaluate =

@@ -215,9 +215,8 @@ static status_t set_up_and_train(struct attempt *attempt)
     }
     if (status == NULL)
         status = train_session_new(&settings.job, device, (int)assignment->rank, false, &session);
-    for (int i = 0; status == NULL && device_note(device, i) != NULL; i++)
-        log_event(LOG_INFO, "device_note", "device=%s note=\"%s\"", device_name(device),
-                  device_note(device, i));
+    attempt->device = device;
+    if (status == NULL) attempt_log_device_notes(attempt);
     if (status == NULL) status = publish(attempt, session, NULL, NULL, NULL);
     if (status == NULL) status = join_and_train(attempt, device, session, &settings);
     if (session != NULL) attempt->step = train_session_step(session);

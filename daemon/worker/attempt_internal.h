@@ -51,6 +51,8 @@ struct attempt {
     struct checkpointer *checkpointer; /* NULL without a place for checkpoints */
 
     char *resumed_name, *resumed_note; /* training thread, as is what follows */
+    const struct device *device;
+    int device_notes; /* that were logged */
     uint64_t resumed_step;
     Fsdpd__V1__UnrecordedReports *unrecorded; /* of the checkpoint, until they are told; or NULL */
     bool paused;                              /* that is why it ends */
@@ -65,6 +67,8 @@ struct attempt {
 
 void attempt_note_resumed(void *user, uint64_t step, const char *name, const char *note);
 void attempt_log_note(void *user, const char *note);
+/* What the device has come to say since the last time. */
+void attempt_log_device_notes(struct attempt *attempt);
 void attempt_note_reports(void *user, const void *bytes, size_t size);
 void attempt_tell_started(void *user, uint64_t plan_hash, uint64_t steps);
 void attempt_tell_metrics(void *user, const struct train_metrics *metrics);

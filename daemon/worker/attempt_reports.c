@@ -56,6 +56,15 @@ void attempt_note_reports(void *user, const void *bytes, size_t size)
     else log_event(LOG_INFO, "unrecorded_metrics", "count=%zu", attempt->unrecorded->n_metrics);
 }
 
+void attempt_log_device_notes(struct attempt *attempt)
+{
+    const char *note;
+    for (; (note = device_note(attempt->device, attempt->device_notes)) != NULL;
+         attempt->device_notes++)
+        log_event(LOG_INFO, "device_note", "device=%s note=\"%s\"", device_name(attempt->device),
+                  note);
+}
+
 void attempt_tell_started(void *user, uint64_t plan_hash, uint64_t steps)
 {
     struct attempt *attempt = user;
@@ -69,6 +78,7 @@ void attempt_tell_started(void *user, uint64_t plan_hash, uint64_t steps)
     fsdpd__v1__started__init(event->started);
     event->started->plan_hash = plan_hash;
     event->started->steps = steps;
+    attempt_log_device_notes(attempt); /* of the memory, too, by now */
     log_event(LOG_INFO, "training_started", "steps=%llu", (unsigned long long)steps);
     event->started->resumed_step = attempt->resumed_step;
     if (attempt->resumed_name != NULL)

@@ -303,6 +303,7 @@ static void fill_job(struct job_settings *settings)
         .reduce_dtype =
             spec->precision ? dtype_from_name(spec->precision->reduce_dtype) : DTYPE_F32,
         .cpu_offload = spec->fsdp->cpu_offload,
+        .register_buffers = spec->fsdp->register_buffers,
         .checkpoint = (const char *const *)spec->fsdp->activation_checkpointing,
         .checkpoint_count = (int)spec->fsdp->n_activation_checkpointing,
         .world = (int)spec->workers,

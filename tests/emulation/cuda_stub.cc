@@ -7,9 +7,14 @@
  * Memory of the device is poisoned with NaNs when it is taken, ends at a page that nobody may
  * touch, and can itself be touched by the device's own work alone: a host that reads it dies, and a
  * copy or a collective whose memory is on the other side is refused. Ranks may be threads: each has
+<<<<<<< HEAD
  * its own streams. The libraries over it are in cublas_stub.cc, cudnn_stub.cc, cudnn_conv_stub.cc
  * and nccl_stub.cc; graphs are in graph_stub.cc. There is one device, or as many as
  * FSDPD_STUB_DEVICES says.
+=======
+ * its own streams. The libraries over it are in cublas_stub.cc, cudnn_stub.cc, cudnn_conv_stub.cc,
+ * nccl_stub.cc and nccl_memory_stub.cc; graphs are in graph_stub.cc.
+>>>>>>> be188ee (NCCL's user-buffer registration: fsdp.register_buffers)
  */
 #include "cuda_stub.h"
 #include "stub_streams.h"
@@ -334,6 +339,22 @@ bool stub_is_of_device(const void *address)
     return is_of_device(address);
 }
 
+void stub_go_on()
+{
+    int left = 64;
+    work_until([&] { return left-- == 0; });
+}
+
+void *stub_take_memory(size_t bytes)
+{
+    return take_memory(bytes);
+}
+
+void stub_give_memory(void *memory)
+{
+    give_memory(memory);
+}
+
 void cuda_stub_reset(uint64_t seed)
 {
     record &r = the_record();
@@ -492,7 +513,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *properties, int)
 
 cudaError_t cudaMemGetInfo(size_t *available, size_t *total)
 {
-    *available = *total = (size_t)1 << 34;
+    *total = (size_t)1 << 34;
+    *available = *total - nccl_stub_taken();
     return result(0);
 }
 
@@ -509,6 +531,7 @@ cudaError_t cudaFree(void *memory)
 {
     int error = stub_check_unsafe();
     if (error != 0) return result(error);
+    if (stub_is_nccl_memory(memory)) return result(cudaErrorInvalidValue);
     if (memory != nullptr) give_memory(memory);
     return result(0);
 }

@@ -23,6 +23,10 @@ void cuda_stub_offloads(void);
 void cuda_stub_capability(int major);
 /* And of that model, in place of an A100's. */
 void cuda_stub_model(const char *model);
+/* NCCL is of that version from now on, in place of the one that the stub was built with; 0: of that. */
+void nccl_stub_version(int version);
+/* Bytes of the device that ncclMemAlloc has taken and not given back, with its granularity. */
+uint64_t nccl_stub_taken(void);
 /* Bytes of the host that were pinned at most since the reset, by all threads together. */
 uint64_t cuda_stub_pinned_peak(void);
 /* Call number `number` of that name from now on fails with `error`. */
@@ -44,6 +48,11 @@ typedef std::function<std::function<int()>()> stub_work_maker;
 int stub_enqueue(void *stream, stub_work_maker make, std::shared_ptr<void> holds);
 int stub_note(const char *call, const void *stream);
 bool stub_is_of_device(const void *address);
+/* What the device has to do goes on a little. */
+void stub_go_on();
+void *stub_take_memory(size_t bytes);
+void stub_give_memory(void *memory);
+bool stub_is_nccl_memory(const void *memory); /* the start of it */
 #endif
 
 #endif

@@ -1,7 +1,8 @@
 /*
  * NCCL for tests: ranks are threads, collectives meet in memory. Every rank leaves a copy of what
  * it brings, and goes on when all have; sums are in rank order. A collective that waits lets other
- * streams go on. An aborted communicator's work ends at once.
+ * streams go on. An aborted communicator's work ends at once. What is registered is
+ * nccl_memory_stub.cc's.
  */
 #include <nccl.h>
 
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "cuda_stub.h"
+#include "nccl_memory_stub.h"
 
 namespace
 {
@@ -32,6 +34,7 @@ struct group {
     std::map<uint64_t, std::shared_ptr<meeting>> meetings;
     std::map<std::pair<uint64_t, int>, std::shared_ptr<group>> parts; /* by split and color */
     std::map<uint64_t, int> asked; /* ranks that have split so far, by split */
+    stub_talks talks;
 };
 
 struct all_groups {
@@ -66,6 +69,7 @@ struct ncclComm {
     std::shared_ptr<int> graphs = std::make_shared<int>(0); /* that have its collectives */
     int questions = 0; /* how often it says that something is in progress */
     ncclResult_t failure = ncclSuccess;
+    stub_registrations registrations;
 };
 
 namespace
@@ -104,17 +108,22 @@ void check_graphs(ncclComm_t comm)
 
 /* Brings `in`; when all have, `finish` sees what they brought. */
 ncclResult_t meet(ncclComm_t comm, const char *name, void *stream, const void *in, size_t bytes,
-                  const void *out, std::function<void(const meeting &)> finish)
+                  const void *out, size_t out_bytes, int compares,
+                  std::function<void(const meeting &)> finish)
 {
     int error = stub_note(name, stream);
     if (error != 0) return (ncclResult_t)error;
     if (!stub_is_of_device(in) || !stub_is_of_device(out)) return ncclInvalidArgument;
+    const std::vector<stub_registered> used = {comm->registrations.find(in, bytes),
+                                               comm->registrations.find(out, out_bytes)};
     int failed = enqueue(comm, stream, [=](uint64_t number) -> std::function<int()> {
+        const std::vector<stub_registered> in_use = used;
         std::shared_ptr<group> members = comm->members;
         std::shared_ptr<bool> aborted = comm->aborted;
         int rank = comm->rank, world = comm->world;
         bool brought = false;
         return [=]() mutable {
+            (void)in_use;
             std::lock_guard<std::mutex> guard(members->lock);
             if (*aborted) return 0;
             std::shared_ptr<meeting> &m = members->meetings[number];
@@ -133,7 +142,12 @@ ncclResult_t meet(ncclComm_t comm, const char *name, void *stream, const void *i
             return 0;
         };
     });
-    return failed != 0 ? ncclUnhandledCudaError : ncclSuccess;
+    if (failed != 0) return ncclUnhandledCudaError;
+    std::lock_guard<std::mutex> guard(comm->members->lock);
+    return stub_talk_begins(&comm->registrations, &comm->members->talks, compares, in, bytes, out,
+                            out_bytes)
+               ? ncclInProgress
+               : ncclSuccess;
 }
 
 ncclComm_t new_comm(std::shared_ptr<group> members, int rank, int world)
@@ -168,12 +182,6 @@ const char *ncclGetErrorString(ncclResult_t result)
 const char *ncclGetLastError(ncclComm_t)
 {
     return "";
-}
-
-ncclResult_t ncclGetVersion(int *version)
-{
-    *version = NCCL_VERSION_CODE;
-    return ncclSuccess;
 }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
@@ -227,6 +235,13 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result)
     int error = stub_note("ncclCommGetAsyncError", nullptr);
     if (error != 0) comm->failure = (ncclResult_t)error;
     bool ready = comm->questions-- <= 0;
+    if (comm->registrations.talking) {
+        stub_go_on(); /* its peers may need that to come here */
+        std::lock_guard<std::mutex> guard(comm->members->lock);
+        comm->registrations.talking =
+            !stub_talk_is_over(&comm->registrations, comm->members->talks, comm->world);
+        ready = !comm->registrations.talking;
+    }
     if (comm->world == 0) {
         std::lock_guard<std::mutex> guard(comm->whole->lock);
         ready = comm->whole->asked[comm->split] == comm->whole_world;
@@ -245,8 +260,19 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
 ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     check_graphs(comm);
+    stub_registrations_end(&comm->registrations, false);
     delete comm;
     return ncclSuccess;
+}
+
+ncclResult_t ncclCommRegister(const ncclComm_t comm, void *memory, size_t bytes, void **handle)
+{
+    return stub_register(&comm->registrations, memory, bytes, handle);
+}
+
+ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
+{
+    return stub_deregister(&comm->registrations, handle);
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm)
@@ -254,6 +280,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     stub_note("ncclCommAbort", nullptr);
     check_graphs(comm);
     *comm->aborted = true;
+    stub_registrations_end(&comm->registrations, true);
     delete comm;
     return ncclSuccess;
 }
@@ -262,10 +289,11 @@ ncclResult_t ncclAllGather(const void *in, void *out, size_t count, ncclDataType
                            ncclComm_t comm, cudaStream_t stream)
 {
     size_t bytes = count * size_of(type);
-    return meet(comm, "ncclAllGather", stream, in, bytes, out, [=](const meeting &m) {
-        for (size_t r = 0; r < m.brought.size(); r++)
-            memcpy((char *)out + r * bytes, m.brought[r].data(), bytes);
-    });
+    return meet(comm, "ncclAllGather", stream, in, bytes, out, bytes * (size_t)comm->world,
+                STUB_COMPARES_OUT, [=](const meeting &m) {
+                    for (size_t r = 0; r < m.brought.size(); r++)
+                        memcpy((char *)out + r * bytes, m.brought[r].data(), bytes);
+                });
 }
 
 ncclResult_t ncclReduceScatter(const void *in, void *out, size_t count, ncclDataType_t type,
@@ -273,7 +301,7 @@ ncclResult_t ncclReduceScatter(const void *in, void *out, size_t count, ncclData
 {
     if (type != ncclFloat || op != ncclSum) return ncclInvalidArgument;
     size_t rank = (size_t)comm->rank, all = count * (size_t)comm->world;
-    return meet(comm, "ncclReduceScatter", stream, in, all * 4, out,
+    return meet(comm, "ncclReduceScatter", stream, in, all * 4, out, count * 4, STUB_COMPARES_IN,
                 [=](const meeting &m) { add((float *)out, m, rank * count, count); });
 }
 
@@ -281,7 +309,8 @@ ncclResult_t ncclAllReduce(const void *in, void *out, size_t count, ncclDataType
                            ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
 {
     if (type != ncclFloat || op != ncclSum) return ncclInvalidArgument;
-    return meet(comm, "ncclAllReduce", stream, in, count * 4, out,
+    return meet(comm, "ncclAllReduce", stream, in, count * 4, out, count * 4,
+                STUB_COMPARES_IN | STUB_COMPARES_OUT,
                 [=](const meeting &m) { add((float *)out, m, 0, count); });
 }
 
@@ -289,7 +318,7 @@ ncclResult_t ncclBroadcast(const void *in, void *out, size_t count, ncclDataType
                            ncclComm_t comm, cudaStream_t stream)
 {
     size_t bytes = count * size_of(type);
-    return meet(comm, "ncclBroadcast", stream, in, bytes, out,
+    return meet(comm, "ncclBroadcast", stream, in, bytes, out, bytes, 0,
                 [=](const meeting &m) { memcpy(out, m.brought[(size_t)root].data(), bytes); });
 }
 
@@ -337,12 +366,19 @@ ncclResult_t ncclGroupEnd(void)
     ncclComm_t comm = done.comm;
     int error = stub_note("ncclGroupEnd", done.stream);
     if (error != 0) return (ncclResult_t)error;
+    std::vector<stub_registered> used;
+    for (const transfer &t : done.transfers) {
+        used.push_back(comm->registrations.find(t.memory, t.bytes));
+        stub_talk_begins(&comm->registrations, nullptr, 0, t.memory, t.bytes, t.memory, t.bytes);
+    }
     int failed = enqueue(comm, done.stream, [=](uint64_t number) -> std::function<int()> {
+        const std::vector<stub_registered> in_use = used;
         std::shared_ptr<group> members = comm->members;
         std::shared_ptr<bool> aborted = comm->aborted;
         int rank = comm->rank, world = comm->world;
         bool brought = false;
         return [=]() mutable {
+            (void)in_use;
             std::lock_guard<std::mutex> guard(members->lock);
             if (*aborted) return 0;
             std::shared_ptr<meeting> &m = members->meetings[number];

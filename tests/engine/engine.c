@@ -113,6 +113,7 @@ static status_t set_up(struct rank *rank)
                                    .optimizer_slots = optimizer_step_slots(&job->optimizer),
                                    .cpu_offload = job->cpu_offload,
                                    .host_apart = job->host_apart,
+                                   .register_buffers = job->register_buffers,
                                    .collective_workspace_bytes =
                                        executor_collective_bytes(rank->units, rank->world)};
     TRY(plan_build(rank->model, rank->units, rank->train,

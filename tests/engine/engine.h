@@ -32,7 +32,8 @@ struct engine_job {
     double lr_decay; /* every step's rate is that of the one before it times this; 0: 1 */
     bool dropout, poison, only_plan;
     bool cpu_offload,
-        host_apart; /* as in plan_options; a cpu then has two arenas of the host's memory */
+        host_apart;        /* as in plan_options; a cpu then has two arenas of the host's memory */
+    bool register_buffers; /* as in plan_options */
     const char *const *checkpoint; /* patterns of modules: activation checkpointing */
     int checkpoint_count;
     enum dtype param_dtype, reduce_dtype;

@@ -6,7 +6,6 @@
  */
 #include <check.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +14,7 @@
 #include "base/tree.h"
 #include "fsdpd/v1/control.pb-c.h"
 #include "hf/safetensors.h"
+#include "memory_store.h"
 #include "planning/planning.h"
 #include "planning/profile.h"
 #include "runtime/backend.h"
@@ -48,64 +48,14 @@ static const char attentive[] = "name: Attentive\n"
 
 static char folder[96];
 
-/* The ranks' rendezvous: the id of NCCL's group, or the addresses of Gloo's. */
-static struct {
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    struct {
-        char *key;
-        void *value;
-        size_t size;
-    } entries[64];
-    int count;
-} store = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-
 /* The groups go through host memory, as of workers that share a device. */
 static bool staged;
 
-static status_t store_set(void *user, const char *key, const void *value, size_t size)
-{
-    (void)user;
-    pthread_mutex_lock(&store.lock);
-    ck_assert_int_lt(store.count, 64);
-    store.entries[store.count].key = mem_strdup(key);
-    store.entries[store.count].value = mem_dup(value, size);
-    store.entries[store.count++].size = size;
-    pthread_cond_broadcast(&store.changed);
-    pthread_mutex_unlock(&store.lock);
-    return STATUS_OKAY;
-}
-
-static status_t store_get(void *user, const char *key, int64_t timeout_ms, void **value,
-                          size_t *size)
-{
-    (void)user, (void)timeout_ms; /* check's own ends it */
-    int i = 0;
-    pthread_mutex_lock(&store.lock);
-    for (;;) {
-        for (i = 0; i < store.count && strcmp(store.entries[i].key, key) != 0; i++) {}
-        if (i < store.count) break;
-        pthread_cond_wait(&store.changed, &store.lock);
-    }
-    *value = mem_dup(store.entries[i].value, store.entries[i].size);
-    *size = store.entries[i].size;
-    pthread_mutex_unlock(&store.lock);
-    return STATUS_OKAY;
-}
-
 static status_t join(struct device *device, int rank, int world, struct comm **comm)
 {
-    const struct rendezvous rendezvous = {store_set, store_get, NULL};
+    const struct rendezvous rendezvous = memory_store();
     return backend_join(device, rank, world, "127.0.0.1", "train", &rendezvous, 20000, staged,
                         comm);
-}
-
-static void new_store(void)
-{
-    for (; store.count > 0; store.count--) {
-        free(store.entries[store.count - 1].key);
-        free(store.entries[store.count - 1].value);
-    }
 }
 
 static void set_up(void)
@@ -119,7 +69,7 @@ static void set_up(void)
 
 static void tear_down(void)
 {
-    new_store();
+    memory_store_reset();
     ck_assert_ptr_null(tree_remove(folder));
 }
 
@@ -142,7 +92,7 @@ static void on_cuda(struct group *group)
 {
     group->device = "cuda:0";
     group->join = join;
-    new_store();
+    memory_store_reset();
 }
 
 static void run_well(struct group *group)
@@ -382,8 +332,8 @@ START_TEST(test_planning)
     const struct planning_options shared = {.device = "cuda:0", .staged = true};
     ck_assert_ptr_null(planning_make(&group.job, &shared, &plan));
     ck_assert_str_eq(plan->communicator, "gloo through host memory");
-    ck_assert_uint_eq(plan->staging_bytes, 4 * (UINT64_C(12) * (1 << 20) + 64) + (4 << 20) +
-                                               comm_workspace_bytes(2));
+    ck_assert_uint_eq(plan->staging_bytes,
+                      4 * (UINT64_C(12) * (1 << 20) + 64) + (4 << 20) + comm_workspace_bytes(2));
     bool noted = false;
     for (size_t i = 0; i < plan->n_notes; i++)
         noted = noted || strstr(plan->notes[i], "workers share a device") != NULL;

@@ -40,6 +40,13 @@ class SharedDevice(stub_device.StubDevice):
         self.assertLess(losses[-1][1], losses[0][1])
         self.assertIn("through_host_memory=1", self.workers_said())
 
+        # Nobody registers what NCCL has no part in.
+        registered = "fsdp.register_buffers=true"
+        told = self.daemon.ctl("plan", self.job, "--set", f"data.dir={self.daemon.data}", "--set",
+                               "workers=2", "--set", registered).stdout
+        self.assertIn("fsdp.register_buffers has no effect where workers share a device", told)
+        self.assertEqual(self.train("workers=2", "device=cuda", registered), (losses, weights))
+
         # CPU workers come to the same, but for rounding.
         for name in ("here/cpu:0", "here/cpu:1"):
             self.daemon.start_worker(name)

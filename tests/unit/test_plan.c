@@ -449,6 +449,29 @@ START_TEST(hash_is_of_what_ranks_must_share)
 }
 END_TEST
 
+/* Registered buffers must lie where the other ranks' do; else only sizes count. */
+START_TEST(hash_has_places_of_what_is_registered)
+{
+    struct planned a, b;
+    struct plan_options options = options_for(STRATEGY_FULL_SHARD, 2);
+    plan_mnist(&a, 20000, options, 64, 64);
+    uint64_t plain = a.plan->hash;
+    planned_deinit(&a);
+    options.register_buffers = true;
+    plan_mnist(&a, 20000, options, 64, 64);
+    ck_assert_uint_ne(a.plan->hash, plain);
+    options.rank = 1;
+    plan_mnist(&b, 20000, options, 64, 64);
+    ck_assert_uint_eq(b.plan->hash, a.plan->hash);
+    planned_deinit(&b);
+    options.collective_workspace_bytes = 1 << 20;
+    plan_mnist(&b, 20000, options, 64, 64);
+    ck_assert_uint_ne(b.plan->hash, a.plan->hash);
+    planned_deinit(&b);
+    planned_deinit(&a);
+}
+END_TEST
+
 /* Thousands of ops and ranks are planned in well under a second (a limit that sanitizers keep too).
  */
 START_TEST(large_models_are_quick)
@@ -503,6 +526,7 @@ int main(void)
     tcase_add_test(tests, offloaded_to_a_small_host);
     tcase_add_test(tests, refusals);
     tcase_add_test(tests, hash_is_of_what_ranks_must_share);
+    tcase_add_test(tests, hash_has_places_of_what_is_registered);
     tcase_add_test(tests, large_models_are_quick);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);

@@ -89,6 +89,20 @@ START_TEST(units_of_their_own)
 }
 END_TEST
 
+/* A plan for devices says what it does not count, one for others that there is no such thing. */
+START_TEST(registered_buffers)
+{
+    static const struct {
+        const char *profile, *note;
+    } cases[] = {{"h200x8", "NCCL works on registered buffers; what it allocates beyond them"},
+                 {"h200x1", "fsdp.register_buffers has no effect with one worker"},
+                 {"cpux8", "fsdp.register_buffers has no effect on a CPU"}};
+    Fsdpd__V1__Plan *plan = good_plan(cases[_i].profile, "fsdp.register_buffers=true", "name=it");
+    ck_assert(has(plan->notes, plan->n_notes, cases[_i].note));
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+}
+END_TEST
+
 /* Of a step and its units: bytes and memory that follow, offload that has no effect, or has. */
 START_TEST(settings_of_units)
 {
@@ -305,6 +319,7 @@ int main(void)
     TCase *tests = tcase_create("planning");
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, units_of_their_own);
+    tcase_add_loop_test(tests, registered_buffers, 0, 3);
     tcase_add_test(tests, settings_of_units);
     tcase_add_test(tests, offload_is_advised);
     tcase_add_test(tests, offload_is_estimated);

@@ -296,6 +296,8 @@ static const struct {
     {"fsdp: {limit_all_gathers: true}", NULL, "job.yaml:4: fsdp.limit_all_gathers: unknown key"},
     {"fsdp: {forward_prefetch: 2}", NULL,
      "job.yaml:4: fsdp.forward_prefetch: expected true or false, found '2'"},
+    {"fsdp: {register_buffers: maybe}", NULL,
+     "job.yaml:4: fsdp.register_buffers: expected true or false, found 'maybe'"},
     {"fsdp: {bucket_bytes: 25MB}", NULL,
      "job.yaml:4: fsdp.bucket_bytes: expected an integer from 0 to 1000000000000000, found "
      "'25MB'"},

@@ -13,7 +13,7 @@
  * Ranks also agree on little things that lie in host memory (before a run, at a change of its
  * units, when it resumes). NCCL cannot reach that: it goes through memory of the device.
  */
-#include "runtime/cuda/device_cuda.h"
+#include "runtime/cuda/comm_nccl.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -22,28 +22,10 @@
 
 #include "base/clock.h"
 #include "base/mem.h"
-#include "runtime/comm_table.h"
 
 #ifdef FSDPD_HAVE_NCCL
 
-#include <nccl.h>
-
-struct nccl_comm {
-    struct comm base;
-    struct cuda_device *device;
-    ncclComm_t handle; /* NULL once it was aborted */
-    atomic_bool quit;
-    struct cuda_lane *lane;   /* of the whole: what it and its parts were enqueued on last */
-    enum comm_kind last_kind; /* of what was enqueued last, for errors */
-    char *staged; /* HOST_BYTES of the device, for host memory; NULL before the first use */
-};
-
 enum { HOST_BYTES = 1 << 20 };
-
-static struct nccl_comm *nccl_comm(struct comm *comm)
-{
-    return (struct nccl_comm *)comm;
-}
 
 static struct nccl_comm *whole_of(struct nccl_comm *comm)
 {
@@ -66,8 +48,7 @@ static void pause_shortly(void)
     nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
 }
 
-/* Until what was begun without blocking has been done by NCCL's own threads. */
-static status_t settle(struct nccl_comm *comm, ncclResult_t result, const char *call)
+status_t nccl_settle(struct nccl_comm *comm, ncclResult_t result, const char *call)
 {
     int64_t deadline = clock_monotonic_ns() + comm->base.timeout_ms * 1000000;
     while (result == ncclInProgress) {
@@ -83,7 +64,7 @@ static status_t settle(struct nccl_comm *comm, ncclResult_t result, const char *
     return nccl_status(comm, result, call);
 }
 
-#define TRY_NCCL(comm, function, ...) TRY(settle(comm, function(__VA_ARGS__), #function))
+#define TRY_NCCL(comm, function, ...) TRY(nccl_settle(comm, function(__VA_ARGS__), #function))
 
 /* Aborting waits until no graph refers to the communicator any more. */
 static void abort_handle(struct nccl_comm *comm)
@@ -103,6 +84,14 @@ static void abort_all(struct nccl_comm *whole)
         abort_handle(nccl_comm(part));
     abort_handle(whole);
     ncclGroupEnd();
+}
+
+void nccl_abort(struct nccl_comm *comm)
+{
+    struct nccl_comm *whole = whole_of(comm);
+    pthread_mutex_lock(&whole->base.lock);
+    abort_all(whole);
+    pthread_mutex_unlock(&whole->base.lock);
 }
 
 /* ---- while a lane is waited for ---- */
@@ -210,7 +199,7 @@ static void keep(struct transfers *group, ncclResult_t result, const char *call)
 
 static status_t end_transfers(struct nccl_comm *comm, const struct transfers *group)
 {
-    status_t ended = settle(comm, ncclGroupEnd(), "ncclGroupEnd");
+    status_t ended = nccl_settle(comm, ncclGroupEnd(), "ncclGroupEnd");
     return status_first(nccl_status(comm, group->error, group->call), ended);
 }
 
@@ -436,7 +425,7 @@ static void free_comm(struct comm *base)
     status_free(cuda_use(comm->device));
     /* Destroying waits for the peers; what was quit does not. */
     if (comm->handle != NULL && !atomic_load(&comm->quit)) {
-        status_t status = settle(comm, ncclCommFinalize(comm->handle), "ncclCommFinalize");
+        status_t status = nccl_settle(comm, ncclCommFinalize(comm->handle), "ncclCommFinalize");
         if (status == STATUS_OKAY) {
             ncclCommDestroy(comm->handle);
             comm->handle = NULL;
@@ -469,12 +458,13 @@ static status_t split(struct comm *base, const int *ranks, int count, int rank, 
     status_t status = cuda_use(whole->device);
     /* Parts made at the same time have no rank in common, so a part's first rank names it. */
     if (status == STATUS_OKAY)
-        status = settle(whole, ncclCommSplit(whole->handle, ranks[0], rank, &made->handle, &config),
+        status =
+            nccl_settle(whole, ncclCommSplit(whole->handle, ranks[0], rank, &made->handle, &config),
                         "ncclCommSplit");
     if (status == STATUS_OKAY) {
         ncclResult_t result = ncclInProgress;
         ncclResult_t asked = ncclCommGetAsyncError(made->handle, &result);
-        status = settle(made, asked != ncclSuccess ? asked : result, "ncclCommSplit");
+        status = nccl_settle(made, asked != ncclSuccess ? asked : result, "ncclCommSplit");
     }
     if (status != STATUS_OKAY) {
         atomic_store(&made->quit, true);
@@ -489,6 +479,8 @@ static const struct comm_table table = {.enqueue = enqueue,
                                         .repeatable = true,
                                         .quit = quit,
                                         .free = free_comm,
+                                        .register_memory = nccl_register_memory,
+                                        .deregister_memory = nccl_deregister_memory,
                                         .split = split};
 
 static status_t share_id(const struct rendezvous *store, const char *prefix, int rank,
@@ -525,8 +517,9 @@ status_t comm_nccl_new(struct device *device, int rank, int world, const char *p
     struct nccl_comm *comm = mem_alloc(sizeof *comm);
     comm_init(&comm->base, &table, rank, world, timeout_ms);
     comm->device = cuda_device(device);
-    status_t status = settle(comm, ncclCommInitRankConfig(&comm->handle, world, id, rank, &config),
-                             "ncclCommInitRankConfig");
+    status_t status =
+        nccl_settle(comm, ncclCommInitRankConfig(&comm->handle, world, id, rank, &config),
+                    "ncclCommInitRankConfig");
     if (status != STATUS_OKAY) {
         atomic_store(&comm->quit, true);
         free_comm(&comm->base);

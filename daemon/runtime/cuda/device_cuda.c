@@ -85,6 +85,13 @@ static status_t model(const struct device *base, char *text, size_t size)
     return STATUS_OKAY;
 }
 
+status_t cuda_clear(void *memory, uint64_t bytes)
+{
+    TRY_CUDA(cudaMemset(memory, 0, bytes));
+    TRY_CUDA(cudaDeviceSynchronize());
+    return STATUS_OKAY;
+}
+
 static status_t map(struct device *base, uint64_t bytes, void **memory)
 {
     char wanted[32], present[32];
@@ -99,9 +106,7 @@ static status_t map(struct device *base, uint64_t bytes, void **memory)
                           text_format_bytes(memory_bytes(base), present));
     }
     TRY(cuda_status(error, "cudaMalloc"));
-    status_t status = cuda_status(cudaMemset(mapped, 0, bytes), "cudaMemset");
-    if (status == STATUS_OKAY)
-        status = cuda_status(cudaDeviceSynchronize(), "cudaDeviceSynchronize");
+    status_t status = cuda_clear(mapped, bytes);
     if (status != STATUS_OKAY) {
         cudaFree(mapped);
         return status;
@@ -199,6 +204,9 @@ status_t device_cuda_open(int number, struct device **result)
         .touched = touched,
         .map_host = map_host,
         .unmap_host = unmap_host,
+        .map_registrable = cuda_map_registrable,
+        .unmap_registrable = cuda_unmap_registrable,
+        .check_registrable = cuda_check_registrable,
         .model = model,
         .note = note,
         .prepare = cuda_prepare,

@@ -112,6 +112,13 @@ void cuda_note(struct cuda_device *device, const char *format, ...) FSDPD_PRINTF
 
 /* This thread's calls are for this device. */
 status_t cuda_use(const struct cuda_device *device) FSDPD_MUST_USE;
+/* Makes memory of the device zeros, now. */
+status_t cuda_clear(void *memory, uint64_t bytes) FSDPD_MUST_USE;
+/* registration_nccl.c; see device_table.h */
+status_t cuda_map_registrable(struct device *device, uint64_t bytes, void **memory) FSDPD_MUST_USE;
+void cuda_unmap_registrable(struct device *device, void *memory, uint64_t bytes);
+status_t cuda_check_registrable(const struct device *device) FSDPD_MUST_USE;
+
 struct cuda_launch cuda_launch_of(const struct cuda_lane *lane);
 enum { SYNC_TIMEOUT_MS = 600000 };
 /* After something was enqueued: the lane is busy, and its errors found now if so asked (the wait

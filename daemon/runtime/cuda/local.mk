@@ -2,7 +2,7 @@
 CUDA_MODULE = \
   %D%/attention_cudnn.c \
   %D%/attention_graph.c %D%/attention_graph.h \
-  %D%/comm_nccl.c \
+  %D%/comm_nccl.c %D%/comm_nccl.h \
   %D%/comm_staged.c \
   %D%/conv_cudnn.c \
   %D%/device_cuda.c %D%/device_cuda.h \
@@ -16,6 +16,7 @@ CUDA_MODULE = \
   %D%/ops_cuda.c \
   %D%/progress.c \
   %D%/recording.c \
+  %D%/registration_nccl.c \
   %D%/step_cuda.c
 EXTRA_DIST += $(CUDA_MODULE)
 
@@ -36,18 +37,19 @@ if HAVE_NCCL
 # The same sources with a stub of the runtime in place of NVIDIA's libraries.
 check_PROGRAMS += tests/engine/test_cuda_deadlines tests/engine/test_cuda_device tests/engine/test_cuda_failures \
   tests/engine/test_cuda_offload \
-  tests/engine/test_cuda_graphs tests/engine/test_cuda_staged
+  tests/engine/test_cuda_graphs tests/engine/test_cuda_registration tests/engine/test_cuda_staged
 TESTS += tests/engine/test_cuda_deadlines tests/engine/test_cuda_device tests/engine/test_cuda_failures \
   tests/engine/test_cuda_offload \
-  tests/engine/test_cuda_graphs tests/engine/test_cuda_staged
+  tests/engine/test_cuda_graphs tests/engine/test_cuda_registration tests/engine/test_cuda_staged
 stub_flags = $(AM_CPPFLAGS) -I$(srcdir)/tests/emulation $(CUDA_CPPFLAGS) $(NCCL_CPPFLAGS) $(CHECK_CFLAGS)
 check_LIBRARIES += tests/emulation/libcuda_stub.a
 cuda_stub_sources = \
   tests/emulation/cuda_stub.cc tests/emulation/cuda_stub.h tests/emulation/graph_stub.cc \
-  tests/emulation/cublas_stub.cc tests/emulation/nccl_stub.cc tests/emulation/stub_streams.h \
+  tests/emulation/cublas_stub.cc tests/emulation/nccl_memory_stub.cc \
+  tests/emulation/nccl_memory_stub.h tests/emulation/nccl_stub.cc tests/emulation/stub_streams.h \
   %D%/comm_nccl.c %D%/comm_staged.c %D%/device_cuda.c %D%/head_cuda.c %D%/lane_cuda.c \
   %D%/linear_cuda.c %D%/matmul.c %D%/module.c %D%/ops_cuda.c %D%/progress.c %D%/recording.c \
-  %D%/step_cuda.c
+  %D%/registration_nccl.c %D%/step_cuda.c
 tests_emulation_libcuda_stub_a_SOURCES = $(cuda_stub_sources)
 tests_emulation_libcuda_stub_a_CPPFLAGS = $(stub_flags)
 tests_emulation_libcuda_stub_a_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
@@ -91,6 +93,10 @@ tests_engine_test_cuda_graphs_SOURCES = tests/engine/test_cuda_graphs.c $(cuda_f
 tests_engine_test_cuda_graphs_CPPFLAGS = $(stub_flags)
 tests_engine_test_cuda_graphs_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_engine_test_cuda_graphs_LDADD = $(stub_libs)
+tests_engine_test_cuda_registration_SOURCES = tests/engine/test_cuda_registration.c $(cuda_fixture)
+tests_engine_test_cuda_registration_CPPFLAGS = $(stub_flags)
+tests_engine_test_cuda_registration_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
+tests_engine_test_cuda_registration_LDADD = $(stub_libs)
 
 # All of it as a module, which the real fsdpd opens in the place of the other: for tests of workers.
 check_PROGRAMS += tests/emulation/fsdpd-cuda.so
@@ -112,16 +118,26 @@ tests_engine_test_cuda_attention_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_engine_test_cuda_attention_LDADD = $(stub_libs)
 
 # Whole runs: what ranks agree on, checkpoints, changes of the policy; and planning.
-check_PROGRAMS += tests/engine/test_cuda_session
-TESTS += tests/engine/test_cuda_session
-tests_engine_test_cuda_session_SOURCES = tests/engine/test_cuda_session.c tests/emulation/linked.c \
+check_PROGRAMS += tests/engine/test_cuda_session tests/engine/test_cuda_registered_runs
+TESTS += tests/engine/test_cuda_session tests/engine/test_cuda_registered_runs
+cuda_run_sources = tests/emulation/linked.c tests/engine/memory_store.c tests/engine/memory_store.h \
   tests/engine/session_group.c tests/engine/session_group.h
-tests_engine_test_cuda_session_CPPFLAGS = $(stub_flags) $(CUDNN_CPPFLAGS) $(PROTOBUF_C_CFLAGS)
-tests_engine_test_cuda_session_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
-tests_engine_test_cuda_session_LDADD = libplanning.a libtrain.a libcheckpoint.a libhf.a libprint.a libspec.a \
+cuda_run_flags = $(stub_flags) $(CUDNN_CPPFLAGS) $(PROTOBUF_C_CFLAGS)
+cuda_run_libs = libplanning.a libtrain.a libcheckpoint.a libhf.a libprint.a libspec.a \
   libproto.a $(stub_libs) $(PROTOBUF_C_LIBS) $(JANSSON_LIBS) $(ZLIB_LIBS)
+tests_engine_test_cuda_session_SOURCES = tests/engine/test_cuda_session.c $(cuda_run_sources)
+tests_engine_test_cuda_session_CPPFLAGS = $(cuda_run_flags)
+tests_engine_test_cuda_session_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
+tests_engine_test_cuda_session_LDADD = $(cuda_run_libs)
 EXTRA_tests_engine_test_cuda_session_DEPENDENCIES = fsdpd-digits$(EXEEXT)
 tests/engine/test_cuda_session-test_cuda_session.$(OBJEXT): $(PROTO_H)
+tests_engine_test_cuda_registered_runs_SOURCES = tests/engine/test_cuda_registered_runs.c \
+  $(cuda_run_sources)
+tests_engine_test_cuda_registered_runs_CPPFLAGS = $(cuda_run_flags)
+tests_engine_test_cuda_registered_runs_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
+tests_engine_test_cuda_registered_runs_LDADD = $(cuda_run_libs)
+EXTRA_tests_engine_test_cuda_registered_runs_DEPENDENCIES = fsdpd-digits$(EXEEXT)
+tests/engine/test_cuda_registered_runs-test_cuda_registered_runs.$(OBJEXT): $(PROTO_H)
 
 # Op by op, products of matrices among them, through the device.
 check_PROGRAMS += tests/unit/test_cuda_ops tests/unit/test_cuda_ops_attention \

@@ -1,0 +1,100 @@
+/*
+ * Memory that is registered with communicators: each one's list of it, so that parts have what the
+ * whole has and everything is given back in time. What registering means is the communicator's
+ * (comm_table.h).
+ */
+#include <stdlib.h>
+
+#include "base/mem.h"
+#include "base/text.h"
+#include "runtime/comm_table.h"
+
+struct comm_memory {
+    void *memory;
+    uint64_t bytes;
+    void *handle;
+    struct comm_memory *next;
+};
+
+bool comm_registers(const struct comm *comm)
+{
+    return comm->table->register_memory != NULL;
+}
+
+bool comm_talks(const struct comm *comm)
+{
+    return comm->memory != NULL;
+}
+
+static status_t add(struct comm *comm, void *memory, uint64_t bytes)
+{
+    char text[32];
+    void *handle = NULL;
+    TRY(status_wrap(comm->table->register_memory(comm, memory, bytes, &handle),
+                    "registering %s with a group of %d", text_format_bytes(bytes, text),
+                    comm->world));
+    struct comm_memory *made = mem_alloc(sizeof *made);
+    *made = (struct comm_memory){memory, bytes, handle, comm->memory};
+    comm->memory = made;
+    return STATUS_OKAY;
+}
+
+/* Takes the first one out of the list. */
+static void drop(struct comm *comm, struct comm_memory **at)
+{
+    struct comm_memory *dropped = *at;
+    *at = dropped->next;
+    status_t status = comm->table->deregister_memory(comm, dropped->handle);
+    free(dropped);
+    if (status == STATUS_OKAY) return;
+    status = status_wrap(status, "deregistering memory");
+    if (comm->whole != NULL) comm_fail(comm->whole, status_copy(status));
+    comm_fail(comm, status);
+}
+
+static void find_and_drop(struct comm *comm, const void *memory)
+{
+    struct comm_memory **at = &comm->memory;
+    while (*at != NULL && (*at)->memory != memory) at = &(*at)->next;
+    if (*at != NULL) drop(comm, at);
+}
+
+void comm_memory_forget(struct comm *comm)
+{
+    while (comm->memory != NULL) drop(comm, &comm->memory);
+}
+
+/* Only the owner's thread, which this is, changes the list of parts: it can be read without the
+ * lock, under which nobody is to wait. */
+void comm_deregister(struct comm *comm, void *memory)
+{
+    for (struct comm *part = comm->parts; part != NULL; part = part->next_part)
+        find_and_drop(part, memory);
+    find_and_drop(comm, memory);
+}
+
+status_t comm_register(struct comm *comm, void *memory, uint64_t bytes)
+{
+    pthread_mutex_lock(&comm->lock);
+    status_t status = status_copy(comm->failure);
+    pthread_mutex_unlock(&comm->lock);
+    if (status == STATUS_OKAY) status = add(comm, memory, bytes);
+    for (struct comm *part = comm->parts; part != NULL && status == STATUS_OKAY;
+         part = part->next_part)
+        status = add(part, memory, bytes);
+    if (status != STATUS_OKAY) comm_deregister(comm, memory);
+    return status;
+}
+
+/* In the order in which the whole got it: its list has the last one first. */
+static status_t share_from(const struct comm_memory *memory, struct comm *part)
+{
+    if (memory == NULL) return STATUS_OKAY;
+    TRY(share_from(memory->next, part));
+    return add(part, memory->memory, memory->bytes);
+}
+
+status_t comm_memory_share(struct comm *whole, struct comm *part)
+{
+    return share_from(whole->memory, part);
+}

@@ -1,0 +1,40 @@
+/* What the files share that call NCCL: a communicator inside. */
+#ifndef FSDPD_RUNTIME_CUDA_COMM_NCCL_H
+#define FSDPD_RUNTIME_CUDA_COMM_NCCL_H
+
+#include "runtime/comm_table.h"
+#include "runtime/cuda/device_cuda.h"
+
+#ifdef FSDPD_HAVE_NCCL
+
+#include <nccl.h>
+
+struct nccl_comm {
+    struct comm base;
+    struct cuda_device *device;
+    ncclComm_t handle; /* NULL once it was aborted */
+    atomic_bool quit;
+    struct cuda_lane *lane;   /* of the whole: what it and its parts were enqueued on last */
+    enum comm_kind last_kind; /* of what was enqueued last, for errors */
+    char *staged; /* HOST_BYTES of the device, for host memory; NULL before the first use */
+};
+
+static inline struct nccl_comm *nccl_comm(struct comm *comm)
+{
+    return (struct nccl_comm *)comm;
+}
+
+/* Until what was begun without blocking, and returned `result`, has been done by NCCL's own
+ * threads; at most for the group's timeout. Errors name `call`. */
+status_t nccl_settle(struct nccl_comm *comm, ncclResult_t result, const char *call) FSDPD_MUST_USE;
+
+/* The group that `comm` is or is a part of, with all its parts, by the owner's thread. */
+void nccl_abort(struct nccl_comm *comm);
+
+/* registration_nccl.c, for the table of the communicator. */
+status_t nccl_register_memory(struct comm *comm, void *memory, uint64_t bytes,
+                              void **handle) FSDPD_MUST_USE;
+status_t nccl_deregister_memory(struct comm *comm, void *handle) FSDPD_MUST_USE;
+
+#endif
+#endif

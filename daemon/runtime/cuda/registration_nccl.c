@@ -1,0 +1,165 @@
+/*
+ * Memory that NCCL allocates and knows (its "user buffers", registered with ncclCommRegister): with
+ * NVLink SHARP, with SHARP of an InfiniBand network, and over networks that can reach the device's
+ * memory, collectives then go without copies through NCCL's own buffers, and take fewer of the
+ * device's processors. Method: NCCL User Guide, "User Buffer Registration". An arena is registered
+ * as a whole, under its own address, as NCCL compares where in it the ranks' buffers lie; and it
+ * comes from ncclMemAlloc, whose granularity those ways need.
+ *
+ * NCCL has it since 2.19. Against an older library, whose functions are then missing, the module
+ * still loads (they are weak) and says so when it is asked.
+ */
+#include "runtime/cuda/comm_nccl.h"
+
+#include "base/text.h"
+
+#ifdef FSDPD_HAVE_NCCL
+
+#define LEAST_VERSION NCCL_VERSION(2, 19, 0)
+
+#if NCCL_VERSION_CODE >= LEAST_VERSION
+
+#pragma weak ncclMemAlloc
+#pragma weak ncclMemFree
+#pragma weak ncclCommRegister
+#pragma weak ncclCommDeregister
+
+status_t cuda_check_registrable(const struct device *device)
+{
+    int version = 0;
+    ncclResult_t result = ncclGetVersion(&version);
+    if (result != ncclSuccess)
+        return status_new(STATUS_INTERNAL, "ncclGetVersion: %s", ncclGetErrorString(result));
+    if (version >= LEAST_VERSION) return STATUS_OKAY;
+    return status_new(
+        STATUS_UNIMPLEMENTED,
+        "device %s: registered buffers need NCCL 2.19 or later; this is NCCL %d.%d.%d",
+        device->name, version / (version < 10000 ? 1000 : 10000),
+        version / 100 % (version < 10000 ? 10 : 100), version % 100);
+}
+
+static uint64_t available(const struct device *device)
+{
+    return device->table->memory_bytes(device);
+}
+
+/* What it takes beyond what it was asked for is in nobody's books. */
+static void note_rounding(struct device *device, uint64_t bytes, uint64_t before)
+{
+    char asked[32], took[32];
+    uint64_t after = available(device), taken = before > after ? before - after : 0;
+    if (taken > bytes)
+        cuda_note(cuda_device(device),
+                  "registered buffers: NCCL took %s of the device's memory for %s",
+                  text_format_bytes(taken, took), text_format_bytes(bytes, asked));
+}
+
+status_t cuda_map_registrable(struct device *base, uint64_t bytes, void **memory)
+{
+    char wanted[32], present[32];
+    void *mapped = NULL;
+    TRY(cuda_use(cuda_device(base)));
+    uint64_t before = available(base);
+    ncclResult_t result = ncclMemAlloc(&mapped, bytes);
+    if (result != ncclSuccess) {
+        cudaGetLastError(); /* it is told; later calls are not to find it again */
+        uint64_t left = available(base);
+        return status_new(left < bytes ? STATUS_RESOURCE_EXHAUSTED : STATUS_INTERNAL,
+                          "device %s: cannot allocate %s to be registered; the device has %s "
+                          "available: ncclMemAlloc: %s",
+                          base->name, text_format_bytes(bytes, wanted),
+                          text_format_bytes(left, present), ncclGetErrorString(result));
+    }
+    status_t status = cuda_clear(mapped, bytes);
+    if (status != STATUS_OKAY) {
+        ncclMemFree(mapped);
+        return status;
+    }
+    note_rounding(base, bytes, before);
+    *memory = mapped;
+    return STATUS_OKAY;
+}
+
+void cuda_unmap_registrable(struct device *base, void *memory, uint64_t bytes)
+{
+    (void)bytes;
+    status_free(cuda_use(cuda_device(base)));
+    ncclMemFree(memory);
+}
+
+status_t nccl_register_memory(struct comm *base, void *memory, uint64_t bytes, void **handle)
+{
+    struct nccl_comm *comm = nccl_comm(base);
+    if (comm->handle == NULL || atomic_load(&comm->quit))
+        return status_new(STATUS_ABORTED, "the group was aborted");
+    TRY(cuda_use(comm->device));
+    /* The handle may be NULL: NCCL_LOCAL_REGISTER=0, say. */
+    return nccl_settle(comm, ncclCommRegister(comm->handle, memory, bytes, handle),
+                       "ncclCommRegister");
+}
+
+/* An abort gives everything back. What was quit is aborted anyway: NCCL's threads may still be at
+ * something that it began. */
+status_t nccl_deregister_memory(struct comm *base, void *handle)
+{
+    struct nccl_comm *comm = nccl_comm(base);
+    if (atomic_load(&comm->quit)) nccl_abort(comm);
+    if (comm->handle == NULL) return STATUS_OKAY;
+    TRY(cuda_use(comm->device));
+    return nccl_settle(comm, ncclCommDeregister(comm->handle, handle), "ncclCommDeregister");
+}
+
+#else
+
+static status_t too_old(void)
+{
+    return status_new(STATUS_UNIMPLEMENTED,
+                      "registered buffers need NCCL 2.19 or later; the CUDA backend was built with "
+                      "NCCL %d.%d.%d",
+                      NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH);
+}
+
+status_t nccl_register_memory(struct comm *comm, void *memory, uint64_t bytes, void **handle)
+{
+    (void)comm, (void)memory, (void)bytes, (void)handle;
+    return too_old();
+}
+
+status_t nccl_deregister_memory(struct comm *comm, void *handle)
+{
+    (void)comm, (void)handle;
+    return too_old();
+}
+
+#endif
+#else
+
+static status_t too_old(void)
+{
+    return status_new(STATUS_UNIMPLEMENTED,
+                      "registered buffers are NCCL's: the CUDA backend was built without it");
+}
+
+#endif
+
+#if !defined FSDPD_HAVE_NCCL || NCCL_VERSION_CODE < LEAST_VERSION
+
+status_t cuda_check_registrable(const struct device *device)
+{
+    (void)device;
+    return too_old();
+}
+
+status_t cuda_map_registrable(struct device *device, uint64_t bytes, void **memory)
+{
+    (void)device, (void)bytes, (void)memory;
+    return too_old();
+}
+
+/* Nothing was mapped. */
+void cuda_unmap_registrable(struct device *device, void *memory, uint64_t bytes)
+{
+    (void)device, (void)memory, (void)bytes;
+}
+
+#endif

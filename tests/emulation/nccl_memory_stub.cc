@@ -1,0 +1,188 @@
+/*
+ * NCCL's memory and its registration, for tests, with the rules of its documentation: what is
+ * registered comes from ncclMemAlloc, is given back by ncclMemFree, and not before it is
+ * deregistered; that is done before the communicator ends and when nothing uses the memory any
+ * more, graphs among it. Where a collective's memory is registered its ranks talk to each other
+ * when they enqueue it, also while they capture: then all of them must, and it must lie at the same
+ * place. Who breaks a rule ends the test.
+ */
+#include "nccl_memory_stub.h"
+
+#include <mutex>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "cuda_stub.h"
+#include "stub_streams.h"
+
+namespace
+{
+
+enum { GRANULARITY = 2 << 20 };
+
+struct area {
+    size_t bytes;
+    int registrations = 0; /* by any communicator */
+};
+
+struct all_areas {
+    std::mutex lock;
+    std::map<const char *, area> areas;
+    uint64_t taken = 0;
+    int version = 0;
+};
+
+all_areas &everything()
+{
+    static all_areas a;
+    return a;
+}
+
+uint64_t round_up(size_t bytes)
+{
+    return (bytes + GRANULARITY - 1) / GRANULARITY * GRANULARITY;
+}
+
+[[noreturn]] void die(const char *why)
+{
+    fprintf(stderr, "nccl_stub: %s\n", why);
+    abort();
+}
+
+void end(const stub_registered &registration)
+{
+    all_areas &all = everything();
+    std::lock_guard<std::mutex> guard(all.lock);
+    all.areas[registration->start].registrations--;
+}
+
+} // namespace
+
+stub_registered stub_registrations::find(const void *memory, size_t bytes) const
+{
+    const char *start = (const char *)memory;
+    for (const stub_registered &r : all)
+        if (start >= r->start && (size_t)(start - r->start) + bytes <= r->bytes) return r;
+    return nullptr;
+}
+
+bool stub_talk_begins(stub_registrations *mine, stub_talks *talks, int compares, const void *in,
+                      size_t in_bytes, const void *out, size_t out_bytes)
+{
+    if (mine->all.empty()) return false;
+    stub_registered from = mine->find(in, in_bytes), to = mine->find(out, out_bytes);
+    stub_note_text(from != nullptr && to != nullptr ? "registered" : "unregistered", "");
+    stub_place place;
+    if (compares & STUB_COMPARES_IN) {
+        if (from == nullptr) return false;
+        place.in = (const char *)in - from->start;
+        place.in_bytes = from->bytes;
+    }
+    if (compares & STUB_COMPARES_OUT) {
+        if (to == nullptr) return false;
+        place.out = (const char *)out - to->start;
+        place.out_bytes = to->bytes;
+    }
+    if (compares == 0) return false;
+    stub_talk &talk = (*talks)[mine->talks++];
+    if (talk.count++ == 0) talk.place = place;
+    else if (!(talk.place == place)) die("ranks' registered buffers lie at different places");
+    mine->talking = true;
+    return true;
+}
+
+bool stub_talk_is_over(const stub_registrations *mine, const stub_talks &talks, int world)
+{
+    return talks.at(mine->talks - 1).count == world;
+}
+
+void stub_registrations_end(stub_registrations *mine, bool aborted)
+{
+    if (!aborted && !mine->all.empty()) die("a communicator ends with registered memory");
+    for (const stub_registered &registration : mine->all) end(registration);
+    mine->all.clear();
+}
+
+bool stub_is_nccl_memory(const void *memory)
+{
+    all_areas &all = everything();
+    std::lock_guard<std::mutex> guard(all.lock);
+    return all.areas.count((const char *)memory) > 0;
+}
+
+extern "C" {
+
+void nccl_stub_version(int version)
+{
+    everything().version = version;
+}
+
+uint64_t nccl_stub_taken(void)
+{
+    all_areas &all = everything();
+    std::lock_guard<std::mutex> guard(all.lock);
+    return all.taken;
+}
+
+ncclResult_t ncclGetVersion(int *version)
+{
+    *version = everything().version > 0 ? everything().version : NCCL_VERSION_CODE;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclMemAlloc(void **memory, size_t bytes)
+{
+    int error = stub_note_text("ncclMemAlloc", "");
+    if (error == 0 && stub_check_unsafe() != 0) error = ncclUnhandledCudaError;
+    if (error != 0) return (ncclResult_t)error;
+    *memory = stub_take_memory(bytes);
+    all_areas &all = everything();
+    std::lock_guard<std::mutex> guard(all.lock);
+    all.areas[(const char *)*memory] = area{bytes};
+    all.taken += round_up(bytes);
+    return ncclSuccess;
+}
+
+ncclResult_t ncclMemFree(void *memory)
+{
+    stub_note_text("ncclMemFree", "");
+    all_areas &all = everything();
+    std::lock_guard<std::mutex> guard(all.lock);
+    auto found = all.areas.find((const char *)memory);
+    if (found == all.areas.end()) die("ncclMemFree of what ncclMemAlloc did not give");
+    if (found->second.registrations != 0) die("ncclMemFree of registered memory");
+    all.taken -= round_up(found->second.bytes);
+    all.areas.erase(found);
+    stub_give_memory(memory);
+    return ncclSuccess;
+}
+
+} /* extern "C" */
+
+ncclResult_t stub_register(stub_registrations *mine, void *memory, size_t bytes, void **handle)
+{
+    int error = stub_note_text("ncclCommRegister", "");
+    if (error != 0) return (ncclResult_t)error;
+    all_areas &all = everything();
+    std::lock_guard<std::mutex> guard(all.lock);
+    auto found = all.areas.find((const char *)memory);
+    if (found == all.areas.end() || found->second.bytes < bytes) return ncclInvalidArgument;
+    found->second.registrations++;
+    mine->all.push_back(
+        std::make_shared<stub_registration>(stub_registration{(const char *)memory, bytes}));
+    *handle = mine->all.back().get();
+    return ncclSuccess;
+}
+
+ncclResult_t stub_deregister(stub_registrations *mine, void *handle)
+{
+    int error = stub_note_text("ncclCommDeregister", "");
+    for (auto at = mine->all.begin(); at != mine->all.end(); ++at) {
+        if (at->get() != handle) continue;
+        if (at->use_count() > 1) die("memory is deregistered that work or a graph still uses");
+        end(*at);
+        mine->all.erase(at);
+        return (ncclResult_t)error;
+    }
+    die("ncclCommDeregister of an unknown handle");
+}

@@ -1,0 +1,63 @@
+/* See memory_store.h. */
+#include "memory_store.h"
+
+#include <check.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/mem.h"
+
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    struct {
+        char *key;
+        void *value;
+        size_t size;
+    } entries[64];
+    int count;
+} store = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
+
+static status_t store_set(void *user, const char *key, const void *value, size_t size)
+{
+    (void)user;
+    pthread_mutex_lock(&store.lock);
+    ck_assert_int_lt(store.count, 64);
+    store.entries[store.count].key = mem_strdup(key);
+    store.entries[store.count].value = mem_dup(value, size);
+    store.entries[store.count++].size = size;
+    pthread_cond_broadcast(&store.changed);
+    pthread_mutex_unlock(&store.lock);
+    return STATUS_OKAY;
+}
+
+static status_t store_get(void *user, const char *key, int64_t timeout_ms, void **value,
+                          size_t *size)
+{
+    (void)user, (void)timeout_ms;
+    int i = 0;
+    pthread_mutex_lock(&store.lock);
+    for (;;) {
+        for (i = 0; i < store.count && strcmp(store.entries[i].key, key) != 0; i++) {}
+        if (i < store.count) break;
+        pthread_cond_wait(&store.changed, &store.lock);
+    }
+    *value = mem_dup(store.entries[i].value, store.entries[i].size);
+    *size = store.entries[i].size;
+    pthread_mutex_unlock(&store.lock);
+    return STATUS_OKAY;
+}
+
+struct rendezvous memory_store(void)
+{
+    return (struct rendezvous){store_set, store_get, NULL};
+}
+
+void memory_store_reset(void)
+{
+    for (; store.count > 0; store.count--) {
+        free(store.entries[store.count - 1].key);
+        free(store.entries[store.count - 1].value);
+    }
+}

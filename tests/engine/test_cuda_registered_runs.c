@@ -1,0 +1,260 @@
+/*
+ * Whole runs on the CUDA device with fsdp.register_buffers, over the stubs of the runtime and of
+ * NCCL: changes of the wrap policy, pulls and checkpoints come to the bits of the same runs
+ * without, and what is planned says what the key does, or refuses it. Steps are
+ * test_cuda_registration.c's.
+ */
+#include <check.h>
+#include <nccl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "../emulation/cuda_stub.h"
+#include "base/tree.h"
+#include "fsdpd/v1/control.pb-c.h"
+#include "memory_store.h"
+#include "planning/planning.h"
+#include "runtime/backend.h"
+#include "session_group.h"
+#include "train/run.h"
+
+static char folder[96];
+static int64_t timeout_ms; /* of groups */
+
+static status_t join(struct device *device, int rank, int world, struct comm **comm)
+{
+    const struct rendezvous rendezvous = memory_store();
+    return backend_join(device, rank, world, "127.0.0.1", "train", &rendezvous, timeout_ms, false,
+                        comm);
+}
+
+static void set_up(void)
+{
+    const struct backend_table *table = NULL;
+    ck_assert_ptr_null(backend_load(&table)); /* which resets the stub when it is first opened */
+    cuda_stub_reset(7);
+    timeout_ms = 20000;
+    snprintf(folder, sizeof folder, "%s/checkpoints", group_data);
+}
+
+static void tear_down(void)
+{
+    memory_store_reset();
+    ck_assert_ptr_null(tree_remove(folder));
+    nccl_stub_version(0);
+}
+
+/* Worlds of 2 to 4, the last in two groups of two. */
+enum { WORLDS = 3 };
+
+static void init(struct group *group, int number)
+{
+    int world = 2 + number;
+    group_init(group, group_sum_model, group_data, world);
+    group->job.batch_size = 6;
+    group->job.max_steps = 10;
+    group->job.log_interval = 1;
+    group->job.evaluate = false;
+    if (world == 4) group->job.strategy = STRATEGY_HYBRID_SHARD;
+    group->job.shard_size = 2;
+    group->device = "cuda:0";
+    group->join = join;
+}
+
+static void run_well(struct group *group)
+{
+    memory_store_reset();
+    cuda_stub_record(true);
+    group_run(group);
+    group_expect_success(group);
+    ck_assert_uint_eq(nccl_stub_taken(), 0);
+    ck_assert_int_eq(cuda_stub_count("ncclCommDeregister"), cuda_stub_count("ncclCommRegister"));
+    ck_assert_int_eq(cuda_stub_count("ncclMemAlloc") > 0, group->job.register_buffers);
+    ck_assert_int_gt(cuda_stub_count("cudaGraphLaunch"), 0);
+}
+
+static void expect_same_file(struct buf a, struct buf b)
+{
+    ck_assert_uint_eq(a.length, b.length);
+    ck_assert_mem_eq(a.data, b.data, a.length);
+    buf_deinit(&a);
+    buf_deinit(&b);
+}
+
+static const char *const nowhere[] = {"thrid"};
+static const struct wrap_unit_spec wrong[] = {{.modules = nowhere, .module_count = 1}};
+static const struct wrap_policy none = {.kind = WRAP_NONE},
+                                small = {.kind = WRAP_SIZE, .min_num_params = 1},
+                                unknown = {.kind = WRAP_UNITS, .units = wrong, .unit_count = 1};
+
+/* Every change makes and registers new arenas, while the group has the old ones, and captures anew.
+ */
+START_TEST(test_changes_of_the_policy)
+{
+    struct group group, expected;
+    init(&group, _i);
+    group.order_count = 4;
+    for (int i = 0; i < 4; i++) group.order_at[i] = 2 + (uint64_t)i;
+    group.wraps[0] = &small;
+    group.wraps[1] = &none;
+    group.wraps[2] = &unknown; /* order 4 only pulls */
+    expected = group;
+    group.job.register_buffers = true;
+    run_well(&expected);
+    run_well(&group);
+    ck_assert_int_eq(cuda_stub_count("ncclMemAlloc"), 3 * 2 * group.job.world);
+    ck_assert_int_gt(cuda_stub_count("registered"), 0);
+    ck_assert_int_eq(group.members[0].metric_count, expected.members[0].metric_count);
+    for (int i = 0; i < group.members[0].metric_count; i++)
+        ck_assert(group.members[0].metrics[i].loss == expected.members[0].metrics[i].loss);
+    for (int rank = 0; rank < group.job.world; rank++) {
+        const struct member *member = &group.members[rank];
+        ck_assert_ptr_null(member->changes[0].refused);
+        ck_assert_ptr_null(member->changes[1].refused);
+        ck_assert_int_eq(status_code(member->changes[2].refused), STATUS_INVALID_ARGUMENT);
+        ck_assert_uint_eq(member->memory_peak, expected.members[rank].memory_peak);
+    }
+    for (int i = -1; i < 4; i++)
+        expect_same_file(group_pull_file(&group, i), group_pull_file(&expected, i));
+    group_reset(&group);
+    group_reset(&expected);
+}
+END_TEST
+
+/* What NCCL does not take back is told by the next collective: the run does not go on. */
+START_TEST(test_change_fails)
+{
+    static const struct {
+        const char *call, *what;
+    } cases[] = {
+        {"ncclCommDeregister", "deregistering memory: ncclCommDeregister: unhandled error"},
+        {"ncclCommRegister", " with a group of 2: ncclCommRegister: unhandled error"},
+        {"ncclMemAlloc", "ncclMemAlloc: unhandled error"},
+    };
+    struct group group;
+    init(&group, 0);
+    group.timeout_ms = timeout_ms = 3000; /* for the other rank */
+    group.order_count = 1;
+    group.order_at[0] = 3;
+    group.wraps[0] = &small;
+    group.job.register_buffers = true;
+    memory_store_reset();
+    /* The first arenas are two of each of two ranks'. */
+    cuda_stub_fail(cases[_i].call, _i == 0 ? 1 : 5, ncclUnhandledCudaError);
+    group_run(&group);
+    bool told = false;
+    for (int rank = 0; rank < 2; rank++) {
+        ck_assert_ptr_nonnull(group.members[rank].status);
+        told = told || strstr(status_message(group.members[rank].status), cases[_i].what) != NULL;
+    }
+    ck_assert_msg(told, "%s; %s", status_message(group.members[0].status),
+                  status_message(group.members[1].status));
+    ck_assert_uint_eq(nccl_stub_taken(), 0);
+    group_reset(&group);
+}
+END_TEST
+
+/* Taken with registered buffers and resumed without, and the other way. */
+START_TEST(test_checkpoints)
+{
+    struct group group, again;
+    init(&group, _i / 2);
+    group.job.checkpoints =
+        (struct checkpoint_settings){.folder = folder, .run = "digits-1@7", .every_steps = 5};
+    again = group;
+    group.job.register_buffers = _i % 2 == 0;
+    again.job.register_buffers = _i % 2 == 1;
+    run_well(&group);
+    group_save_well(&group, 0, folder, 1);
+    again.job.checkpoints.every_steps = 0;
+    again.job.checkpoints.resume = again.job.checkpoints.must_resume = true;
+    again.job.checkpoints.attempt = 2;
+    run_well(&again);
+    ck_assert_uint_eq(again.members[0].resumed_step, 5);
+    ck_assert_int_eq(again.members[0].metric_count, 5);
+    ck_assert(again.members[0].metrics[4].loss == group.members[0].metrics[9].loss);
+    expect_same_file(group_pull_file(&again, -1), group_pull_file(&group, -1));
+    group_reset(&group);
+    group_reset(&again);
+}
+END_TEST
+
+/* ---- planning ---- */
+
+static bool is_noted(const Fsdpd__V1__Plan *plan, const char *what)
+{
+    for (size_t i = 0; i < plan->n_notes; i++)
+        if (strstr(plan->notes[i], what) != NULL) return true;
+    return false;
+}
+
+START_TEST(test_planning)
+{
+    static const struct {
+        const char *device, *note;
+        bool staged;
+        int world;
+    } cases[] = {
+        {"cuda:0", "NCCL works on registered buffers; what it allocates beyond them", false, 2},
+        {"cuda:0", "no effect with one worker", false, 1},
+        {"cuda:0", "no effect where workers share a device", true, 2},
+        {"cpu", "fsdp.register_buffers has no effect on a CPU", false, 2},
+    };
+    struct group group;
+    Fsdpd__V1__Plan *plan = NULL;
+    init(&group, 0);
+    group.job.world = cases[_i].world;
+    const struct planning_options options = {.device = cases[_i].device,
+                                             .staged = cases[_i].staged,
+                                             .dump = true};
+    status_t status = planning_make(&group.job, &options, &plan);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    ck_assert(!is_noted(plan, "egister"));
+    uint64_t peak = plan->peak_bytes, hash = plan->hash;
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+
+    group.job.register_buffers = true;
+    status = planning_make(&group.job, &options, &plan);
+    ck_assert_msg(status == NULL, "%s", status_message(status));
+    ck_assert(is_noted(plan, cases[_i].note));
+    ck_assert_uint_eq(plan->peak_bytes, peak);
+    bool planned = _i == 0 || _i == 2; /* the plan itself does not know who moves what */
+    ck_assert_int_eq(plan->hash != hash, planned);
+    ck_assert_int_eq(strstr(plan->dump, ", registered buffers") != NULL, planned);
+    fsdpd__v1__plan__free_unpacked(plan, NULL);
+
+    /* Only who would use it minds an NCCL that has none of it. */
+    nccl_stub_version(21805);
+    status = planning_make(&group.job, &options, &plan);
+    if (_i == 0) {
+        ck_assert_int_eq(status_code(status), STATUS_UNIMPLEMENTED);
+        ck_assert_str_eq(status_message(status),
+                         "fsdp.register_buffers: device cuda:0: registered buffers need NCCL 2.19 "
+                         "or later; this is NCCL 2.18.5");
+        status_free(status);
+    } else {
+        ck_assert_msg(status == NULL, "%s", status_message(status));
+        fsdpd__v1__plan__free_unpacked(plan, NULL);
+    }
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cuda registered runs");
+    TCase *tests = tcase_create("runs");
+    tcase_set_timeout(tests, 240);
+    tcase_add_unchecked_fixture(tests, group_draw_digits, group_remove_digits);
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_loop_test(tests, test_changes_of_the_policy, 0, WORLDS);
+    tcase_add_loop_test(tests, test_change_fails, 0, 3);
+    tcase_add_loop_test(tests, test_checkpoints, 0, 4);
+    tcase_add_loop_test(tests, test_planning, 0, 4);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}

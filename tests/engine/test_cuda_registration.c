@@ -1,0 +1,430 @@
+/*
+ * Arenas that are registered with NCCL's communicators, over the stubs of the runtime and of NCCL
+ * (tests/emulation/nccl_memory_stub.cc), which end the test when one of NCCL's rules is broken: the
+ * same bits as without, in steps of all kinds, captured or not; every collective of a step works on
+ * registered memory, and ranks that need each other to capture do so together or not at all; what
+ * fails is told and everything is given back. Whole runs are test_cuda_registered_runs.c's.
+ */
+#include <check.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include "../emulation/cuda_stub.h"
+#include "base/mem.h"
+#include "cuda_fixture.h"
+#include "runtime/backend.h"
+
+/* The first warms up, the second is measured, the third captured. */
+enum { STEPS = 5, REPLAYS = STEPS - 3 };
+
+static void new_test(uint64_t seed)
+{
+    const struct backend_table *table = NULL;
+    cuda_fixture_tear_down();
+    cuda_fixture_set_up();
+    ck_assert_ptr_null(backend_load(&table)); /* which resets the stub when it is first opened */
+    cuda_stub_reset(seed);
+    cuda_stub_record(true);
+}
+
+static struct engine_job job_of(int model)
+{
+    struct engine_job job = cuda_fixture_job(model);
+    job.device = "cuda:0";
+    job.join = cuda_fixture_join;
+    job.steps = STEPS;
+    job.lr_decay = 0.7;
+    return job;
+}
+
+/* ---- the same bits ---- */
+
+static void expect_same(const struct engine_outcome *a, const struct engine_outcome *b)
+{
+    ck_assert_mem_eq(a->loss, b->loss, sizeof a->loss);
+    ck_assert_mem_eq(a->norm, b->norm, sizeof a->norm);
+    ck_assert_mem_eq(a->evaluated, b->evaluated, sizeof a->evaluated);
+    ck_assert_int_eq(a->parameter_elements, b->parameter_elements);
+    ck_assert_mem_eq(a->parameters, b->parameters, (size_t)a->parameter_elements * sizeof(float));
+    ck_assert_str_eq(a->collectives, b->collectives);
+    ck_assert_mem_eq(a->sent_bytes, b->sent_bytes, sizeof a->sent_bytes);
+    ck_assert_mem_eq(a->measured_peak, b->measured_peak, sizeof a->measured_peak);
+}
+
+static struct engine_outcome *run_without(struct engine_job *job, int world)
+{
+    new_test(11);
+    job->register_buffers = false;
+    struct engine_outcome *outcome = engine_train(job, GROUP_LOCAL, world);
+    ck_assert_int_eq(cuda_stub_count("ncclMemAlloc"), 0);
+    ck_assert_int_eq(cuda_stub_count("ncclCommRegister"), 0);
+    job->register_buffers = true;
+    return outcome;
+}
+
+/* `groups`: that every rank is in, of more than itself. */
+static void compare(struct engine_job job, int world, int groups)
+{
+    struct engine_outcome *expected = run_without(&job, world);
+    new_test(21);
+    struct engine_outcome *found = engine_train(&job, GROUP_LOCAL, world);
+    expect_same(found, expected);
+    ck_assert_uint_ne(found->hash[0], expected->hash[0]);
+    ck_assert_int_eq(cuda_stub_count("ncclMemAlloc"), 2 * world);
+    ck_assert_int_eq(cuda_stub_count("ncclMemFree"), 2 * world);
+    ck_assert_int_eq(cuda_stub_count("ncclCommRegister"), 2 * world * groups);
+    ck_assert_int_eq(cuda_stub_count("ncclCommDeregister"), 2 * world * groups);
+    ck_assert_int_gt(cuda_stub_count("registered"), 0);
+    ck_assert_int_eq(cuda_stub_count("unregistered"), 0);
+    ck_assert_uint_eq(nccl_stub_taken(), 0);
+    if (job.micro_steps < 2) {
+        bool records = !job.cpu_offload;
+        ck_assert_int_eq(cuda_stub_count("cudaStreamBeginCapture"), records ? world : 0);
+        ck_assert_int_eq(cuda_stub_count("cudaGraphLaunch"), records ? world * REPLAYS : 0);
+    } else {
+        ck_assert_int_gt(cuda_stub_count("cudaGraphLaunch"), 0);
+    }
+    engine_outcome_free(found);
+    engine_outcome_free(expected);
+}
+
+START_TEST(test_models)
+{
+    compare(job_of(_i % TINY_COUNT), 2 + _i / TINY_COUNT, 1);
+}
+END_TEST
+
+START_TEST(test_ways)
+{
+    struct engine_job job = job_of(TINY_GPT2);
+    int world = 2, groups = 1;
+    switch (_i) {
+    case 0:
+        job.strategy = STRATEGY_HYBRID_SHARD;
+        job.shard_size = 2;
+        break;
+    case 1:
+        job.reshard = RESHARD_GROUP;
+        job.reshard_ranks = 2;
+        break;
+    case 2: job.strategy = STRATEGY_NO_SHARD; break;
+    case 3: job.param_dtype = job.reduce_dtype = DTYPE_BF16; break;
+    case 4: job.micro_steps = 2; break;
+    case 5:
+        job.micro_steps = 2;
+        job.no_sync = true;
+        break;
+    default: job.cpu_offload = job.host_apart = true;
+    }
+    if (_i < 2) {
+        world = 4, groups = 3; /* all, and the parts that shard and that replicate */
+        job.global_batch = 4;
+    }
+    compare(job, world, groups);
+}
+END_TEST
+
+/* Of one rank, and where another communicator moves host memory, it is no other step than without.
+ */
+START_TEST(test_no_effect)
+{
+    struct engine_job job = job_of(TINY_LLAMA);
+    int world = 1 + _i;
+    if (world > 1) job.join = cuda_fixture_join_staged;
+    struct engine_outcome *expected = run_without(&job, world);
+    new_test(31);
+    struct engine_outcome *found = engine_train(&job, GROUP_LOCAL, world);
+    expect_same(found, expected);
+    ck_assert_int_eq(cuda_stub_count("ncclMemAlloc"), 0);
+    ck_assert_int_eq(cuda_stub_count("ncclCommRegister"), 0);
+    engine_outcome_free(found);
+    engine_outcome_free(expected);
+}
+END_TEST
+
+/* ---- what fails ---- */
+
+static int fail_step;
+static struct {
+    const char *call;
+    int number, error;
+} asked;
+static char *notes[GROUP_MAX];
+
+static void fail_and_note(struct executor *executor, struct comm *comm, int step)
+{
+    if (step == fail_step && comm_rank(comm) == 0)
+        cuda_stub_fail(asked.call, asked.number, asked.error);
+    if (step == STEPS - 1) notes[comm_rank(comm)] = executor_take_note(executor);
+}
+
+static bool is_noted(const char *what, int world)
+{
+    bool found = false;
+    for (int r = 0; r < world; r++)
+        found = found || (notes[r] != NULL && strstr(notes[r], what) != NULL);
+    return found;
+}
+
+static void forget_notes(void)
+{
+    for (int r = 0; r < GROUP_MAX; r++) {
+        free(notes[r]);
+        notes[r] = NULL;
+    }
+}
+
+/* Whether a rank says `what`; all fail, and nothing is left of their memory. */
+static void expect_failure(struct engine_job *job, int world, enum status_code code,
+                           const char *what)
+{
+    struct group_result results[GROUP_MAX];
+    struct engine_run run = {job, engine_outcome_new(job)};
+    bool told = false;
+    group_run(GROUP_LOCAL, world, 60000, engine_rank, &run, results);
+    for (int r = 0; r < world; r++) {
+        ck_assert_int_ne(results[r].code, STATUS_OK);
+        told = told || (results[r].code == code && strstr(results[r].message, what) != NULL);
+    }
+    ck_assert_msg(told, "%s; %s", results[0].message, results[1].message);
+    ck_assert_uint_eq(nccl_stub_taken(), 0);
+    engine_outcome_free(run.outcome);
+}
+
+START_TEST(test_memory_fails)
+{
+    static const struct {
+        const char *call;
+        int number, world;
+        const char *what;
+    } cases[] = {
+        {"ncclMemAlloc", 1, 2, "device cuda:0: cannot allocate "},
+        {"ncclMemAlloc", 4, 2, " available: ncclMemAlloc: unhandled error"},
+        {"ncclCommRegister", 1, 2, " with a group of 2: ncclCommRegister: unhandled error"},
+        {"ncclCommRegister", 4, 2, " with a group of 2: ncclCommRegister: unhandled error"},
+        {"ncclCommRegister", 1, 4, " with a group of 4: ncclCommRegister: unhandled error"},
+        {"ncclCommRegister", 24, 4, ": ncclCommRegister: unhandled error"},
+    };
+    struct engine_job job = job_of(TINY_GPT2);
+    job.register_buffers = true;
+    if (cases[_i].world == 4) {
+        job.strategy = STRATEGY_HYBRID_SHARD;
+        job.shard_size = 2;
+        job.global_batch = 4;
+    }
+    new_test(41);
+    cuda_fixture_timeout_ms = 2000; /* for the others */
+    cuda_stub_fail(cases[_i].call, cases[_i].number, ncclUnhandledCudaError);
+    expect_failure(&job, cases[_i].world, STATUS_INTERNAL, cases[_i].what);
+}
+END_TEST
+
+/* A peer that is gone while ranks wait for each other to enqueue, or in a replay. */
+START_TEST(test_peer_is_lost)
+{
+    struct engine_job job = job_of(TINY_LLAMA);
+    int world = _i % 2 ? 4 : 2;
+    if (world == 4) {
+        job.strategy = STRATEGY_HYBRID_SHARD;
+        job.shard_size = 2;
+        job.global_batch = 4;
+    }
+    job.register_buffers = true;
+    job.before_step = fail_and_note;
+    new_test(51);
+    cuda_fixture_timeout_ms = 3000;
+    fail_step = _i < 2 ? 1 : STEPS - 1;
+    asked.call = "ncclCommGetAsyncError", asked.number = 1, asked.error = ncclRemoteError;
+    expect_failure(&job, world, STATUS_UNAVAILABLE, "remote process exited");
+    ck_assert_int_ge(cuda_stub_count("ncclCommAbort"), world);
+    forget_notes();
+}
+END_TEST
+
+/* What one rank finds out before, or after all calls are captured, leaves all of them to go on. */
+START_TEST(test_no_rank_captures)
+{
+    static const struct {
+        const char *call, *noted;
+        int step, error, captures;
+    } cases[] = {
+        {"cudaMallocHost", "cudaMallocHost: ", 1, cudaErrorMemoryAllocation, 0},
+        {"cudaGraphInstantiateWithParams", "an operation of it is not supported", 2,
+         cudaErrorNotSupported, 2},
+    };
+    struct engine_job job = job_of(TINY_GPT2);
+    struct engine_outcome *expected = run_without(&job, 2);
+    new_test(61);
+    job.before_step = fail_and_note;
+    fail_step = cases[_i].step;
+    asked.call = cases[_i].call, asked.number = 1, asked.error = cases[_i].error;
+    struct engine_outcome *found = engine_train(&job, GROUP_LOCAL, 2);
+    expect_same(found, expected);
+    ck_assert_int_eq(cuda_stub_count("cudaStreamBeginCapture"), cases[_i].captures);
+    ck_assert_int_eq(cuda_stub_count("cudaGraphLaunch"), 0);
+    ck_assert_msg(is_noted(cases[_i].noted, 2), "%s; %s", notes[0], notes[1]);
+    ck_assert_msg(is_noted("another rank cannot record", 2), "%s; %s", notes[0], notes[1]);
+    forget_notes();
+    engine_outcome_free(found);
+    engine_outcome_free(expected);
+}
+END_TEST
+
+/* What fails in the middle of a capture leaves peers waiting: the step ends, with the reason. */
+START_TEST(test_capture_fails)
+{
+    static const struct {
+        const char *call;
+        int number, error;
+    } cases[] = {
+        {"cudaStreamBeginCapture", 1, cudaErrorUnknown},
+        {"launch", 4, cudaErrorStreamCaptureUnsupported},
+        {"ncclReduceScatter", 1, ncclUnhandledCudaError},
+    };
+    struct engine_job job = job_of(TINY_GPT2);
+    job.register_buffers = true;
+    job.poison = false; /* whose copies are launches, too */
+    job.before_step = fail_and_note;
+    new_test(71);
+    cuda_fixture_timeout_ms = 2000;
+    fail_step = 2;
+    asked.call = cases[_i].call, asked.number = cases[_i].number, asked.error = cases[_i].error;
+    expect_failure(&job, 2, STATUS_INTERNAL, "recording a step of registered buffers: ");
+    forget_notes();
+}
+END_TEST
+
+/* ---- the device's part ---- */
+
+START_TEST(test_memory)
+{
+    struct device *device = NULL;
+    void *memory = NULL;
+    new_test(81);
+    ck_assert_ptr_null(device_open("cuda:0", 1, &device));
+    ck_assert_ptr_null(device_check_registrable(device));
+    int notes_before = 0;
+    while (device_note(device, notes_before) != NULL) notes_before++;
+    ck_assert_ptr_null(device_allocate_registrable(device, 1000, &memory));
+    ck_assert_uint_eq(device_allocated_bytes(device), 1000); /* what was asked for */
+    ck_assert_uint_eq(nccl_stub_taken(), 2 << 20);
+    ck_assert_str_eq(device_note(device, notes_before),
+                     "registered buffers: NCCL took 2.10 MB of the device's memory for 1.00 kB");
+    device_release(device, memory);
+    ck_assert_uint_eq(nccl_stub_taken(), 0);
+    ck_assert_uint_eq(device_allocated_bytes(device), 0);
+    device_close(device);
+}
+END_TEST
+
+/* Refused by name; the cpu has no such thing, and nothing against it. */
+START_TEST(test_old_library)
+{
+    static const struct {
+        int version;
+        const char *name;
+    } cases[] = {{21805, "2.18.5"}, {2708, "2.7.8"}};
+    struct device *device = NULL;
+    void *memory = NULL;
+    new_test(91);
+    nccl_stub_version(cases[_i].version);
+    ck_assert_ptr_null(device_open("cuda:0", 1, &device));
+    status_t status = device_allocate_registrable(device, 1000, &memory);
+    char *expected = mem_printf("device cuda:0: registered buffers need NCCL 2.19 or later; this "
+                                "is NCCL %s",
+                                cases[_i].name);
+    ck_assert_int_eq(status_code(status), STATUS_UNIMPLEMENTED);
+    ck_assert_str_eq(status_message(status), expected);
+    status_free(status);
+    device_close(device);
+    struct engine_job job = job_of(TINY_GPT2);
+    job.register_buffers = true;
+    expect_failure(&job, 2, STATUS_UNIMPLEMENTED, expected);
+    nccl_stub_version(0);
+    free(expected);
+    ck_assert_ptr_null(device_open("cpu", 1, &device));
+    ck_assert_ptr_null(device_allocate_registrable(device, 1000, &memory));
+    device_release(device, memory);
+    device_close(device);
+}
+END_TEST
+
+/* Of a group whose memory is registered before and after it is split. */
+static status_t split_and_register(struct comm *comm, void *argument)
+{
+    struct device *device = NULL;
+    struct comm *group = NULL, *part = NULL, *later = NULL;
+    struct lane_queue *lane = NULL;
+    void *memory[2] = {NULL, NULL};
+    const int ranks[] = {0, 1};
+    (void)argument;
+    TRY(device_open("cuda:0", 1, &device));
+    TRY(cuda_fixture_join(device, comm_rank(comm), 2, &group));
+    TRY(comm_split(group, ranks, 2, &part));
+    ck_assert(comm_registers(group) && !comm_talks(group));
+    for (int i = 0; i < 2; i++) {
+        TRY(device_allocate_registrable(device, 4096, &memory[i]));
+        TRY(comm_register(group, memory[i], 4096));
+    }
+    TRY(comm_split(group, ranks, 2, &later));
+    ck_assert(comm_talks(group) && comm_talks(part) && comm_talks(later));
+    TRY(lane_open(device, LANE_COMM, &lane));
+    struct comm *const all[] = {group, part, later};
+    for (int i = 0; i < 3; i++) {
+        TRY(comm_all_gather(all[i], lane, memory[0], memory[1], 16));
+        TRY(comm_all_reduce(all[i], lane, memory[1], 32, 1, NULL));
+        TRY(comm_barrier(all[i], lane)); /* of memory that no rank has registered */
+    }
+    TRY(lane_wait(lane, 60000));
+    comm_deregister(group, memory[0]);
+    device_release(device, memory[0]);
+    comm_deregister(group, &device); /* which is not */
+    ck_assert(comm_talks(later));
+    lane_close(lane);
+    comm_free(later); /* with the other one */
+    comm_free(part);
+    comm_free(group);
+    device_release(device, memory[1]);
+    device_close(device);
+    return STATUS_OKAY;
+}
+
+START_TEST(test_parts)
+{
+    struct group_result results[GROUP_MAX];
+    new_test(101);
+    group_run(GROUP_LOCAL, 2, 60000, split_and_register, NULL, results);
+    for (int r = 0; r < 2; r++)
+        ck_assert_msg(results[r].code == STATUS_OK, "rank %d: %s", r, results[r].message);
+    ck_assert_int_eq(cuda_stub_count("ncclCommRegister"), 2 * 2 * 3);
+    ck_assert_int_eq(cuda_stub_count("ncclCommDeregister"), 2 * 2 * 3);
+    ck_assert_uint_eq(nccl_stub_taken(), 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cuda registration");
+    TCase *tests = tcase_create("registration");
+    tcase_set_timeout(tests, 240);
+    tcase_add_checked_fixture(tests, cuda_fixture_set_up, cuda_fixture_tear_down);
+    tcase_add_loop_test(tests, test_models, 0, 2 * TINY_COUNT);
+    tcase_add_loop_test(tests, test_ways, 0, 7);
+    tcase_add_loop_test(tests, test_no_effect, 0, 2);
+    tcase_add_loop_test(tests, test_memory_fails, 0, 6);
+    tcase_add_loop_test(tests, test_peer_is_lost, 0, 4);
+    tcase_add_loop_test(tests, test_no_rank_captures, 0, 2);
+    tcase_add_loop_test(tests, test_capture_fails, 0, 3);
+    tcase_add_test(tests, test_memory);
+    tcase_add_loop_test(tests, test_old_library, 0, 2);
+    tcase_add_test(tests, test_parts);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
