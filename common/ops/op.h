@@ -10,9 +10,10 @@
  *                                                      y = activation(conv + bias)
  *   CONV2D_BACKWARD_DATA     dy, weight                dx               attrs.conv, activation NONE
  *   CONV2D_BACKWARD_WEIGHTS  x, dy                     dweight, dbias?  attrs.conv, activation NONE
- *   LINEAR                   x (.., in),               y (.., out)      attrs.linear
- *                            weight (out, in), bias?
- *   LINEAR_BACKWARD_DATA     dy, weight                dx               activation NONE
+ *   LINEAR                   x (.., in),               y (.., out),     attrs.linear; see below
+ *                            weight (out, in), bias?   preactivation?
+ *   LINEAR_BACKWARD_DATA     dy, weight,               dx               attrs.linear; see below
+ *                            preactivation?
  *   LINEAR_BACKWARD_WEIGHTS  x, dy                     dweight, dbias?  activation NONE
  *   RELU                     x                         y
  *   RELU_BACKWARD            dy, y                     dx               y is the forward's output
@@ -74,6 +75,11 @@
  *                            bias? (v), target (..)    correct? (1)     CROSS_ENTROPY in one
  *   LINEAR_CROSS_ENTROPY_    x, weight, bias?, target  loss (1), dx?,   attrs.loss; forward and
  *   BACKWARD                                           dweight?, dbias? backward in one
+ *
+ * LINEAR with GELU_TANH also says, if asked, what the activation was given. LINEAR_BACKWARD_DATA
+ * with GELU_TANH goes one op further back: x was made by that activation from `preactivation`, and
+ * dx is the gradient of this. Neither adds to what is there. Products in bf16 may be rounded before
+ * GELU, or its gradient, sees them.
  *
  * The norms normalise x or, with a residual, x + residual, and then say it in `sum`. Their
  * _BACKWARD takes what was normalised for x, and adds `other`, a gradient that x has from
@@ -171,7 +177,7 @@ enum op_kind {
 
 enum { OP_MAX_INPUTS = 7, OP_MAX_OUTPUTS = 4 };
 
-enum op_activation { ACTIVATION_NONE, ACTIVATION_RELU };
+enum op_activation { ACTIVATION_NONE, ACTIVATION_RELU, ACTIVATION_GELU_TANH };
 enum op_reduction { REDUCTION_SUM, REDUCTION_MEAN };
 enum rope_scaling { ROPE_SCALING_NONE, ROPE_SCALING_LINEAR, ROPE_SCALING_LLAMA3 };
 

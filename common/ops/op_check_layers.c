@@ -26,10 +26,9 @@ static status_t check_attribute(const struct op_info *info, const char *name,
 }
 
 static status_t check_activation(const struct op_info *info, enum op_activation activation,
-                                 bool forward)
+                                 bool possible)
 {
-    if (activation == ACTIVATION_NONE || (forward && activation == ACTIVATION_RELU))
-        return STATUS_OKAY;
+    if (activation == ACTIVATION_NONE || possible) return STATUS_OKAY;
     return status_new(STATUS_INVALID_ARGUMENT, "%s: activation %d is not possible here", info->name,
                       (int)activation);
 }
@@ -96,7 +95,9 @@ status_t op_check_conv(const struct op_desc *desc, const struct op_info *info)
     TRY(check_attribute(info, "stride", desc->attrs.conv.stride, 1));
     TRY(check_attribute(info, "padding", desc->attrs.conv.padding, 0));
     TRY(check_attribute(info, "dilation", desc->attrs.conv.dilation, 1));
-    TRY(check_activation(info, desc->attrs.conv.activation, desc->kind == OP_CONV2D));
+    enum op_activation activation = desc->attrs.conv.activation;
+    TRY(check_activation(info, activation,
+                         desc->kind == OP_CONV2D && activation == ACTIVATION_RELU));
     TRY(op_check_rank(info, layer.x.name, layer.x.type, 4));
     TRY(op_check_rank(info, layer.weight.name, layer.weight.type, 4));
     TRY(op_check_rank(info, layer.y.name, layer.y.type, 4));
@@ -118,10 +119,33 @@ status_t op_check_conv(const struct op_desc *desc, const struct op_info *info)
     return op_check_shape(info, layer.y.name, layer.y.type, &expected, layer.x.name, layer.x.type);
 }
 
+/* GELU's operand, which has the shape of what it makes: the layer's output, or its input. */
+static status_t check_preactivation(const struct op_desc *desc, const struct op_info *info,
+                                    const struct layer *layer)
+{
+    bool forward = desc->kind == OP_LINEAR, data = desc->kind == OP_LINEAR_BACKWARD_DATA;
+    enum op_activation activation = desc->attrs.linear.activation;
+    bool gelu = activation == ACTIVATION_GELU_TANH;
+    TRY(check_activation(info, activation,
+                         (forward && (gelu || activation == ACTIVATION_RELU)) || (data && gelu)));
+    struct operand before = forward ? op_check_output(desc, 1)
+                            : data  ? op_check_input(desc, 2)
+                                    : (struct operand){0};
+    if (gelu && (desc->accumulate[0] || desc->accumulate[1]))
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: with gelu nothing is added to", info->name);
+    if (before.type == NULL ? data && gelu : !gelu)
+        return status_new(STATUS_INVALID_ARGUMENT, "%s: %s", info->name,
+                          gelu ? "gelu's preactivation is missing"
+                               : "a preactivation without gelu");
+    const struct operand *made = forward ? &layer->y : &layer->x;
+    if (before.type == NULL) return STATUS_OKAY;
+    return op_check_shape(info, before.name, before.type, made->type, made->name, made->type);
+}
+
 status_t op_check_linear(const struct op_desc *desc, const struct op_info *info)
 {
     struct layer layer = layer_of(desc);
-    TRY(check_activation(info, desc->attrs.linear.activation, desc->kind == OP_LINEAR));
+    TRY(check_preactivation(desc, info, &layer));
     TRY(op_check_rank(info, layer.weight.name, layer.weight.type, 2));
     const struct tensor_type *x = layer.x.type;
     char shape[128];

@@ -56,6 +56,7 @@ static void hash_attrs(uint64_t *hash, const struct graph_op *op)
         hash_u64(hash, attrs->conv.activation);
         break;
     case OP_LINEAR:
+    case OP_LINEAR_BACKWARD_DATA:
         hash_u64(hash, attrs->linear.activation);
         hash_u64(hash, attrs->linear.transposed);
         break;

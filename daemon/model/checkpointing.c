@@ -48,10 +48,10 @@ static status_t unknown_glob(const struct model *model, const char *glob)
     return status;
 }
 
-/* By module: the outermost one around it, or itself, that a pattern selects; -1. */
-static status_t find_owners(const struct model *model, const struct graph_options *options,
-                            int *owner)
+const char *graph_checkpoint_owners(const struct model *model, const struct graph_options *options,
+                                    int *owner)
 {
+    const char *unknown = NULL;
     for (int m = 0; m < model->module_count; m++) owner[m] = -1;
     for (int g = 0; g < options->checkpoint_count; g++) {
         bool found = false;
@@ -60,13 +60,13 @@ static status_t find_owners(const struct model *model, const struct graph_option
             owner[m] = m;
             found = true;
         }
-        if (!found) return unknown_glob(model, options->checkpoint[g]);
+        if (!found && unknown == NULL) unknown = options->checkpoint[g];
     }
     for (int m = 1; m < model->module_count; m++) { /* parents come first */
         int parent = model->modules[m].parent;
         if (parent >= 0 && owner[parent] >= 0) owner[m] = owner[parent];
     }
-    return STATUS_OKAY;
+    return unknown;
 }
 
 /* Neighbouring ops of one checkpointed module are a segment; a module that is called in several
@@ -236,7 +236,8 @@ status_t graph_checkpoint(struct graph_builder *builder, const struct graph_opti
     struct graph *graph = builder->graph;
     size_t values = (size_t)graph->value_count, ops = (size_t)graph->forward_op_count;
     int *owner = mem_alloc_array((size_t)graph->model->module_count, sizeof *owner);
-    status_t status = find_owners(graph->model, options, owner);
+    const char *unknown = graph_checkpoint_owners(graph->model, options, owner);
+    status_t status = unknown != NULL ? unknown_glob(graph->model, unknown) : STATUS_OKAY;
     if (status == STATUS_OKAY) {
         struct checkpointing pass = {.builder = builder,
                                      .segments = mem_alloc_array(ops, sizeof *pass.segments),

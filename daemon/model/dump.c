@@ -61,6 +61,7 @@ static void add_attributes(const struct graph_op *op, struct buf *text)
     case OP_LINEAR_BACKWARD_WEIGHTS:
         if (attrs->linear.transposed) buf_add_text(text, " transposed");
         if (attrs->linear.activation == ACTIVATION_RELU) buf_add_text(text, " relu");
+        if (attrs->linear.activation == ACTIVATION_GELU_TANH) buf_add_text(text, " gelu_tanh");
         break;
     case OP_MAX_POOL2D:
     case OP_MAX_POOL2D_BACKWARD:

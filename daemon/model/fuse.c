@@ -1,29 +1,33 @@
 /*
- * Fusions that every device can do: an activation into the convolution or linear before it;
- * log_softmax with nll_loss into cross_entropy (whose second output is the log-probabilities);
- * silu(gate) * x; a sum with the norm that reads it first (which also says the sum); and, in models
- * of tokens, the last linear layer with cross_entropy, so that not all logits are held at once. But
- * for the sum, a value that something else reads too is left alone.
+ * Fusions that every device can do: a ReLU into the convolution or linear before it, GELU by tanh
+ * into the linear; log_softmax with nll_loss into cross_entropy (whose second output is the
+ * log-probabilities); silu(gate) * x; a sum with the norm that reads it first (which also says the
+ * sum); and, in models of tokens, the last linear layer with cross_entropy, so that not all logits
+ * are held at once. But for the sum, a value that something else reads too is left alone.
  *
  * A sum that leaves the module in whose forward lines it stands stays one: activation checkpointing
  * would otherwise have to keep both summands at a block's end instead of the sum, or fuse in
- * another way than without it and give other bits.
+ * another way than without it and give other bits. A GELU that is computed again without its linear
+ * layer, because a module that begins with it is checkpointed, stays an op for the same reason.
  */
 #include <stdlib.h>
 
 #include "base/mem.h"
 #include "model/graph_builder.h"
 
-/* By value, before anything is fused: how many operands it is, and of which op first. */
 struct readers {
+    /* By value, before anything is fused: how many operands it is, and of which op first. */
     int *uses, *first;
+    int *checkpointed; /* by module: see graph_checkpoint_owners */
 };
 
-static struct readers find_readers(const struct graph *graph)
+static struct readers find_readers(const struct graph *graph, const struct graph_options *options)
 {
-    size_t values = (size_t)graph->value_count;
+    size_t values = (size_t)graph->value_count, modules = (size_t)graph->model->module_count;
     struct readers readers = {.uses = mem_alloc_array(values, sizeof(int)),
-                              .first = mem_alloc_array(values, sizeof(int))};
+                              .first = mem_alloc_array(values, sizeof(int)),
+                              .checkpointed = mem_alloc_array(modules, sizeof(int))};
+    graph_checkpoint_owners(graph->model, options, readers.checkpointed);
     for (int i = graph->op_count - 1; i >= 0; i--)
         for (int k = 0; k < OP_MAX_INPUTS; k++) {
             int value = graph->ops[i].inputs[k];
@@ -63,6 +67,20 @@ static void fuse_relu(struct graph *graph, int relu, const int *uses, bool *dead
     *activation = ACTIVATION_RELU;
     take_output(graph, source, 0, graph->ops[relu].outputs[0]);
     dead[relu] = true;
+}
+
+/* What its gradient needs of the layer before it, the gradients ask for. */
+static void fuse_gelu(struct graph *graph, int gelu, const struct readers *readers, bool *dead)
+{
+    const struct graph_op *op = &graph->ops[gelu];
+    int source = only_source(graph, op, readers->uses);
+    if (source < 0 || graph->ops[source].kind != OP_LINEAR || !op->attrs.gelu.tanh) return;
+    struct graph_op *linear = &graph->ops[source];
+    if (linear->attrs.linear.activation != ACTIVATION_NONE) return;
+    if (readers->checkpointed[linear->module] != readers->checkpointed[op->module]) return;
+    linear->attrs.linear.activation = ACTIVATION_GELU_TANH;
+    take_output(graph, source, 0, op->outputs[0]);
+    dead[gelu] = true;
 }
 
 static void fuse_loss(struct graph *graph, int loss, const int *uses, bool *dead)
@@ -141,11 +159,12 @@ static bool may_fuse_head(const struct graph *graph, const struct graph_options 
 
 void graph_fuse(struct graph *graph, const struct graph_options *options, bool *dead)
 {
-    struct readers readers = find_readers(graph);
+    struct readers readers = find_readers(graph, options);
     const int *uses = readers.uses;
     for (int i = 0; i < graph->op_count; i++) {
         switch (graph->ops[i].kind) {
         case OP_RELU: fuse_relu(graph, i, uses, dead); break;
+        case OP_GELU: fuse_gelu(graph, i, &readers, dead); break;
         case OP_NLL_LOSS: fuse_loss(graph, i, uses, dead); break;
         case OP_MUL: fuse_gate(graph, i, uses, dead); break;
         case OP_LAYER_NORM:
@@ -157,4 +176,5 @@ void graph_fuse(struct graph *graph, const struct graph_options *options, bool *
     }
     free(readers.uses);
     free(readers.first);
+    free(readers.checkpointed);
 }

@@ -19,9 +19,10 @@
 
 struct backward {
     struct graph_builder *builder;
-    bool *needed;            /* by forward value: a trainable parameter is behind it */
-    int *gradient;           /* by forward value: its gradient so far, or -1 */
-    bool *past_relu;         /* by forward value: its gradient is also that of what ReLU had */
+    bool *needed;  /* by forward value: a trainable parameter is behind it */
+    int *gradient; /* by forward value: its gradient so far, or -1 */
+    /* By forward value: its gradient is already that of what its activation was given. */
+    bool *past_activation;
     int *parameter_gradient; /* by parameter: its gradient, or -1 before the first */
     bool accumulate;         /* the first of a parameter's gradients, too */
     int current;             /* the forward op that is differentiated */
@@ -113,18 +114,85 @@ static int pass_relu(struct backward *backward, const forward_op *op, int y, int
     return add_gradient_value(backward, y, 0);
 }
 
+/* The forward op now also says what only its gradient needs: where maxima were, statistics,
+ * what an activation was given. */
+static int add_forward_output(struct backward *backward, const forward_op *op, int slot,
+                              struct tensor_type type, const char *suffix)
+{
+    struct graph *graph = backward->builder->graph;
+    int producer = graph->values[op->outputs[0]].producer;
+    int made = builder_add_value(backward->builder, VALUE_ACTIVATION, &type,
+                                 mem_printf("%s.%s", op->name, suffix));
+    graph = backward->builder->graph;
+    graph->values[made].producer = producer;
+    graph->ops[producer].outputs[slot] = made;
+    return made;
+}
+
+static int preactivation_of(struct backward *backward, const forward_op *op)
+{
+    const struct graph *graph = backward->builder->graph;
+    int made = graph->ops[graph->values[op->outputs[0]].producer].outputs[1];
+    if (made >= 0) return made;
+    return add_forward_output(backward, op, 1, graph->values[op->outputs[0]].type, "preactivation");
+}
+
+/* Through the GELU of a linear layer. */
+static int pass_gelu(struct backward *backward, const forward_op *op, int dy)
+{
+    int before = preactivation_of(backward, op);
+    struct graph_op *made = add_unary(backward, OP_GELU_BACKWARD, op, "backward_gelu", dy);
+    made->attrs = (union op_attrs){.gelu.tanh = true};
+    made->inputs[1] = before;
+    return add_gradient_value(backward, before, 0);
+}
+
 /* Through the activation that a convolution or linear was fused with. */
 static int activation_gradient(struct backward *backward, const forward_op *op,
                                enum op_activation activation, int dy)
 {
     int y = op->outputs[0];
-    if (activation == ACTIVATION_NONE || backward->past_relu[y]) return dy;
+    if (activation == ACTIVATION_NONE || backward->past_activation[y]) return dy;
+    if (activation == ACTIVATION_GELU_TANH) return pass_gelu(backward, op, dy);
     return pass_relu(backward, op, y, dy);
 }
 
 static bool is_needed(const struct backward *backward, int value)
 {
     return value >= 0 && backward->needed[value];
+}
+
+/* Of the op that makes the value, whether on its own or fused with a layer. */
+static enum op_activation activation_of(const struct graph_op *op)
+{
+    switch (op->kind) {
+    case OP_RELU: return ACTIVATION_RELU;
+    case OP_CONV2D: return op->attrs.conv.activation;
+    case OP_LINEAR: return op->attrs.linear.activation;
+    default: return ACTIVATION_NONE;
+    }
+}
+
+/* Whether that activation made the value, and one op alone reads it. */
+static bool is_activation_for_one(const struct graph *graph, int value,
+                                  enum op_activation activation)
+{
+    int producer = graph->values[value].producer, readers = 0;
+    if (producer < 0 || activation_of(&graph->ops[producer]) != activation) return false;
+    for (int i = producer + 1; i < graph->forward_op_count; i++)
+        for (int k = 0; k < OP_MAX_INPUTS; k++) readers += graph->ops[i].inputs[k] == value;
+    return readers == 1;
+}
+
+/* What x was made from by the GELU of a linear layer, if nothing but the layer that is
+ * differentiated reads x: then its gradient of x is taken through that GELU at once; -1. */
+static int take_gelu(struct backward *backward, int x)
+{
+    const struct graph *graph = backward->builder->graph;
+    if (!is_activation_for_one(graph, x, ACTIVATION_GELU_TANH)) return -1;
+    forward_op before = graph->ops[graph->values[x].producer];
+    backward->past_activation[x] = true;
+    return preactivation_of(backward, &before);
 }
 
 /* Both of convolution and linear; `op` has no activation any more. */
@@ -145,8 +213,11 @@ static void layer_gradient(struct backward *backward, const forward_op *op, enum
         if (is_needed(backward, bias)) add_parameter_gradient(backward, bias, 1);
     }
     if (is_needed(backward, x)) {
+        int before = data == OP_LINEAR_BACKWARD_DATA ? take_gelu(backward, x) : -1;
         struct graph_op *made = add_unary(backward, data, op, "backward_data", dy);
         made->inputs[1] = weight;
+        if (before >= 0) made->attrs.linear.activation = ACTIVATION_GELU_TANH;
+        made->inputs[2] = before;
         contribute(backward, x, add_gradient_value(backward, x, 0));
     }
 }
@@ -169,7 +240,7 @@ static void linear_gradient(struct backward *backward, const forward_op *op, int
 
 static void relu_gradient(struct backward *backward, const forward_op *op, int dy)
 {
-    if (backward->past_relu[op->outputs[0]]) {
+    if (backward->past_activation[op->outputs[0]]) {
         contribute(backward, op->inputs[0], dy);
         return;
     }
@@ -177,39 +248,11 @@ static void relu_gradient(struct backward *backward, const forward_op *op, int d
     contribute(backward, op->inputs[0], add_gradient_value(backward, op->inputs[0], 0));
 }
 
-/* The forward op now also says what only its gradient needs: where maxima were, statistics. */
-static int add_forward_output(struct backward *backward, const forward_op *op, int slot,
-                              struct tensor_type type, const char *suffix)
-{
-    struct graph *graph = backward->builder->graph;
-    int producer = graph->values[op->outputs[0]].producer;
-    int made = builder_add_value(backward->builder, VALUE_ACTIVATION, &type,
-                                 mem_printf("%s.%s", op->name, suffix));
-    graph = backward->builder->graph;
-    graph->values[made].producer = producer;
-    graph->ops[producer].outputs[slot] = made;
-    return made;
-}
-
 static int add_pool_indices(struct backward *backward, const forward_op *op)
 {
     struct tensor_type type = backward->builder->graph->values[op->outputs[0]].type;
     type.dtype = DTYPE_U8;
     return add_forward_output(backward, op, 1, type, "indices");
-}
-
-/* Whether a ReLU made the value, and one op alone reads it. */
-static bool is_relus_only(const struct graph *graph, int value)
-{
-    int producer = graph->values[value].producer, readers = 0;
-    if (producer < 0) return false;
-    const struct graph_op *op = &graph->ops[producer];
-    bool relu = op->kind == OP_RELU ||
-                (op->kind == OP_CONV2D && op->attrs.conv.activation == ACTIVATION_RELU) ||
-                (op->kind == OP_LINEAR && op->attrs.linear.activation == ACTIVATION_RELU);
-    for (int i = producer + 1; relu && i < graph->forward_op_count; i++)
-        for (int k = 0; k < OP_MAX_INPUTS; k++) readers += graph->ops[i].inputs[k] == value;
-    return relu && readers == 1;
 }
 
 /*
@@ -220,9 +263,9 @@ static bool is_relus_only(const struct graph *graph, int value)
 static void max_pool2d_gradient(struct backward *backward, const forward_op *op, int dy)
 {
     int x = op->inputs[0];
-    if (is_relus_only(backward->builder->graph, x)) {
+    if (is_activation_for_one(backward->builder->graph, x, ACTIVATION_RELU)) {
         dy = pass_relu(backward, op, op->outputs[0], dy);
-        backward->past_relu[x] = true;
+        backward->past_activation[x] = true;
     }
     int indices = add_pool_indices(backward, op);
     add_unary(backward, OP_MAX_POOL2D_BACKWARD, op, "backward", dy)->inputs[1] = indices;
@@ -495,7 +538,7 @@ status_t graph_add_gradients(struct graph_builder *builder, const struct graph_o
                                 .accumulate = options->accumulate,
                                 .needed = mem_alloc_array(values, sizeof(bool)),
                                 .gradient = mem_alloc_array(values, sizeof(int)),
-                                .past_relu = mem_alloc_array(values, sizeof(bool)),
+                                .past_activation = mem_alloc_array(values, sizeof(bool)),
                                 .parameter_gradient = mem_alloc_array(parameters, sizeof(int))};
     for (size_t i = 0; i < values; i++) backward.gradient[i] = -1;
     for (size_t i = 0; i < parameters; i++) backward.parameter_gradient[i] = -1;
@@ -509,7 +552,7 @@ status_t graph_add_gradients(struct graph_builder *builder, const struct graph_o
                             graph->model->program->file_name);
     free(backward.needed);
     free(backward.gradient);
-    free(backward.past_relu);
+    free(backward.past_activation);
     free(backward.parameter_gradient);
     return status;
 }

@@ -49,6 +49,11 @@ void graph_lower_precision(struct graph_builder *builder, const struct graph_opt
 status_t graph_add_gradients(struct graph_builder *builder,
                              const struct graph_options *options) FSDPD_MUST_USE;
 
+/* By module: the outermost one around it, or itself, that options->checkpoint selects; -1. Returns
+ * the first pattern that selects none, or NULL. */
+const char *graph_checkpoint_owners(const struct model *model, const struct graph_options *options,
+                                    int *owner);
+
 /* Repeats the forward ops of checkpointed modules before their backward ops. INVALID_ARGUMENT for a
  * pattern that matches no module. */
 status_t graph_checkpoint(struct graph_builder *builder,

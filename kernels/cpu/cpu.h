@@ -36,6 +36,9 @@ bool cpu_is_plain(const struct tensor_type *type);
 /* Whether two tensors of the same shape have their elements in the same order. */
 bool cpu_same_order(const struct tensor_type *a, const struct tensor_type *b);
 
+/* Runs an element-wise op, on tensors of the same order: for those that end in one. */
+void cpu_run_element(const struct op_desc *desc, int threads, const struct kernel_call *call);
+
 /* A thread is not worth waking for fewer elements. */
 enum { CPU_GRAIN = 16 * 1024 };
 

@@ -8,7 +8,7 @@
 enum { BLOCK = 512, ELEMENT_INPUTS = 3, ELEMENT_OUTPUTS = 2 };
 
 struct element_job {
-    const struct kernel *kernel;
+    const struct op_desc *desc;
     const struct kernel_call *call;
     size_t period; /* of ADD's second operand */
 };
@@ -51,7 +51,7 @@ static size_t run_length(const struct element_job *job, size_t begin, size_t end
 static void part_f32(const void *argument, size_t begin, size_t end)
 {
     const struct element_job *job = argument;
-    const struct op_desc *desc = &job->kernel->desc;
+    const struct op_desc *desc = job->desc;
     while (begin < end) {
         size_t n = run_length(job, begin, end);
         const float *from[ELEMENT_INPUTS] = {0};
@@ -67,7 +67,7 @@ static void part_f32(const void *argument, size_t begin, size_t end)
 static void part_bf16(const void *argument, size_t begin, size_t end)
 {
     const struct element_job *job = argument;
-    const struct op_desc *desc = &job->kernel->desc;
+    const struct op_desc *desc = job->desc;
     const struct cpu_loops *loops = cpu_loops_get();
     _Alignas(64) float blocks[ELEMENT_INPUTS + ELEMENT_OUTPUTS][BLOCK];
     const float *from[] = {blocks[0], blocks[1], blocks[2]};
@@ -84,14 +84,18 @@ static void part_bf16(const void *argument, size_t begin, size_t end)
     }
 }
 
-static status_t run_element(const struct kernel *kernel, const struct kernel_call *call)
+void cpu_run_element(const struct op_desc *desc, int threads, const struct kernel_call *call)
 {
-    const struct op_desc *desc = &kernel->desc;
     size_t count = (size_t)tensor_element_count(&desc->outputs[0]);
-    struct element_job job = {kernel, call, count};
+    struct element_job job = {desc, call, count};
     if (desc->kind == OP_ADD) job.period = (size_t)tensor_element_count(&desc->inputs[1]);
     bool is_bf16 = desc->outputs[0].dtype == DTYPE_BF16;
-    cpu_parallel(kernel->threads, count, CPU_GRAIN, is_bf16 ? part_bf16 : part_f32, &job);
+    cpu_parallel(threads, count, CPU_GRAIN, is_bf16 ? part_bf16 : part_f32, &job);
+}
+
+static status_t run_element(const struct kernel *kernel, const struct kernel_call *call)
+{
+    cpu_run_element(&kernel->desc, kernel->threads, call);
     return STATUS_OKAY;
 }
 
@@ -120,7 +124,7 @@ status_t cpu_prepare_element(struct kernel *kernel)
 static void sum_part(const void *argument, size_t begin, size_t end)
 {
     const struct element_job *job = argument;
-    const struct op_desc *desc = &job->kernel->desc;
+    const struct op_desc *desc = job->desc;
     const struct cpu_loops *loops = cpu_loops_get();
     size_t columns = job->period, rows = (size_t)tensor_element_count(&desc->inputs[0]) / columns;
     if (desc->inputs[0].dtype == DTYPE_F32) {
@@ -141,7 +145,7 @@ static status_t run_sum_leading(const struct kernel *kernel, const struct kernel
 {
     size_t count = (size_t)tensor_element_count(&kernel->desc.inputs[0]);
     size_t columns = (size_t)tensor_element_count(&kernel->desc.outputs[0]);
-    struct element_job job = {kernel, call, columns};
+    struct element_job job = {&kernel->desc, call, columns};
     size_t rows = count / columns, grain = (CPU_GRAIN + rows - 1) / rows;
     cpu_parallel(kernel->threads, columns, (grain + 63) / 64 * 64, sum_part, &job);
     return STATUS_OKAY;

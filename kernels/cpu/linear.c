@@ -8,7 +8,8 @@
  *   backward data     dx (rows, in)  = dy (rows, out) * weight   (out, in)
  *   backward weights  dw (out, in)   = dy^T (out, rows) * x      (rows, in)
  *
- * A transposed weight lies as (in, out), and so does its gradient.
+ * A transposed weight lies as (in, out), and so does its gradient. GELU, or its gradient, is a pass
+ * over the product, which lies where the preactivation is wanted, or where the result is.
  */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/program.h"
@@ -103,21 +104,47 @@ static status_t run_backward_weights(const struct kernel *kernel, const struct k
     return STATUS_OKAY;
 }
 
+/* What follows the product, as an op of its own. */
+static struct op_desc gelu_of(const struct op_desc *desc)
+{
+    bool forward = desc->kind == OP_LINEAR;
+    return (struct op_desc){.kind = forward ? OP_GELU : OP_GELU_BACKWARD,
+                            .attrs.gelu.tanh = true,
+                            .input_count = forward ? 1 : 2,
+                            .output_count = 1,
+                            .outputs = {desc->outputs[0]}};
+}
+
+static status_t run_gelu(const struct kernel *kernel, const struct kernel_call *call)
+{
+    struct op_desc gelu = gelu_of(&kernel->desc);
+    void *y = call->outputs[0];
+    struct kernel_call follow = {.inputs = {y, call->inputs[2]}, .outputs = {y}};
+    if (kernel->desc.output_present[1]) follow.inputs[0] = call->outputs[1];
+    TRY(program_run(kernel, call));
+    cpu_run_element(&gelu, kernel->threads, &follow);
+    return STATUS_OKAY;
+}
+
 status_t cpu_prepare_linear(struct kernel *kernel)
 {
     struct product product;
+    const struct op_desc *desc = &kernel->desc;
+    bool gelu = desc->attrs.linear.activation == ACTIVATION_GELU_TANH;
+    bool kept = desc->kind == OP_LINEAR && desc->output_present[1];
     TRY(describe_product(kernel, &product));
     /* The product adds to the output by itself, except after an activation. */
-    bool add = kernel->desc.accumulate[0], sum = add && !product.relu;
+    bool add = desc->accumulate[0], sum = add && !product.relu;
     TRY(make_product(kernel, &product, sum));
     TRY(program_bind(kernel, DNNL_ARG_SRC, product.a, &product.a_format, false));
     TRY(program_bind(kernel, DNNL_ARG_WEIGHTS, product.b, &product.b_format, false));
     if (product.bias >= 0)
         TRY(program_bind(kernel, DNNL_ARG_BIAS, product.bias, &product.bias_format, false));
-    TRY(program_bind(kernel, DNNL_ARG_DST, PROGRAM_OUTPUT, &product.c_format, add && !sum));
+    TRY(program_bind(kernel, DNNL_ARG_DST, PROGRAM_OUTPUT + kept, &product.c_format, add && !sum));
     if (product.relu) program_follow_with_relu(kernel);
     TRY(program_finish(kernel));
-    if (kernel->desc.kind == OP_LINEAR_BACKWARD_WEIGHTS && kernel->desc.output_present[1])
+    if (gelu) kernel->run = run_gelu;
+    if (desc->kind == OP_LINEAR_BACKWARD_WEIGHTS && desc->output_present[1])
         kernel->run = run_backward_weights;
     return STATUS_OKAY;
 }

@@ -47,6 +47,12 @@ status_t cuda_op_prepare(const struct op_desc *desc, struct cuda_op *op) FSDPD_M
 
 /* y[r][c] (+)= over rows of `columns` elements: relu in place, and what a bias gets. */
 int cuda_relu_in_place(const struct cuda_launch *launch, enum dtype dtype, void *y, int64_t n);
+/* GELU by tanh of n elements, and dx = dy gelu'(x); the result may be the first operand's memory.
+ */
+int cuda_gelu(const struct cuda_launch *launch, enum dtype dtype, void *y, const void *x,
+              int64_t n);
+int cuda_gelu_backward(const struct cuda_launch *launch, enum dtype dtype, void *dx, const void *dy,
+                       const void *x, int64_t n);
 int cuda_add_bias(const struct cuda_launch *launch, enum dtype dtype, void *y, const void *bias,
                   int64_t rows, int64_t columns);
 /* sum[c] (+)= sum of values (rows, columns) over rows; `workspace` as cuda_column_sum_bytes. */

@@ -434,13 +434,38 @@ int cuda_run_tokens(const struct cuda_op *op, const struct kernel_call *call,
                       count_of(&desc->inputs[0]), false);
 }
 
+template <typename T, typename F>
+static int map_unary(const struct cuda_launch *launch, void *y, const void *x, int64_t n)
+{
+    unary<T, F> f = {F(), (const T *)x, (T *)y, false};
+    return map<T>(launch, f, n, is_aligned(f.x, f.y));
+}
+
+template <typename T, typename F>
+static int map_binary(const struct cuda_launch *launch, void *y, const void *a, const void *b,
+                      int64_t n)
+{
+    binary<T, F> f = {F(), (const T *)a, (const T *)b, (T *)y, false};
+    return map<T>(launch, f, n, is_aligned(f.a, f.b, f.y));
+}
+
 int cuda_relu_in_place(const struct cuda_launch *launch, enum dtype dtype, void *y, int64_t n)
 {
-    if (dtype == DTYPE_BF16)
-        return map<bf16>(launch, unary<bf16, relu>{relu(), (bf16 *)y, (bf16 *)y, false}, n,
-                         is_aligned(y));
-    return map<float>(launch, unary<float, relu>{relu(), (float *)y, (float *)y, false}, n,
-                      is_aligned(y));
+    if (dtype == DTYPE_BF16) return map_unary<bf16, relu>(launch, y, y, n);
+    return map_unary<float, relu>(launch, y, y, n);
+}
+
+int cuda_gelu(const struct cuda_launch *launch, enum dtype dtype, void *y, const void *x, int64_t n)
+{
+    if (dtype == DTYPE_BF16) return map_unary<bf16, gelu_tanh>(launch, y, x, n);
+    return map_unary<float, gelu_tanh>(launch, y, x, n);
+}
+
+int cuda_gelu_backward(const struct cuda_launch *launch, enum dtype dtype, void *dx, const void *dy,
+                       const void *x, int64_t n)
+{
+    if (dtype == DTYPE_BF16) return map_binary<bf16, gelu_tanh_backward>(launch, dx, dy, x, n);
+    return map_binary<float, gelu_tanh_backward>(launch, dx, dy, x, n);
 }
 
 template <typename T>

@@ -17,13 +17,13 @@ static double silu_slope(double x)
 /* sqrt(2 / pi) and the coefficient of the cube in gelu's approximation by tanh. */
 static const double root = 0.79788456080286535588, cube = 0.044715;
 
-static double gelu(double x, bool approximate)
+double reference_gelu_value(double x, bool approximate)
 {
     if (approximate) return 0.5 * x * (1 + tanh(root * (x + cube * x * x * x)));
     return 0.5 * x * erfc(-x * M_SQRT1_2);
 }
 
-static double gelu_slope(double x, bool approximate)
+double reference_gelu_slope(double x, bool approximate)
 {
     if (approximate) {
         double t = tanh(root * (x + cube * x * x * x));
@@ -38,7 +38,8 @@ status_t reference_gelu(const struct kernel *kernel, const struct kernel_call *c
     const float *x = call->inputs[0];
     float *y = call->outputs[0];
     int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
-    for (int64_t i = 0; i < count; i++) reference_put(kernel, 0, &y[i], gelu(x[i], approximate));
+    for (int64_t i = 0; i < count; i++)
+        reference_put(kernel, 0, &y[i], reference_gelu_value(x[i], approximate));
     return STATUS_OKAY;
 }
 
@@ -49,7 +50,7 @@ status_t reference_gelu_backward(const struct kernel *kernel, const struct kerne
     float *dx = call->outputs[0];
     int64_t count = tensor_element_count(&kernel->desc.inputs[0]);
     for (int64_t i = 0; i < count; i++)
-        reference_put(kernel, 0, &dx[i], dy[i] * gelu_slope(x[i], approximate));
+        reference_put(kernel, 0, &dx[i], dy[i] * reference_gelu_slope(x[i], approximate));
     return STATUS_OKAY;
 }
 

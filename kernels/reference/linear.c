@@ -19,6 +19,16 @@ static int64_t rows_of(const struct tensor_type *type)
     return tensor_element_count(type) / type->dims[type->dim_count - 1];
 }
 
+static double activate(const struct op_desc *desc, double x)
+{
+    switch (desc->attrs.linear.activation) {
+    case ACTIVATION_NONE: break;
+    case ACTIVATION_RELU: return x <= 0 ? 0 : x;
+    case ACTIVATION_GELU_TANH: return reference_gelu_value(x, true);
+    }
+    return x;
+}
+
 status_t reference_linear(const struct kernel *kernel, const struct kernel_call *call)
 {
     const struct op_desc *desc = &kernel->desc;
@@ -26,14 +36,14 @@ status_t reference_linear(const struct kernel *kernel, const struct kernel_call 
     struct weight w = weight_of(desc, &desc->inputs[1]);
     int64_t out = w.out, in = w.in;
     const float *x = call->inputs[0], *weight = call->inputs[1], *bias = call->inputs[2];
-    float *y = call->outputs[0];
+    float *y = call->outputs[0], *preactivation = call->outputs[1];
     for (int64_t r = 0; r < rows; r++)
         for (int64_t o = 0; o < out; o++) {
             double sum = desc->input_present[2] ? bias[o] : 0;
             for (int64_t i = 0; i < in; i++)
                 sum += (double)x[r * in + i] * weight[o * w.out_stride + i * w.in_stride];
-            if (desc->attrs.linear.activation == ACTIVATION_RELU && sum <= 0) sum = 0;
-            reference_put(kernel, 0, &y[r * out + o], sum);
+            if (desc->output_present[1]) reference_put(kernel, 1, &preactivation[r * out + o], sum);
+            reference_put(kernel, 0, &y[r * out + o], activate(desc, sum));
         }
     return STATUS_OKAY;
 }
@@ -44,13 +54,14 @@ status_t reference_linear_backward_data(const struct kernel *kernel, const struc
     int64_t rows = rows_of(&desc->inputs[0]);
     struct weight w = weight_of(desc, &desc->inputs[1]);
     int64_t out = w.out, in = w.in;
-    const float *dy = call->inputs[0], *weight = call->inputs[1];
+    const float *dy = call->inputs[0], *weight = call->inputs[1], *before = call->inputs[2];
     float *dx = call->outputs[0];
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < in; i++) {
             double sum = 0;
             for (int64_t o = 0; o < out; o++)
                 sum += (double)dy[r * out + o] * weight[o * w.out_stride + i * w.in_stride];
+            if (desc->input_present[2]) sum *= reference_gelu_slope(before[r * in + i], true);
             reference_put(kernel, 0, &dx[r * in + i], sum);
         }
     return STATUS_OKAY;

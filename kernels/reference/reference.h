@@ -34,6 +34,9 @@ reference_function reference_cast;
 reference_function reference_sum_leading;
 reference_function reference_mul;
 reference_function reference_gelu;
+/* Of one element: GELU, and its derivative; `approximate` by tanh. */
+double reference_gelu_value(double x, bool approximate);
+double reference_gelu_slope(double x, bool approximate);
 reference_function reference_gelu_backward;
 reference_function reference_silu;
 reference_function reference_silu_backward;

@@ -7,6 +7,7 @@
 
 #include <cublasLt.h>
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <string>
@@ -16,7 +17,8 @@ namespace
 
 struct stub_matmul {
     int32_t transposed[2] = {0, 0}, epilogue = CUBLASLT_EPILOGUE_DEFAULT, bias_type = CUDA_R_32F;
-    void *bias = nullptr;
+    void *bias = nullptr, *kept = nullptr;
+    int64_t kept_stride = 0;
     cublasComputeType_t compute = CUBLAS_COMPUTE_32F;
 };
 
@@ -54,6 +56,54 @@ void write(void *memory, cudaDataType type, int64_t i, double value)
         (uint16_t)(nan ? bits >> 16 | 0x40 : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+const double GELU_ROOT = 0.7978845608028654, GELU_CUBE = 0.044715;
+
+double gelu(double x)
+{
+    return 0.5 * x * (1 + tanh(GELU_ROOT * (x + GELU_CUBE * x * x * x)));
+}
+
+double gelu_slope(double x)
+{
+    double t = tanh(GELU_ROOT * (x + GELU_CUBE * x * x * x));
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * GELU_ROOT * (1 + 3 * GELU_CUBE * x * x);
+}
+
+bool adds_bias(int32_t epilogue)
+{
+    return epilogue == CUBLASLT_EPILOGUE_BIAS || epilogue == CUBLASLT_EPILOGUE_GELU_BIAS ||
+           epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+
+bool passes_gelu(int32_t epilogue)
+{
+    return epilogue == CUBLASLT_EPILOGUE_GELU || epilogue == CUBLASLT_EPILOGUE_GELU_BIAS ||
+           epilogue == CUBLASLT_EPILOGUE_GELU_AUX || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+}
+
+bool has_kept(int32_t epilogue)
+{
+    return epilogue == CUBLASLT_EPILOGUE_GELU_AUX || epilogue == CUBLASLT_EPILOGUE_GELU_AUX_BIAS ||
+           epilogue == CUBLASLT_EPILOGUE_DGELU;
+}
+
+/* Behind a space; nothing for none. */
+const char *name_of(int32_t epilogue)
+{
+    switch (epilogue) {
+    case CUBLASLT_EPILOGUE_DEFAULT: return "";
+    case CUBLASLT_EPILOGUE_BIAS: return " bias";
+    case CUBLASLT_EPILOGUE_BGRADA: return " bgrada";
+    case CUBLASLT_EPILOGUE_BGRADB: return " bgradb";
+    case CUBLASLT_EPILOGUE_GELU: return " gelu";
+    case CUBLASLT_EPILOGUE_GELU_BIAS: return " gelu_bias";
+    case CUBLASLT_EPILOGUE_GELU_AUX: return " gelu_aux";
+    case CUBLASLT_EPILOGUE_GELU_AUX_BIAS: return " gelu_aux_bias";
+    case CUBLASLT_EPILOGUE_DGELU: return " dgelu";
+    default: return " ?";
+    }
+}
+
 struct product {
     stub_matmul operation;
     stub_layout a, b, d;
@@ -71,6 +121,16 @@ struct product {
         int64_t at = operation.transposed[1] ? j + k * b.stride : k + j * b.stride;
         return read(b_memory, b.type, at);
     }
+    double finished(double sum, int64_t i, int64_t j) const
+    {
+        int32_t epilogue = operation.epilogue;
+        int64_t at = i + j * operation.kept_stride;
+        if (adds_bias(epilogue)) sum += read(operation.bias, (cudaDataType)operation.bias_type, i);
+        if (epilogue == CUBLASLT_EPILOGUE_DGELU)
+            return sum * gelu_slope(read(operation.kept, d.type, at));
+        if (has_kept(epilogue)) write(operation.kept, d.type, at, sum);
+        return passes_gelu(epilogue) ? gelu(sum) : sum;
+    }
     int run() const
     {
         int64_t m = (int64_t)d.rows, n = (int64_t)d.columns;
@@ -80,8 +140,7 @@ struct product {
             for (int64_t i = 0; i < m; i++) {
                 double sum = 0;
                 for (int64_t k = 0; k < depth; k++) sum += (double)of_a(i, k) * of_b(k, j);
-                if (operation.epilogue == CUBLASLT_EPILOGUE_BIAS)
-                    sum += read(operation.bias, bias_type, i);
+                sum = finished(sum, i, j);
                 int64_t at = i + j * d.stride;
                 if (beta != 0) sum += beta * read(d_memory, d.type, at);
                 write(d_memory, d.type, at, sum);
@@ -98,13 +157,15 @@ struct product {
 };
 
 /* The shapes must fit, as cuBLASLt wants them. */
-bool fits(const stub_matmul *desc, const stub_layout *a, const stub_layout *b,
-          const stub_layout *d)
+bool fits(const stub_matmul *desc, const stub_layout *a, const stub_layout *b, const stub_layout *d)
 {
     uint64_t m = desc->transposed[0] ? a->columns : a->rows;
     uint64_t k = desc->transposed[0] ? a->rows : a->columns;
     uint64_t depth = desc->transposed[1] ? b->columns : b->rows;
     uint64_t n = desc->transposed[1] ? b->rows : b->columns;
+    if (has_kept(desc->epilogue) &&
+        (desc->kept_stride % 8 != 0 || desc->kept_stride < (int64_t)d->rows))
+        return false;
     return m == d->rows && n == d->columns && k == depth && a->type == b->type;
 }
 
@@ -154,13 +215,18 @@ cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t desc,
                                               const void *value, size_t size)
 {
     stub_matmul *matmul = (stub_matmul *)desc;
-    void *to = attribute == CUBLASLT_MATMUL_DESC_TRANSA           ? &matmul->transposed[0]
-               : attribute == CUBLASLT_MATMUL_DESC_TRANSB         ? &matmul->transposed[1]
-               : attribute == CUBLASLT_MATMUL_DESC_EPILOGUE       ? &matmul->epilogue
-               : attribute == CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE ? &matmul->bias_type
-               : attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER   ? (void *)&matmul->bias
-                                                                  : nullptr;
-    size_t wanted = attribute == CUBLASLT_MATMUL_DESC_BIAS_POINTER ? sizeof(void *) : 4;
+    void *to = nullptr;
+    size_t wanted = 4;
+    switch (attribute) {
+    case CUBLASLT_MATMUL_DESC_TRANSA: to = &matmul->transposed[0]; break;
+    case CUBLASLT_MATMUL_DESC_TRANSB: to = &matmul->transposed[1]; break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE: to = &matmul->epilogue; break;
+    case CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE: to = &matmul->bias_type; break;
+    case CUBLASLT_MATMUL_DESC_BIAS_POINTER: to = &matmul->bias, wanted = 8; break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER: to = &matmul->kept, wanted = 8; break;
+    case CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD: to = &matmul->kept_stride, wanted = 8; break;
+    default: break;
+    }
     if (to == nullptr || size != wanted) return CUBLAS_STATUS_INVALID_VALUE;
     memcpy(to, value, size);
     return CUBLAS_STATUS_SUCCESS;
@@ -217,7 +283,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t, cublasLtMatmulDe
     results->state = CUBLAS_STATUS_SUCCESS;
     const stub_preference *wanted = (const stub_preference *)preference;
     results->workspaceSize = wanted->most < 1000 ? wanted->most : 1000;
-    memcpy(&results->algo, &wanted->alignment, sizeof wanted->alignment);
+    /* Operands of the epilogue are as aligned as their addresses are now. */
+    uint32_t alignments[] = {wanted->alignment, (uint32_t)((uintptr_t)desc->bias % 16),
+                             (uint32_t)((uintptr_t)desc->kept % 16)};
+    memcpy(&results->algo, alignments, sizeof alignments);
     *count = 1;
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -233,7 +302,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
     const char *in = compute == CUBLAS_COMPUTE_32F             ? "f32"
                      : compute == CUBLAS_COMPUTE_32F_FAST_TF32 ? "tf32"
                                                                : "?";
-    int error = stub_note_text("matmul", stub_name(stream) + " " + in);
+    int error = stub_note_text("matmul", stub_name(stream) + " " + in +
+                                             name_of(((const stub_matmul *)operation)->epilogue));
     if (error != 0) return (cublasStatus_t)error;
     product p = {*(stub_matmul *)operation,
                  *(stub_layout *)a,
@@ -243,9 +313,14 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
                  b_memory,
                  d_memory,
                  *(const float *)beta};
-    uint32_t alignment;
-    memcpy(&alignment, algorithm, sizeof alignment);
-    if (((uintptr_t)a_memory | (uintptr_t)b_memory | (uintptr_t)d_memory) % alignment != 0)
+    uint32_t alignments[3];
+    memcpy(alignments, algorithm, sizeof alignments);
+    const void *extras[] = {p.operation.bias, p.operation.kept};
+    for (int i = 0; i < 2; i++)
+        if (alignments[1 + i] == 0 && (uintptr_t)extras[i] % 16 != 0)
+            return CUBLAS_STATUS_INVALID_VALUE;
+    if (has_kept(p.operation.epilogue) && p.beta != 0) return CUBLAS_STATUS_INVALID_VALUE;
+    if (((uintptr_t)a_memory | (uintptr_t)b_memory | (uintptr_t)d_memory) % alignments[0] != 0)
         return CUBLAS_STATUS_INVALID_VALUE; /* a real one would read elsewhere, or fail later */
     if (*(const float *)alpha != 1 || (workspace == nullptr && workspace_bytes > 0))
         return CUBLAS_STATUS_INVALID_VALUE;
@@ -253,7 +328,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t, cublasLtMatmulDesc_t operation, 
         memset(workspace, 0xff, workspace_bytes);
         return p.run();
     };
-    error = stub_enqueue(stream, [=] { return work; }, nullptr);
+    error = stub_enqueue(
+        stream, [=] { return work; }, nullptr);
     return error == 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_EXECUTION_FAILED;
 }
 

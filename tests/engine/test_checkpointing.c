@@ -35,6 +35,20 @@ static const char shared[] = "name: Shared\ninput: [8]\nclasses: 8\n"
                              "loss: cross_entropy(output, target, reduction=\"sum\")\n"
                              "tie: {c.weight: p.a.weight}\nfreeze: [q.b.bias]\n";
 
+/* GELU, which is one op with the layer before it unless that is left out of what is repeated. */
+static const char gelu[] =
+    "name: Gelu\ninput: [12]\nclasses: 6\n"
+    "blocks:\n"
+    "  Block(n):\n"
+    "    modules: {up: 'Linear(n, 4 * n)', act: \"GELU('tanh')\", down: 'Linear(4 * n, n)'}\n"
+    "    forward: ['output = down(act(up(x))) + x']\n"
+    "modules: {layers: 3 * Block(12), out: 'Linear(12, 6)'}\n"
+    "forward:\n"
+    "  - for layer in layers:\n"
+    "      - x = layer(x)\n"
+    "  - output = out(x)\n"
+    "loss: cross_entropy(output, target, reduction=\"sum\")\n";
+
 static const struct net {
     const char *name, *text; /* no text: the tutorial's network */
     const char *globs[3];
@@ -47,6 +61,9 @@ static const struct net {
     {"the whole list", deep, {"layers"}, 1000, false},
     {"shared modules", shared, {"p", "q"}, 50, false},
     {"leaves", shared, {"*.a"}, 50, true},
+    {"blocks with GELU", gelu, {"layers.?"}, 200, false},
+    {"GELU alone", gelu, {"*.act"}, 200, false},
+    {"the layer before GELU", gelu, {"*.up"}, 200, false},
     {"the tutorial's network", NULL, {"*"}, 20000, false},
 };
 enum { NET_COUNT = sizeof nets / sizeof nets[0] };

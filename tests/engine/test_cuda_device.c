@@ -350,7 +350,7 @@ START_TEST(test_tf32)
         cuda_stub_reset(7);
         engine_outcome_free(engine_train(&job, GROUP_LOCAL, 1));
         products[allowed] =
-            count_of(recorded, allowed ? "matmul compute tf32\n" : "matmul compute f32\n");
+            count_of(recorded, allowed ? "matmul compute tf32" : "matmul compute f32");
         ck_assert_int_eq(products[allowed], count_of(recorded, "matmul "));
         free(recorded);
     }

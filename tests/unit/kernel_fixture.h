@@ -77,6 +77,23 @@ static struct op_desc desc_of(enum op_kind kind)
                            .output_count = info->output_count};
     for (int i = 0; i < info->input_count; i++) desc.input_present[i] = true;
     for (int i = 0; i < info->output_count; i++) desc.output_present[i] = true;
+    /* Only where there is GELU, see with_gelu. */
+    if (kind == OP_LINEAR) desc.output_present[1] = false;
+    if (kind == OP_LINEAR_BACKWARD_DATA) desc.input_present[2] = false;
+    return desc;
+}
+
+/* A linear layer, or its backward data, with GELU. */
+__attribute__((unused)) static struct op_desc with_gelu(struct op_desc desc)
+{
+    desc.attrs.linear.activation = ACTIVATION_GELU_TANH;
+    if (desc.kind == OP_LINEAR) {
+        desc.output_present[1] = true;
+        desc.outputs[1] = desc.outputs[0];
+    } else {
+        desc.input_present[2] = true;
+        desc.inputs[2] = desc.outputs[0];
+    }
     return desc;
 }
 

@@ -101,6 +101,17 @@ static const struct {
      "silu_mul("},
     {"e: 'Embedding(5, 4)', h: 'Linear(4, 5)'", "'y = silu(e(x))', 'output = h(y * e(x) + y)'",
      " = mul(", "silu_mul("},
+    /* GELU */
+    {"e: 'Embedding(5, 4)', g: 'Linear(4, 4)', a: \"GELU('tanh')\", h: 'Linear(4, 5)'",
+     "'output = h(a(g(e(x))))'", " = linear(%7, g.weight, g.bias) gelu_tanh", " gelu("},
+    {"e: 'Embedding(5, 4)', g: 'Linear(4, 4)', a: 'GELU()', h: 'Linear(4, 5)'",
+     "'output = h(a(g(e(x))))'", " = gelu(", "gelu_tanh"},
+    {"e: 'Embedding(5, 4)', g: 'Linear(4, 4)', a: \"GELU('tanh')\", h: 'Linear(4, 5)'",
+     "'y = g(e(x))', 'output = h(a(y) + y)'", " = gelu(", "gelu_tanh"},
+    {"e: 'Embedding(5, 4)', g: 'Linear(4, 4)', a: \"GELU('tanh')\", h: 'Linear(4, 5)'",
+     "'output = h(a(relu(g(e(x)))))'", " = gelu(", "gelu_tanh"},
+    {"e: 'Embedding(5, 4)', a: \"GELU('tanh')\", h: 'Linear(4, 5)'", "'output = h(a(e(x)))'",
+     " = gelu(", "gelu_tanh"},
     /* sums and norms */
     {"e: 'Embedding(5, 4)', f: 'Embedding(5, 4)', n: LayerNorm(4), h: 'Linear(4, 5)'",
      "'output = h(n(e(x) + f(x)))'", "%10, %11 = layer_norm(%8, n.weight, n.bias, %9)", "add("},
@@ -146,6 +157,59 @@ static int count_kind(const struct graph *graph, enum op_kind kind)
 }
 
 /* Counting in training, or looking at the logits, needs them. */
+/*
+ * The gradient of GELU belongs to the layer that alone reads what GELU made; a head, which is one
+ * op with the loss, does not take it, nor do several readers. Where it is to be computed again
+ * without its layer it stays an op.
+ */
+static const struct {
+    const char *forward, *glob;
+    int layers, slopes, gelu, gelu_backward; /* linear and data with GELU, and ops of its own */
+} gelus[] = {
+    {"'output = h(i(a(g(e(x)))))'", NULL, 1, 1, 0, 0},
+    {"'output = h(a(g(e(x))))'", NULL, 1, 0, 0, 1},
+    {"'y = a(g(e(x)))', 'output = h(i(y) + y)'", NULL, 1, 0, 0, 1},
+    {"'output = h(i(a(i(a(g(e(x)))))))'", NULL, 2, 2, 0, 0},
+    {"'output = h(s(e(x)))'", "s", 2, 1, 0, 0},
+    {"'output = h(t(g(e(x))))'", NULL, 1, 1, 0, 0},
+    {"'output = h(t(g(e(x))))'", "t", 0, 0, 2, 1},
+    {"'output = h(t(g(e(x))))'", "g", 0, 0, 1, 1},
+};
+
+START_TEST(gradients_of_gelu)
+{
+    char *text = mem_printf(HEAD "modules: {e: 'Embedding(5, 4)', g: 'Linear(4, 4)', "
+                                 "a: \"GELU('tanh')\", i: 'Linear(4, 4)', h: 'Linear(4, 5)', "
+                                 "s: \"Sequential(Linear(4, 4), GELU('tanh'), Linear(4, 4))\", "
+                                 "t: \"Sequential(GELU('tanh'), Linear(4, 4))\"}\n"
+                                 "forward: [%s]" TAIL,
+                            gelus[_i].forward);
+    struct model *model = parse(text);
+    const char *globs[] = {gelus[_i].glob};
+    struct graph_options options = {.batch_size = 2,
+                                    .train = true,
+                                    .checkpoint = globs,
+                                    .checkpoint_count = globs[0] != NULL};
+    struct graph *graph = build(model, &options);
+    int layers = 0, slopes = 0;
+    for (int i = 0; i < graph->op_count; i++) {
+        const struct graph_op *op = &graph->ops[i];
+        bool linear = op->kind == OP_LINEAR || op->kind == OP_LINEAR_BACKWARD_DATA;
+        if (!linear || op->attrs.linear.activation != ACTIVATION_GELU_TANH) continue;
+        ck_assert_int_ge(op->kind == OP_LINEAR ? op->outputs[1] : op->inputs[2], 0);
+        layers += op->kind == OP_LINEAR;
+        slopes += op->kind == OP_LINEAR_BACKWARD_DATA;
+    }
+    ck_assert_int_eq(layers, gelus[_i].layers);
+    ck_assert_int_eq(slopes, gelus[_i].slopes);
+    ck_assert_int_eq(count_kind(graph, OP_GELU), gelus[_i].gelu);
+    ck_assert_int_eq(count_kind(graph, OP_GELU_BACKWARD), gelus[_i].gelu_backward);
+    graph_free(graph);
+    model_free(model);
+    free(text);
+}
+END_TEST
+
 START_TEST(logits_can_be_kept)
 {
     struct model *model = tiny_model(TINY_LLAMA);
@@ -364,6 +428,7 @@ int main(void)
     tcase_add_loop_test(tests, golden_graphs, 0, TINY_COUNT);
     tcase_add_test(tests, windows_may_be_shorter);
     tcase_add_loop_test(tests, what_is_fused, 0, COUNT_OF(fusions));
+    tcase_add_loop_test(tests, gradients_of_gelu, 0, COUNT_OF(gelus));
     tcase_add_test(tests, logits_can_be_kept);
     tcase_add_loop_test(tests, low_precision, 0, 2 * TINY_COUNT);
     tcase_add_loop_test(tests, mixed_precision, 0, TINY_COUNT);

@@ -78,9 +78,13 @@ static struct op_desc random_linear(struct random *random, enum op_kind kind)
     if (kind == OP_LINEAR) {
         desc.inputs[0] = x, desc.inputs[1] = weight, desc.inputs[2] = bias, desc.outputs[0] = y;
         desc.input_present[2] = has_bias;
-        if (random_bool(random)) desc.attrs.linear.activation = ACTIVATION_RELU;
+        int64_t activation = random_between(random, 0, 2);
+        if (activation == 1) desc.attrs.linear.activation = ACTIVATION_RELU;
+        if (activation == 2) desc = with_gelu(desc);
+        if (activation == 2 && random_bool(random)) desc.output_present[1] = false;
     } else if (kind == OP_LINEAR_BACKWARD_DATA) {
         desc.inputs[0] = y, desc.inputs[1] = weight, desc.outputs[0] = x;
+        if (random_bool(random)) desc = with_gelu(desc);
     } else {
         desc.inputs[0] = x, desc.inputs[1] = y, desc.outputs[0] = weight, desc.outputs[1] = bias;
         desc.output_present[1] = has_bias;
@@ -185,6 +189,8 @@ static struct op_desc random_desc(struct random *random, enum op_kind kind)
         if (status == NULL) break;
         status_free(status);
     }
+    bool linear = kind == OP_LINEAR || kind == OP_LINEAR_BACKWARD_DATA;
+    if (linear && desc.attrs.linear.activation == ACTIVATION_GELU_TANH) return desc;
     for (int i = 0; i < desc.output_count; i++)
         if (desc.outputs[i].dtype == DTYPE_F32 && random_between(random, 0, 2) == 0)
             desc.accumulate[i] = true;

@@ -129,6 +129,46 @@ START_TEST(test_linear)
 }
 END_TEST
 
+/* A layer and the next one's gradient, with GELU in between, are what the ops on their own are. */
+START_TEST(test_linear_gelu)
+{
+    static float y[MOST], before[MOST], product[MOST], single[MOST];
+    struct op_desc layer = desc_of(OP_LINEAR), gelu = desc_of(OP_GELU);
+    struct tensor_type wide = type_of(DTYPE_F32, 3, 2, 3, 16, 0);
+    layer.inputs[0] = type_of(DTYPE_F32, 3, 2, 3, 7, 0);
+    layer.inputs[1] = type_of(DTYPE_F32, 2, 16, 7, 0, 0);
+    layer.inputs[2] = type_of(DTYPE_F32, 1, 16, 0, 0, 0);
+    layer.outputs[0] = gelu.inputs[0] = gelu.outputs[0] = wide;
+    gelu.attrs.gelu.tanh = true;
+    static struct forward f;
+    fill_all(&f);
+    struct kernel_call call = {.inputs = {f.inputs[0], f.inputs[1], f.inputs[2]},
+                               .outputs = {y, before}};
+    struct op_desc fused = with_gelu(layer);
+    run_once(KERNELS_REFERENCE, &fused, call);
+    call.outputs[0] = product;
+    run_once(KERNELS_REFERENCE, &layer, call);
+    run_once(KERNELS_REFERENCE, &gelu,
+             (struct kernel_call){.inputs = {product}, .outputs = {single}});
+    for (int i = 0; i < 96; i++) ck_assert_float_eq(before[i], product[i]);
+    for (int i = 0; i < 96; i++) ck_assert_float_eq_tol(y[i], single[i], 1e-6);
+
+    struct op_desc data = desc_of(OP_LINEAR_BACKWARD_DATA), slope = desc_of(OP_GELU_BACKWARD);
+    data.inputs[0] = type_of(DTYPE_F32, 3, 2, 3, 7, 0);
+    data.inputs[1] = type_of(DTYPE_F32, 2, 7, 16, 0, 0);
+    data.outputs[0] = slope.inputs[0] = slope.inputs[1] = slope.outputs[0] = wide;
+    slope.attrs.gelu.tanh = true;
+    call = (struct kernel_call){.inputs = {f.weighting, f.inputs[3], before}, .outputs = {y}};
+    fused = with_gelu(data);
+    run_once(KERNELS_REFERENCE, &fused, call);
+    call.outputs[0] = product;
+    run_once(KERNELS_REFERENCE, &data, call);
+    run_once(KERNELS_REFERENCE, &slope,
+             (struct kernel_call){.inputs = {product, before}, .outputs = {single}});
+    for (int i = 0; i < 96; i++) ck_assert_float_eq_tol(y[i], single[i], 1e-5);
+}
+END_TEST
+
 START_TEST(test_relu)
 {
     static struct forward f;
@@ -265,6 +305,7 @@ int main(void)
     tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, test_conv, 0, 5);
     tcase_add_loop_test(tests, test_linear, 0, 2);
+    tcase_add_test(tests, test_linear_gelu);
     tcase_add_test(tests, test_relu);
     tcase_add_loop_test(tests, test_pool, 0, 4);
     tcase_add_test(tests, test_dropout);

@@ -188,6 +188,30 @@ START_TEST(test_linear)
     REFUSES(linear(), desc.outputs[0].dim_count = 1, "(64,)", "(64, 128)");
     REFUSES(linear(), desc.inputs[2].dims[0] = 64, "(64,)", "(128,)");
     REFUSES(linear(), desc.attrs.linear.transposed = true, "(128, 9216)", "(9216, 9216)");
+    REFUSES(linear(), desc.attrs.linear.activation = (enum op_activation)3, "activation 3",
+            "not possible");
+    REFUSES(with_gelu(linear()), desc.attrs.linear.activation = ACTIVATION_RELU, "preactivation",
+            "without gelu");
+    REFUSES(with_gelu(linear()), desc.outputs[1].dims[1] = 64, "(64, 64)", "(64, 128)");
+    REFUSES(with_gelu(linear()), desc.accumulate[0] = true, "gelu", "added");
+    REFUSES(with_gelu(linear()), desc.accumulate[1] = true, "gelu", "added");
+    struct op_desc data = desc_of(OP_LINEAR_BACKWARD_DATA);
+    data.inputs[0] = linear().outputs[0];
+    data.inputs[1] = linear().inputs[1];
+    data.outputs[0] = linear().inputs[0];
+    REFUSES(data, desc.attrs.linear.activation = ACTIVATION_RELU, "activation 1", "not possible");
+    REFUSES(data, desc.attrs.linear.activation = ACTIVATION_GELU_TANH, "preactivation", "missing");
+    REFUSES(with_gelu(data), desc.attrs.linear.activation = ACTIVATION_NONE, "preactivation",
+            "without gelu");
+    REFUSES(with_gelu(data), desc.inputs[2].dims[1] = 128, "(64, 128)", "(64, 9216)");
+    REFUSES(with_gelu(data), desc.accumulate[0] = true, "gelu", "added");
+    struct op_desc weights = desc_of(OP_LINEAR_BACKWARD_WEIGHTS);
+    weights.inputs[0] = linear().inputs[0];
+    weights.inputs[1] = linear().outputs[0];
+    weights.outputs[0] = linear().inputs[1];
+    weights.outputs[1] = linear().inputs[2];
+    REFUSES(weights, desc.attrs.linear.activation = ACTIVATION_GELU_TANH, "activation 2",
+            "not possible");
     struct op_desc desc = linear();
     desc.inputs[0] = type_of(DTYPE_F32, 1, 9216, 0, 0, 0);
     desc.outputs[0] = type_of(DTYPE_F32, 1, 128, 0, 0, 0);

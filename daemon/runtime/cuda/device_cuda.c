@@ -3,7 +3,8 @@
  * the environment: FSDPD_CUDA_TF32=1 lets products of f32 round their operands to tf32 (without it
  * they are f32 throughout); FSDPD_CUDA_SYNC=1 waits after every call, so that an error is reported
  * where it was made; FSDPD_CUDA_ATTENTION=own has attention computed by our own kernels, also where
- * cuDNN could; FSDPD_CUDA_GRAPHS=off captures no steps as graphs; FSDPD_CUDA_MEMORY=N plans with no
+ * cuDNN could; FSDPD_CUDA_GELU=own has GELU done by them, also where it could be part of a product;
+ * FSDPD_CUDA_GRAPHS=off captures no steps as graphs; FSDPD_CUDA_MEMORY=N plans with no
  * more than N bytes of the device.
  */
 #include "runtime/cuda/device_cuda.h"

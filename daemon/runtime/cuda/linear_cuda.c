@@ -1,9 +1,11 @@
 /*
- * Linear layers: products by cuBLASLt with the bias, or its gradient, in the epilogue. Where
- * cuBLASLt has no such epilogue for a shape, our own kernel adds or sums. An activation is our own
- * pass: the library's lets what is not a number become 0.
+ * Linear layers: products by cuBLASLt with the bias, or its gradient, in the epilogue, and GELU, or
+ * its gradient, there too where operands are rounded anyhow (bf16, TF32): how exact the library's
+ * tanh is it does not say. Where cuBLASLt has no such epilogue for a shape, our own kernels do it.
+ * ReLU is always a pass of ours: the library's lets what is not a number become 0.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/mem.h"
 #include "runtime/cuda/matmul.h"
@@ -13,6 +15,7 @@ struct linear {
     struct cuda_matmul matmul;
     int64_t rows, in, out;
     bool own_bias; /* added, or summed up, by our kernel */
+    bool own_gelu; /* or its gradient */
     /* Activated in the workspace, at its start, and then added to y. */
     bool added;
     uint64_t products; /* where the product's own workspace begins */
@@ -32,13 +35,17 @@ static status_t run_forward(struct cuda_prepared *prepared, struct cuda_lane *la
     enum dtype dtype = desc->outputs[0].dtype;
     int64_t count = linear->rows * linear->out;
     void *y = linear->added ? call->workspace : call->outputs[0];
-    TRY(cuda_matmul_run(&linear->matmul, lane, call->inputs[1], call->inputs[0], y,
-                        (void *)call->inputs[2], (char *)call->workspace + linear->products));
+    struct matmul_extras extras = {.bias = linear->own_bias ? NULL : (void *)call->inputs[2]};
+    void *product = linear->own_gelu && desc->output_present[1] ? call->outputs[1] : y;
+    if (!linear->own_gelu) extras.kept = call->outputs[1];
+    TRY(cuda_matmul_run(&linear->matmul, lane, call->inputs[1], call->inputs[0], product, &extras,
+                        (char *)call->workspace + linear->products));
     int error = 0;
     if (linear->own_bias)
-        error = cuda_add_bias(&launch, dtype, y, call->inputs[2], linear->rows, linear->out);
+        error = cuda_add_bias(&launch, dtype, product, call->inputs[2], linear->rows, linear->out);
     if (error == 0 && desc->attrs.linear.activation == ACTIVATION_RELU)
         error = cuda_relu_in_place(&launch, dtype, y, count);
+    if (error == 0 && linear->own_gelu) error = cuda_gelu(&launch, dtype, y, product, count);
     if (error == 0 && linear->added) error = cuda_add(&launch, (size_t)count, call->outputs[0], y);
     return cuda_status((cudaError_t)error, "a kernel of linear");
 }
@@ -47,8 +54,15 @@ static status_t run_data(struct cuda_prepared *prepared, struct cuda_lane *lane,
                          const struct kernel_call *call)
 {
     struct linear *linear = (struct linear *)prepared;
-    return cuda_matmul_run(&linear->matmul, lane, call->inputs[1], call->inputs[0],
-                           call->outputs[0], NULL, call->workspace);
+    struct cuda_launch launch = cuda_launch_of(lane);
+    void *dx = call->outputs[0], *preactivation = (void *)call->inputs[2];
+    struct matmul_extras extras = {.kept = linear->own_gelu ? NULL : preactivation};
+    TRY(cuda_matmul_run(&linear->matmul, lane, call->inputs[1], call->inputs[0], dx, &extras,
+                        call->workspace));
+    if (!linear->own_gelu) return STATUS_OKAY;
+    int error = cuda_gelu_backward(&launch, prepared->op.desc.outputs[0].dtype, dx, dx,
+                                   preactivation, linear->rows * linear->in);
+    return cuda_status((cudaError_t)error, "the gradient of gelu");
 }
 
 static status_t run_weights(struct cuda_prepared *prepared, struct cuda_lane *lane,
@@ -58,8 +72,9 @@ static status_t run_weights(struct cuda_prepared *prepared, struct cuda_lane *la
     const struct op_desc *desc = &prepared->op.desc;
     bool transposed = desc->attrs.linear.transposed;
     const void *x = call->inputs[0], *dy = call->inputs[1];
+    struct matmul_extras extras = {.bias = linear->own_bias ? NULL : call->outputs[1]};
     TRY(cuda_matmul_run(&linear->matmul, lane, transposed ? dy : x, transposed ? x : dy,
-                        call->outputs[0], call->outputs[1], call->workspace));
+                        call->outputs[0], &extras, call->workspace));
     if (!linear->own_bias) return STATUS_OKAY;
     struct cuda_launch launch = cuda_launch_of(lane);
     return cuda_status((cudaError_t)cuda_column_sum(&launch, desc->inputs[1].dtype, dy,
@@ -68,17 +83,52 @@ static status_t run_weights(struct cuda_prepared *prepared, struct cuda_lane *la
                        "the gradient of a bias");
 }
 
-/* With the epilogue if there is one, else without. */
+/* What cuBLASLt does not do is left to our own kernels: GELU first, then the bias. */
+static void do_without(struct linear *linear, enum matmul_epilogue *epilogue)
+{
+    switch (*epilogue) {
+    case EPILOGUE_GELU_BIAS:
+    case EPILOGUE_GELU_BIAS_KEPT:
+        *epilogue = EPILOGUE_BIAS;
+        linear->own_gelu = true;
+        break;
+    case EPILOGUE_GELU:
+    case EPILOGUE_GELU_KEPT:
+    case EPILOGUE_GELU_GRADIENT:
+        *epilogue = EPILOGUE_NONE;
+        linear->own_gelu = true;
+        break;
+    default: *epilogue = EPILOGUE_NONE; linear->own_bias = true;
+    }
+}
+
 static status_t prepare_product(struct linear *linear, struct cuda_device *device,
                                 struct matmul_shape *shape)
 {
-    status_t status = cuda_matmul_init(&linear->matmul, device, shape);
-    if (status_code(status) != STATUS_UNIMPLEMENTED || shape->epilogue == EPILOGUE_NONE)
-        return status;
-    status_free(status);
-    shape->epilogue = EPILOGUE_NONE;
-    linear->own_bias = true;
-    return cuda_matmul_init(&linear->matmul, device, shape);
+    for (;;) {
+        status_t status = cuda_matmul_init(&linear->matmul, device, shape);
+        if (status_code(status) != STATUS_UNIMPLEMENTED || shape->epilogue == EPILOGUE_NONE)
+            return status;
+        status_free(status);
+        do_without(linear, &shape->epilogue);
+    }
+}
+
+/* Whether GELU, or its gradient, may be part of a product with so many columns. */
+static bool fuses_gelu(const struct cuda_device *device, const struct op_desc *desc,
+                       int64_t columns)
+{
+    const char *own = getenv("FSDPD_CUDA_GELU");
+    bool rounds = desc->inputs[0].dtype == DTYPE_BF16 || device->tf32;
+    return rounds && columns % 8 == 0 && (own == NULL || strcmp(own, "own") != 0);
+}
+
+static enum matmul_epilogue forward_epilogue(const struct op_desc *desc, bool gelu)
+{
+    bool bias = desc->input_present[2], kept = desc->output_present[1];
+    if (!gelu) return bias ? EPILOGUE_BIAS : EPILOGUE_NONE;
+    if (kept) return bias ? EPILOGUE_GELU_BIAS_KEPT : EPILOGUE_GELU_KEPT;
+    return bias ? EPILOGUE_GELU_BIAS : EPILOGUE_GELU;
 }
 
 static status_t prepare(struct linear *linear, struct cuda_device *device)
@@ -89,6 +139,9 @@ static status_t prepare(struct linear *linear, struct cuda_device *device)
     const struct tensor_type *w = weights ? &desc->outputs[0] : &desc->inputs[1];
     linear->in = w->dims[transposed ? 0 : 1], linear->out = w->dims[transposed ? 1 : 0];
     linear->rows = rows_of(&desc->inputs[0]);
+    bool gelu = desc->attrs.linear.activation == ACTIVATION_GELU_TANH;
+    bool fused = gelu && fuses_gelu(device, desc, forward ? linear->out : linear->in);
+    linear->own_gelu = gelu && !fused;
     struct matmul_shape shape = {.in = desc->inputs[0].dtype,
                                  .out = desc->outputs[0].dtype,
                                  .accumulate = desc->accumulate[0]};
@@ -102,11 +155,12 @@ static status_t prepare(struct linear *linear, struct cuda_device *device)
     if (forward) {
         shape.m = linear->out, shape.n = linear->rows, shape.k = linear->in;
         shape.a_transposed = !transposed;
-        if (desc->input_present[2]) shape.epilogue = EPILOGUE_BIAS;
+        shape.epilogue = forward_epilogue(desc, fused);
         linear->base.run = run_forward;
     } else if (!weights) {
         shape.m = linear->in, shape.n = linear->rows, shape.k = linear->out;
         shape.a_transposed = transposed;
+        if (fused) shape.epilogue = EPILOGUE_GELU_GRADIENT;
         linear->base.run = run_data;
     } else {
         shape.m = transposed ? linear->out : linear->in;

@@ -117,6 +117,15 @@ tests_engine_test_cuda_attention_CPPFLAGS = $(stub_flags) $(CUDNN_CPPFLAGS)
 tests_engine_test_cuda_attention_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
 tests_engine_test_cuda_attention_LDADD = $(stub_libs)
 
+# Linear layers by cuBLASLt, over its stub.
+check_PROGRAMS += tests/engine/test_cuda_linear
+TESTS += tests/engine/test_cuda_linear
+tests_engine_test_cuda_linear_SOURCES = tests/engine/test_cuda_linear.c tests/emulation/linked.c \
+  tests/unit/attention_fixture.h tests/unit/kernel_fixture.h
+tests_engine_test_cuda_linear_CPPFLAGS = $(stub_flags)
+tests_engine_test_cuda_linear_CFLAGS = $(AM_CFLAGS) -Wno-strict-prototypes
+tests_engine_test_cuda_linear_LDADD = $(stub_libs)
+
 # Whole runs: what ranks agree on, checkpoints, changes of the policy; and planning.
 check_PROGRAMS += tests/engine/test_cuda_session tests/engine/test_cuda_registered_runs
 TESTS += tests/engine/test_cuda_session tests/engine/test_cuda_registered_runs

@@ -51,6 +51,24 @@ static status_t set(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes
     return STATUS_OKAY;
 }
 
+static bool has_bias(enum matmul_epilogue epilogue)
+{
+    switch (epilogue) {
+    case EPILOGUE_BIAS:
+    case EPILOGUE_BIAS_OF_A:
+    case EPILOGUE_BIAS_OF_B:
+    case EPILOGUE_GELU_BIAS:
+    case EPILOGUE_GELU_BIAS_KEPT: return true;
+    default: return false;
+    }
+}
+
+static bool has_kept(enum matmul_epilogue epilogue)
+{
+    return epilogue == EPILOGUE_GELU_KEPT || epilogue == EPILOGUE_GELU_BIAS_KEPT ||
+           epilogue == EPILOGUE_GELU_GRADIENT;
+}
+
 static status_t set_epilogue(cublasLtMatmulDesc_t operation, const struct matmul_shape *shape)
 {
     static const cublasLtEpilogue_t epilogues[] = {
@@ -58,12 +76,31 @@ static status_t set_epilogue(cublasLtMatmulDesc_t operation, const struct matmul
         [EPILOGUE_BIAS] = CUBLASLT_EPILOGUE_BIAS,
         [EPILOGUE_BIAS_OF_A] = CUBLASLT_EPILOGUE_BGRADA,
         [EPILOGUE_BIAS_OF_B] = CUBLASLT_EPILOGUE_BGRADB,
+        [EPILOGUE_GELU] = CUBLASLT_EPILOGUE_GELU,
+        [EPILOGUE_GELU_BIAS] = CUBLASLT_EPILOGUE_GELU_BIAS,
+        [EPILOGUE_GELU_KEPT] = CUBLASLT_EPILOGUE_GELU_AUX,
+        [EPILOGUE_GELU_BIAS_KEPT] = CUBLASLT_EPILOGUE_GELU_AUX_BIAS,
+        [EPILOGUE_GELU_GRADIENT] = CUBLASLT_EPILOGUE_DGELU,
     };
     cublasLtEpilogue_t epilogue = epilogues[shape->epilogue];
     TRY(set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue));
-    if (shape->epilogue == EPILOGUE_NONE) return STATUS_OKAY;
-    int32_t type = data_type(shape->epilogue == EPILOGUE_BIAS ? shape->in : DTYPE_F32);
+    if (has_kept(shape->epilogue))
+        TRY(set(operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, &shape->m, sizeof shape->m));
+    if (!has_bias(shape->epilogue)) return STATUS_OKAY;
+    bool written = shape->epilogue == EPILOGUE_BIAS_OF_A || shape->epilogue == EPILOGUE_BIAS_OF_B;
+    int32_t type = data_type(written ? DTYPE_F32 : shape->in);
     return set(operation, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type);
+}
+
+static status_t set_extras(const struct cuda_matmul *matmul, const struct matmul_extras *extras)
+{
+    if (has_bias(matmul->shape.epilogue))
+        TRY(set(matmul->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &extras->bias,
+                sizeof extras->bias));
+    if (has_kept(matmul->shape.epilogue))
+        TRY(set(matmul->operation, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, &extras->kept,
+                sizeof extras->kept));
+    return STATUS_OKAY;
 }
 
 static status_t make_layout(cublasLtMatrixLayout_t *layout, enum dtype dtype, int64_t rows,
@@ -114,6 +151,9 @@ static status_t ask(struct cuda_matmul *matmul, cublasLtMatmulPreference_t prefe
     int count = 0;
     memset(&result, 0, sizeof result);
     TRY(set_preference(preference, most, choice->alignment));
+    /* Of the epilogue's operands it goes by the addresses, which it does not look behind. */
+    void *aligned = (void *)(uintptr_t)choice->alignment;
+    TRY(set_extras(matmul, &(struct matmul_extras){.bias = aligned, .kept = aligned}));
     cublasStatus_t status =
         cublasLtMatmulAlgoGetHeuristic(matmul->device->blas, matmul->operation, matmul->a,
                                        matmul->b, matmul->d, matmul->d, preference, 1, &result,
@@ -190,26 +230,28 @@ void cuda_matmul_deinit(struct cuda_matmul *matmul)
 }
 
 /* What all operands' addresses are multiples of. */
-static uint32_t alignment_of(const void *a, const void *b, const void *d)
+static uint32_t alignment_of(const void *a, const void *b, const void *d,
+                             const struct matmul_extras *extras)
 {
     uintptr_t bits = (uintptr_t)a | (uintptr_t)b | (uintptr_t)d | ALIGNMENT;
+    if (extras != NULL) bits |= (uintptr_t)extras->bias | (uintptr_t)extras->kept;
     return (uint32_t)(bits & -bits);
 }
 
 status_t cuda_matmul_run(struct cuda_matmul *matmul, struct cuda_lane *lane, const void *a,
-                         const void *b, void *d, void *bias, void *workspace)
+                         const void *b, void *d, const struct matmul_extras *extras,
+                         void *workspace)
 {
     static const float one = 1, zero = 0;
     const cublasLtMatmulAlgo_t *algorithm = &matmul->algorithm;
-    uint32_t alignment = alignment_of(a, b, d);
+    uint32_t alignment = alignment_of(a, b, d, extras);
     if (alignment < ALIGNMENT) {
         const struct cuda_matmul_choice *choice = NULL;
         TRY(status_wrap(choose(matmul, alignment, matmul->workspace_bytes, &choice),
                         "a product of operands at multiples of %u bytes", alignment));
         algorithm = &choice->algorithm;
     }
-    if (matmul->shape.epilogue != EPILOGUE_NONE)
-        TRY(set(matmul->operation, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias));
+    if (extras != NULL) TRY(set_extras(matmul, extras));
     TRY_BLAS(cublasLtMatmul, matmul->device->blas, matmul->operation, &one, a, matmul->a, b,
              matmul->b, matmul->shape.accumulate ? &one : &zero, d, matmul->d, d, matmul->d,
              algorithm, workspace, matmul->workspace_bytes, lane->stream);

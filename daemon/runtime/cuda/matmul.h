@@ -10,9 +10,19 @@
 
 enum matmul_epilogue {
     EPILOGUE_NONE,
-    EPILOGUE_BIAS,      /* + bias (m), in the type of A */
-    EPILOGUE_BIAS_OF_A, /* also writes the sums of A over k, (m), f32 */
-    EPILOGUE_BIAS_OF_B, /* of B over k, (n), f32 */
+    EPILOGUE_BIAS,           /* + bias (m), in the type of A */
+    EPILOGUE_BIAS_OF_A,      /* also writes the sums of A over k, (m), f32 */
+    EPILOGUE_BIAS_OF_B,      /* of B over k, (n), f32 */
+    EPILOGUE_GELU,           /* D = gelu of the product, by tanh */
+    EPILOGUE_GELU_BIAS,      /* of the product + bias */
+    EPILOGUE_GELU_KEPT,      /* also writes what gelu was given, like D */
+    EPILOGUE_GELU_BIAS_KEPT, /* both */
+    EPILOGUE_GELU_GRADIENT,  /* D = the product times gelu's derivative at such a matrix, read */
+};
+
+/* What an epilogue reads or writes beside D; NULL what it does not. */
+struct matmul_extras {
+    void *bias, *kept; /* `kept`: m must be a multiple of 8 */
 };
 
 struct matmul_shape {
@@ -38,10 +48,11 @@ status_t cuda_matmul_init(struct cuda_matmul *matmul, struct cuda_device *device
                           const struct matmul_shape *shape) FSDPD_MUST_USE;
 void cuda_matmul_deinit(struct cuda_matmul *matmul); /* of zeros: nothing */
 
-/* `bias` is the epilogue's operand. Parameters in bf16 may lie at multiples of 8 bytes: then
+/* `extras` may be NULL. Parameters in bf16 may lie at multiples of 8 bytes: then
  * another algorithm is asked for, which takes no more workspace. */
 status_t cuda_matmul_run(struct cuda_matmul *matmul, struct cuda_lane *lane, const void *a,
-                         const void *b, void *d, void *bias, void *workspace) FSDPD_MUST_USE;
+                         const void *b, void *d, const struct matmul_extras *extras,
+                         void *workspace) FSDPD_MUST_USE;
 
 /* Forgets the algorithms of a device. */
 void cuda_matmul_forget(struct cuda_device *device);

@@ -1,0 +1,291 @@
+/*
+ * Linear layers on the device, over a stub of cuBLASLt: which epilogue a product is given, what is
+ * left to our own kernels, and that the numbers are the reference's either way. (Random shapes are
+ * gone through by test_cuda_ops, of the same sources as the CPU's tests.)
+ */
+#ifndef TEST_DEVICE
+#define TEST_DEVICE
+#endif
+#include <stdio.h>
+
+#include "../emulation/cuda_stub.h"
+#include "../unit/attention_fixture.h"
+
+#include "runtime/device_table.h"
+
+#include <cublasLt.h>
+
+static void set_up(void)
+{
+    struct device *device = NULL; /* the first of a process starts the stub */
+    ck_assert_status_ok(device_open("cuda:0", 1, &device));
+    device_close(device);
+    cuda_stub_reset(1);
+}
+
+static void tear_down(void)
+{
+    unsetenv("FSDPD_CUDA_GELU");
+    unsetenv("FSDPD_CUDA_TF32");
+}
+
+struct linear_case {
+    enum dtype dtype;
+    enum op_kind kind;
+    bool tf32, own, bias, kept, gelu;
+    int64_t columns;      /* of what GELU is given */
+    const char *expected; /* products, and launches of our own kernels */
+};
+
+static const struct linear_case cases[] = {
+    {DTYPE_BF16, OP_LINEAR, .gelu = true, .bias = true, .kept = true, .columns = 24,
+     .expected = "matmul compute f32 gelu_aux_bias\n"},
+    {DTYPE_BF16, OP_LINEAR, .gelu = true, .kept = true, .columns = 24,
+     .expected = "matmul compute f32 gelu_aux\n"},
+    {DTYPE_BF16, OP_LINEAR, .gelu = true, .bias = true, .columns = 24,
+     .expected = "matmul compute f32 gelu_bias\n"},
+    {DTYPE_BF16, OP_LINEAR, .gelu = true, .columns = 24, .expected = "matmul compute f32 gelu\n"},
+    {DTYPE_BF16, OP_LINEAR_BACKWARD_DATA, .gelu = true, .columns = 24,
+     .expected = "matmul compute f32 dgelu\n"},
+    {DTYPE_BF16, OP_LINEAR, .bias = true, .columns = 24, .expected = "matmul compute f32 bias\n"},
+    {DTYPE_BF16, OP_LINEAR_BACKWARD_DATA, .columns = 24, .expected = "matmul compute f32\n"},
+    /* f32 as it is: our own tanh, which is exact; rounded to tf32: the library's */
+    {DTYPE_F32, OP_LINEAR, .gelu = true, .bias = true, .kept = true, .columns = 24,
+     .expected = "matmul compute f32 bias\nlaunch compute\n"},
+    {DTYPE_F32, OP_LINEAR_BACKWARD_DATA, .gelu = true, .columns = 24,
+     .expected = "matmul compute f32\nlaunch compute\n"},
+    {DTYPE_F32, OP_LINEAR, .tf32 = true, .gelu = true, .bias = true, .kept = true, .columns = 24,
+     .expected = "matmul compute tf32 gelu_aux_bias\n"},
+    {DTYPE_F32, OP_LINEAR_BACKWARD_DATA, .tf32 = true, .gelu = true, .columns = 24,
+     .expected = "matmul compute tf32 dgelu\n"},
+    /* rows of the other matrix that are no multiple of 8 wide, and where it is not wanted */
+    {DTYPE_BF16, OP_LINEAR, .gelu = true, .bias = true, .kept = true, .columns = 20,
+     .expected = "matmul compute f32 bias\nlaunch compute\n"},
+    {DTYPE_BF16, OP_LINEAR_BACKWARD_DATA, .gelu = true, .columns = 20,
+     .expected = "matmul compute f32\nlaunch compute\n"},
+    {DTYPE_BF16, OP_LINEAR, .own = true, .gelu = true, .bias = true, .kept = true, .columns = 24,
+     .expected = "matmul compute f32 bias\nlaunch compute\n"},
+    {DTYPE_BF16, OP_LINEAR, .own = true, .gelu = true, .columns = 24,
+     .expected = "matmul compute f32\nlaunch compute\n"},
+    {DTYPE_BF16, OP_LINEAR_BACKWARD_DATA, .own = true, .gelu = true, .columns = 24,
+     .expected = "matmul compute f32\nlaunch compute\n"},
+};
+enum { CASES = sizeof cases / sizeof cases[0], ROWS = 6, OTHER = 16 };
+
+static struct op_desc desc_of_case(const struct linear_case *c)
+{
+    struct op_desc desc = desc_of(c->kind);
+    bool forward = c->kind == OP_LINEAR;
+    struct tensor_type wide = type_of(c->dtype, 2, ROWS, c->columns, 0, 0);
+    desc.inputs[0] = type_of(c->dtype, 2, ROWS, OTHER, 0, 0);
+    desc.inputs[1] = forward ? type_of(c->dtype, 2, c->columns, OTHER, 0, 0)
+                             : type_of(c->dtype, 2, OTHER, c->columns, 0, 0);
+    desc.outputs[0] = wide;
+    if (forward) {
+        desc.inputs[2] = type_of(c->dtype, 1, c->columns, 0, 0, 0);
+        desc.input_present[2] = c->bias;
+    }
+    if (c->gelu) desc = with_gelu(desc);
+    if (forward) desc.output_present[1] = c->kept;
+    return desc;
+}
+
+static uint16_t to_bf16(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+static float value_of(const struct tensor_type *type, const struct area *area, int64_t i)
+{
+    if (type->dtype == DTYPE_F32) return ((const float *)(const void *)area->memory)[i];
+    uint32_t bits = (uint32_t)((const uint16_t *)(const void *)area->memory)[i] << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static void fill(struct random *random, struct world *world)
+{
+    for (int i = 0; i < world->desc.input_count; i++) {
+        const struct tensor_type *type = &world->desc.inputs[i];
+        if (!world->desc.input_present[i]) continue;
+        world->inputs[i] = area_new(tensor_bytes(type), 0);
+        for (int64_t j = 0; j < tensor_element_count(type); j++) {
+            float value = random_float(random);
+            uint16_t rounded = to_bf16(value);
+            void *memory = world->inputs[i].memory;
+            if (type->dtype == DTYPE_F32) ((float *)memory)[j] = value;
+            else ((uint16_t *)memory)[j] = rounded;
+        }
+    }
+    for (int i = 0; i < world->desc.output_count; i++)
+        if (world->desc.output_present[i])
+            world->outputs[i] = area_new(tensor_bytes(&world->desc.outputs[i]), 0);
+}
+
+/* On the device, the bias `shift` bytes behind a multiple of 64. */
+static status_t run(const struct op_desc *desc, struct kernel_call call, size_t shift)
+{
+    struct device *device = NULL;
+    struct lane_queue *lane = NULL;
+    void *prepared = NULL, *memory[OP_MAX_INPUTS + OP_MAX_OUTPUTS] = {0};
+    uint64_t workspace_bytes = 0;
+    struct kernel_call there = call;
+    ck_assert_status_ok(device_open("cuda:0", 1, &device));
+    ck_assert_status_ok(lane_open(device, LANE_COMPUTE, &lane));
+    ck_assert_status_ok(device->table->prepare(device, desc, &prepared, &workspace_bytes));
+    struct device_graph graph = {.device = device, .op_count = 1, .prepared = &prepared};
+    ck_assert_status_ok(device_allocate(device, workspace_bytes, &there.workspace));
+    for (int i = 0; i < desc->input_count; i++) {
+        if (!desc->input_present[i]) continue;
+        uint64_t bytes = tensor_bytes(&desc->inputs[i]);
+        size_t at = i == 2 && desc->kind == OP_LINEAR ? shift : 0;
+        ck_assert_status_ok(device_allocate(device, bytes + at, &memory[i]));
+        there.inputs[i] = (char *)memory[i] + at;
+        ck_assert_status_ok(lane_copy(lane, (char *)memory[i] + at, call.inputs[i], bytes));
+    }
+    for (int i = 0; i < desc->output_count; i++) {
+        if (!desc->output_present[i]) continue;
+        uint64_t bytes = tensor_bytes(&desc->outputs[i]);
+        ck_assert_status_ok(device_allocate(device, bytes, &memory[OP_MAX_INPUTS + i]));
+        there.outputs[i] = memory[OP_MAX_INPUTS + i];
+        ck_assert_status_ok(lane_copy(lane, there.outputs[i], call.outputs[i], bytes));
+    }
+    cuda_stub_record(true);
+    status_t status = lane_launch(lane, &graph, 0, &there);
+    for (int i = 0; i < desc->output_count && status == NULL; i++)
+        if (desc->output_present[i])
+            status =
+                lane_copy(lane, call.outputs[i], there.outputs[i], tensor_bytes(&desc->outputs[i]));
+    status = status_first(status, lane_wait(lane, 60000));
+    device->table->unprepare(prepared);
+    for (int i = 0; i < OP_MAX_INPUTS + OP_MAX_OUTPUTS; i++) device_release(device, memory[i]);
+    device_release(device, there.workspace);
+    lane_close(lane);
+    device_close(device);
+    return status;
+}
+
+/* Products and launches, a line each, from what was recorded; caller frees. */
+static char *computed(void)
+{
+    char *text = cuda_stub_text(), *found = mem_strdup("");
+    for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n")) {
+        if (strncmp(line, "matmul ", 7) != 0 && strncmp(line, "launch ", 7) != 0) continue;
+        char *longer = mem_printf("%s%s\n", found, line);
+        free(found);
+        found = longer;
+    }
+    free(text);
+    return found;
+}
+
+/* Ours and the reference's; what a product is rounded to before GELU counts. */
+static void assert_near(struct world *world)
+{
+    struct world expected = {.desc = world->desc};
+    for (int i = 0; i < OP_MAX_INPUTS; i++) expected.inputs[i] = world->inputs[i];
+    for (int i = 0; i < world->desc.output_count; i++)
+        if (world->desc.output_present[i])
+            expected.outputs[i] = area_new(tensor_bytes(&world->desc.outputs[i]), 0);
+    world_run(&expected, KERNELS_REFERENCE);
+    for (int k = 0; k < world->desc.output_count; k++) {
+        const struct tensor_type *type = &world->desc.outputs[k];
+        if (!world->desc.output_present[k]) continue;
+        double bound = type->dtype == DTYPE_BF16 ? 1e-2 : 1e-5;
+        for (int64_t i = 0; i < tensor_element_count(type); i++) {
+            double e = value_of(type, &expected.outputs[k], i),
+                   f = value_of(type, &world->outputs[k], i);
+            ck_assert_msg(fabs(e - f) <= bound * (1 + fabs(e)),
+                          "output %d: element %lld is %g, not %g", k, (long long)i, f, e);
+        }
+        area_free(&expected.outputs[k]);
+    }
+}
+
+START_TEST(test_epilogues)
+{
+    const struct linear_case *c = &cases[_i];
+    struct random random = {100 + (uint64_t)_i};
+    struct world world = {.desc = desc_of_case(c)};
+    if (c->tf32) setenv("FSDPD_CUDA_TF32", "1", 1);
+    if (c->own) setenv("FSDPD_CUDA_GELU", "own", 1);
+    fill(&random, &world);
+    ck_assert_status_ok(run(&world.desc, call_of(&world), 0));
+    char *found = computed();
+    ck_assert_str_eq(found, c->expected);
+    assert_near(&world);
+    free(found);
+    world_free(&world);
+}
+END_TEST
+
+/* cuBLASLt may have no such epilogue for a shape: less is asked of it then. */
+START_TEST(test_without)
+{
+    static const char *const expected[] = {
+        "matmul compute f32 gelu_aux_bias\n",
+        "matmul compute f32 bias\nlaunch compute\n",
+        "matmul compute f32\nlaunch compute\n",
+        "matmul compute f32\nlaunch compute\n",
+    };
+    static const int which[] = {0, 0, 5, 4};
+    struct random random = {1};
+    struct world world = {.desc = desc_of_case(&cases[which[_i]])};
+    fill(&random, &world);
+    if (_i > 0) cuda_stub_fail("cublasLtMatmulAlgoGetHeuristic", 1, CUBLAS_STATUS_NOT_SUPPORTED);
+    ck_assert_status_ok(run(&world.desc, call_of(&world), 0));
+    char *found = computed();
+    ck_assert_str_eq(found, expected[_i]);
+    assert_near(&world);
+    free(found);
+    world_free(&world);
+}
+END_TEST
+
+/* A bias in bf16 may lie at a multiple of 8 bytes: an algorithm that can read it is asked for. */
+START_TEST(test_shifted)
+{
+    struct random random = {1};
+    struct world world = {.desc = desc_of_case(&cases[0])};
+    fill(&random, &world);
+    size_t shift = _i ? 8 : 16;
+    ck_assert_status_ok(run(&world.desc, call_of(&world), shift));
+    ck_assert_int_eq(cuda_stub_count("cublasLtMatmulAlgoGetHeuristic"), _i); /* since the launch */
+    assert_near(&world);
+    world_free(&world);
+}
+END_TEST
+
+START_TEST(test_fails)
+{
+    struct random random = {1};
+    struct world world = {.desc = desc_of_case(&cases[0])};
+    fill(&random, &world);
+    cuda_stub_fail("matmul", 1, CUBLAS_STATUS_EXECUTION_FAILED);
+    status_t status = run(&world.desc, call_of(&world), 0);
+    ck_assert_str_eq(status_message(status), "cublasLtMatmul: execution failed");
+    status_free(status);
+    world_free(&world);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("cuda linear");
+    TCase *tests = tcase_create("linear");
+    tcase_set_timeout(tests, 60);
+    tcase_add_checked_fixture(tests, set_up, tear_down);
+    tcase_add_loop_test(tests, test_epilogues, 0, CASES);
+    tcase_add_loop_test(tests, test_without, 0, 4);
+    tcase_add_loop_test(tests, test_shifted, 0, 2);
+    tcase_add_test(tests, test_fails);
+    suite_add_tcase(suite, tests);
+    SRunner *runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    int failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
