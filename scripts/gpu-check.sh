@@ -53,6 +53,7 @@ checks+=(
   'GPT-2 124M, bf16, batch 64: speed|110|gpt2_speed 64'
   "the plan's memory against the device's|60|memory_as_planned"
   'attention by cuDNN against our own|80|attention_both'
+  'GELU in products by cuBLASLt against our own|80|gelu_both'
   'steps captured as graphs, and not|60|captured_and_not'
   'MNIST, 10 epochs, two workers sharing the device|90|as_on_the_cpu 2 --share-device'
   'a worker killed in the middle of a job|90|one_is_killed'
@@ -417,6 +418,15 @@ attention_both() {
   FSDPD_CUDA_ATTENTION=own start_worker "cuda:$device"
   train_gpt2 own train.max_steps=30 precision.param_dtype=bf16 || return 1
   gpt2 compare "$work/cudnn.csv" "$work/own.csv" --bound 1e-2 --times
+}
+gelu_both() {
+  need_torch || return
+  gpt2 prepare "$work/gpt2" --size "$size" || return 1
+  train_gpt2 fused train.max_steps=30 precision.param_dtype=bf16 || return 1
+  stop_workers
+  FSDPD_CUDA_GELU=own start_worker "cuda:$device"
+  train_gpt2 passes train.max_steps=30 precision.param_dtype=bf16 || return 1
+  gpt2 compare "$work/fused.csv" "$work/passes.csv" --bound 1e-2 --times
 }
 # The arenas are as planned to the byte; what the driver counts has the libraries' memory in it, too.
 used() { nvidia-smi -i "$device" --query-gpu=memory.used --format=csv,noheader,nounits; }
