@@ -35,6 +35,7 @@ struct group {
     std::map<std::pair<uint64_t, int>, std::shared_ptr<group>> parts; /* by split and color */
     std::map<uint64_t, int> asked; /* ranks that have split so far, by split */
     stub_talks talks;
+    int destroyed = 0, aborted = 0; /* ranks' */
 };
 
 struct all_groups {
@@ -228,6 +229,16 @@ ncclResult_t ncclCommSplit(ncclComm_t whole, int color, int key, ncclComm_t *par
     return ncclInProgress;
 }
 
+/* Peers that wait for a rank to enqueue learn that it is gone; in their streams, that it aborted.
+ * Of groups without registered memory they learn it by their deadlines alone. */
+static bool lost_peer(ncclComm_t comm)
+{
+    if (comm->registrations.all.empty()) return false;
+    std::lock_guard<std::mutex> guard(comm->members->lock);
+    return comm->members->aborted > 0 ||
+           (comm->registrations.talking && comm->members->destroyed > 0);
+}
+
 /* What was begun without blocking is done at the third question; a part's size is known when all
  * ranks have asked for it. */
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result)
@@ -241,6 +252,10 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result)
         comm->registrations.talking =
             !stub_talk_is_over(&comm->registrations, comm->members->talks, comm->world);
         ready = !comm->registrations.talking;
+    }
+    if (lost_peer(comm)) {
+        comm->failure = ncclRemoteError;
+        ready = true;
     }
     if (comm->world == 0) {
         std::lock_guard<std::mutex> guard(comm->whole->lock);
@@ -261,6 +276,10 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
 {
     check_graphs(comm);
     stub_registrations_end(&comm->registrations, false);
+    {
+        std::lock_guard<std::mutex> guard(comm->members->lock);
+        comm->members->destroyed++;
+    }
     delete comm;
     return ncclSuccess;
 }
@@ -279,6 +298,10 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
 {
     stub_note("ncclCommAbort", nullptr);
     check_graphs(comm);
+    {
+        std::lock_guard<std::mutex> guard(comm->members->lock);
+        comm->members->aborted++;
+    }
     *comm->aborted = true;
     stub_registrations_end(&comm->registrations, true);
     delete comm;

@@ -130,11 +130,10 @@ START_TEST(test_change_fails)
     } cases[] = {
         {"ncclCommDeregister", "deregistering memory: ncclCommDeregister: unhandled error"},
         {"ncclCommRegister", " with a group of 2: ncclCommRegister: unhandled error"},
-        {"ncclMemAlloc", "ncclMemAlloc: unhandled error"},
     };
     struct group group;
     init(&group, 0);
-    group.timeout_ms = timeout_ms = 3000; /* for the other rank */
+    group.timeout_ms = timeout_ms; /* that the other rank has in one of the cases */
     group.order_count = 1;
     group.order_at[0] = 3;
     group.wraps[0] = &small;
@@ -248,7 +247,7 @@ int main(void)
     tcase_add_unchecked_fixture(tests, group_draw_digits, group_remove_digits);
     tcase_add_checked_fixture(tests, set_up, tear_down);
     tcase_add_loop_test(tests, test_changes_of_the_policy, 0, WORLDS);
-    tcase_add_loop_test(tests, test_change_fails, 0, 3);
+    tcase_add_loop_test(tests, test_change_fails, 0, 2);
     tcase_add_loop_test(tests, test_checkpoints, 0, 4);
     tcase_add_loop_test(tests, test_planning, 0, 4);
     suite_add_tcase(suite, tests);

@@ -216,7 +216,6 @@ START_TEST(test_memory_fails)
         job.global_batch = 4;
     }
     new_test(41);
-    cuda_fixture_timeout_ms = 2000; /* for the others */
     cuda_stub_fail(cases[_i].call, cases[_i].number, ncclUnhandledCudaError);
     expect_failure(&job, cases[_i].world, STATUS_INTERNAL, cases[_i].what);
 }
@@ -235,7 +234,6 @@ START_TEST(test_peer_is_lost)
     job.register_buffers = true;
     job.before_step = fail_and_note;
     new_test(51);
-    cuda_fixture_timeout_ms = 3000;
     fail_step = _i < 2 ? 1 : STEPS - 1;
     asked.call = "ncclCommGetAsyncError", asked.number = 1, asked.error = ncclRemoteError;
     expect_failure(&job, world, STATUS_UNAVAILABLE, "remote process exited");
@@ -289,7 +287,6 @@ START_TEST(test_capture_fails)
     job.poison = false; /* whose copies are launches, too */
     job.before_step = fail_and_note;
     new_test(71);
-    cuda_fixture_timeout_ms = 2000;
     fail_step = 2;
     asked.call = cases[_i].call, asked.number = cases[_i].number, asked.error = cases[_i].error;
     expect_failure(&job, 2, STATUS_INTERNAL, "recording a step of registered buffers: ");

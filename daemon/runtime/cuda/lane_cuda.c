@@ -339,6 +339,25 @@ int64_t cuda_lane_busy_ns(const struct lane_queue *lane)
 /* A step is thousands of times longer than this; a spin of a few is for short ones. */
 enum { SPINS = 200, PAUSE_NS = 20000 };
 
+static void pause_between_looks(int looks)
+{
+    if (looks < SPINS) sched_yield();
+    else nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+}
+
+/* After an abort: what the lane had behind its collectives still uses memory that is soon to be
+ * released. Whether it is done. */
+static bool run_out(struct cuda_lane *lane, int64_t deadline_ns)
+{
+    cudaError_t error = cudaErrorNotReady;
+    for (int looks = 0; error == cudaErrorNotReady && clock_monotonic_ns() <= deadline_ns;
+         looks++) {
+        error = cudaStreamQuery(lane->stream);
+        if (error == cudaErrorNotReady) pause_between_looks(looks);
+    }
+    return error != cudaErrorNotReady;
+}
+
 static status_t wait_until(struct cuda_lane *lane, int64_t deadline_ns, int64_t timeout_ms)
 {
     for (int spins = 0;; spins++) {
@@ -357,8 +376,7 @@ static status_t wait_until(struct cuda_lane *lane, int64_t deadline_ns, int64_t 
                               "the %s lane did not finish within %" PRId64 " ms",
                               lane_names[lane->base.kind], timeout_ms);
         }
-        if (spins < SPINS) sched_yield();
-        else nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
+        pause_between_looks(spins);
     }
 }
 
@@ -370,7 +388,8 @@ status_t cuda_lane_wait(struct lane_queue *base, int64_t timeout_ms)
     if (!lane->busy) return status_copy(lane->failure);
     TRY(cuda_use(cuda_device(base->device)));
     status_t recorded = lane->replayed ? STATUS_OKAY : cuda_record_clock(lane, lane->ended);
-    status_t status = wait_until(lane, clock_monotonic_ns() + wanted * 1000000, timeout_ms);
+    const int64_t deadline_ns = clock_monotonic_ns() + wanted * 1000000;
+    status_t status = wait_until(lane, deadline_ns, timeout_ms);
     if (status_code(status) == STATUS_DEADLINE_EXCEEDED) {
         status_free(recorded);
         return status; /* it still runs */
@@ -382,7 +401,8 @@ status_t cuda_lane_wait(struct lane_queue *base, int64_t timeout_ms)
     if (status == STATUS_OKAY) hand_out(lane);
     lane->arrival_count = 0;
     lane->arrival_bytes = 0;
-    lane->busy = lane->replayed = false;
+    lane->busy = status != STATUS_OKAY && !run_out(lane, deadline_ns);
+    lane->replayed = false;
     status = status_first(take_host_failure(lane), status_first(status, recorded));
     return status_first(status_copy(lane->failure), status);
 }
