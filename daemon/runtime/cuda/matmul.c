@@ -160,6 +160,9 @@ static status_t ask(struct cuda_matmul *matmul, cublasLtMatmulPreference_t prefe
                                        &count);
     if (status == CUBLAS_STATUS_SUCCESS && (count < 1 || result.state != CUBLAS_STATUS_SUCCESS))
         status = CUBLAS_STATUS_NOT_SUPPORTED;
+    /* Types that it has without an epilogue and not with it may be called invalid, too. */
+    if (status == CUBLAS_STATUS_INVALID_VALUE && matmul->shape.epilogue != EPILOGUE_NONE)
+        status = CUBLAS_STATUS_NOT_SUPPORTED;
     TRY(blas_status(status, "cublasLtMatmulAlgoGetHeuristic"));
     choice->algorithm = result.algo;
     choice->workspace_bytes = result.workspaceSize;
