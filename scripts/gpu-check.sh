@@ -46,6 +46,7 @@ kernels='kernels kernels_sequence kernels_attention kernels_bfloat16 attention'
 checks=()
 for name in $kernels; do checks+=("ops against the reference: $name|90|ops $name"); done
 checks+=(
+  'ops against the reference, tf32: kernels|60|ops kernels 1'
   'MNIST, 10 epochs, NCCL at world 1|80|as_on_the_cpu 1'
   'GPT-2 124M, losses of 50 steps, f32|100|gpt2_losses f32 1e-3'
   'GPT-2 124M, losses of 50 steps, bf16|80|gpt2_losses bf16 2e-2'
@@ -182,7 +183,14 @@ check() { # NUMBER
 
 # ---- kernels ----
 
-ops() { run "$tests/gpu_$1"; }
+# Random inputs are others in every run: the seed repeats them.
+ops() { # NAME [TF32]
+  local seed=$RANDOM$RANDOM code
+  FSDPD_TEST_SEED=$seed FSDPD_CUDA_TF32=${2:-0} run "$tests/gpu_$1"
+  code=$?
+  echo "$(in_short "$work/log") (FSDPD_TEST_SEED=$seed)"
+  return $code
+}
 sanitized() { # many times slower: what limits a test is multiplied
   local log=$work/sanitizer
   command -v compute-sanitizer >/dev/null || { echo 'compute-sanitizer is not installed'; return $LACKS; }

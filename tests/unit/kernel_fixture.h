@@ -19,7 +19,8 @@
 /*
  * With TEST_CUDA, "the CPU library" of these tests is the CUDA kernels under their emulation
  * (tests/emulation): the same promises, but only plain layouts, no products of matrices, and fewer
- * runs, as a coroutine per thread is slow. With TEST_DEVICE it is the device cuda:0 of this host.
+ * runs, as a coroutine per thread is slow. With TEST_DEVICE it is the device cuda:0 of this host;
+ * with TEST_GPU besides, that is a real one.
  */
 #ifdef TEST_DEVICE
 #include "runtime/device_table.h"
@@ -32,14 +33,25 @@ enum { ON_CUDA = 1 };
 enum { ON_CUDA = 0 };
 #endif
 
-/* Random numbers, the same on every machine (splitmix64). */
+/* Random numbers (splitmix64): the same on every machine and in every run, unless FSDPD_TEST_SEED
+ * says others. */
 struct random {
     uint64_t state;
 };
 
+static uint64_t random_seed(void)
+{
+    static uint64_t seed;
+    static bool known;
+    const char *given = known ? NULL : getenv("FSDPD_TEST_SEED");
+    if (given != NULL) seed = strtoull(given, NULL, 10) * 0xbf58476d1ce4e5b9;
+    known = true;
+    return seed;
+}
+
 static uint64_t random_bits(struct random *random)
 {
-    uint64_t z = random->state += 0x9e3779b97f4a7c15;
+    uint64_t z = (random->state += 0x9e3779b97f4a7c15) + random_seed();
     z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
     z = (z ^ z >> 27) * 0x94d049bb133111eb;
     return z ^ z >> 31;
@@ -124,6 +136,23 @@ static int64_t place_of(const struct tensor_type *type, int64_t index)
         status_t status_ = (expression);                                                           \
         ck_assert_msg(status_ == NULL, "%s", status_message(status_));                             \
     } while (0)
+
+/* Relative bound on errors: `wanted`, but on a GPU, whose libraries add in orders and with
+ * instructions of their own, what is promised of it: 1e-5, of products that may be rounded to tf32
+ * 1e-3. */
+static double tolerance_of(enum op_kind kind, double wanted)
+{
+#ifdef TEST_GPU
+    const char *tf32 = getenv("FSDPD_CUDA_TF32");
+    bool rounds = tf32 != NULL && strcmp(tf32, "1") == 0;
+    bool products = (kind >= OP_LINEAR && kind <= OP_LINEAR_BACKWARD_WEIGHTS) ||
+                    (kind >= OP_CONV2D && kind <= OP_CONV2D_BACKWARD_WEIGHTS);
+    return fmax(wanted, products && rounds ? 1e-3 : 1e-5);
+#else
+    (void)kind;
+    return wanted;
+#endif
+}
 
 /* Memory with marked edges, so that a stray write is seen. */
 

@@ -263,10 +263,10 @@ static void expect_close(const struct op_desc *desc, int output, const void *fou
         return;
     }
     const float *found = found_memory, *expected = expected_memory;
-    double largest = 1;
+    double largest = 1, tolerance = tolerance_of(desc->kind, 4e-6);
     for (int64_t i = 0; i < count; i++) largest = fmax(largest, fabs(expected[i]));
     for (int64_t i = 0; i < count; i++)
-        if (!(fabs(found[i] - expected[i]) <= 4e-6 * largest)) /* nor if it is no number */
+        if (!(fabs(found[i] - expected[i]) <= tolerance * largest)) /* nor if it is no number */
             ck_abort_msg("%s: output %d at %lld is %.9g, the reference has %.9g", name, output,
                          (long long)i, found[i], expected[i]);
 }

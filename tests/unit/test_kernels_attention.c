@@ -274,7 +274,7 @@ static void assert_close(const struct world *world, int output, const float *fou
                          const float *expected)
 {
     const struct op_desc *desc = &world->desc;
-    double tolerance = 4e-6 + world->tolerance;
+    double tolerance = tolerance_of(desc->kind, 4e-6) + world->tolerance;
     int64_t count = tensor_element_count(&desc->outputs[output]);
     double largest = 1;
     for (int64_t i = 0; i < count; i++)

@@ -69,6 +69,8 @@ static void random_norm(struct op_desc *desc)
     bool centered = desc->kind == OP_LAYER_NORM || desc->kind == OP_LAYER_NORM_BACKWARD;
     bool other = random_bool(&rng);
     desc->attrs.norm.eps = (double[]){0.5, 1e-5, 0.01}[random_between(&rng, 0, 2)];
+    /* A few values may be so close to each other that their norm is mostly what rounding left. */
+    if (row.dims[0] < 8) desc->attrs.norm.eps = 0.5;
     if (desc->kind == OP_LAYER_NORM || desc->kind == OP_RMS_NORM) {
         int shift = centered ? 1 : 0;
         desc->inputs[1] = row;
@@ -208,13 +210,13 @@ static void expect_close(const struct op_desc *desc, int output, const void *fou
         ck_assert_msg(memcmp(found, expected, (size_t)tensor_bytes(type)) == 0, "%s", name);
         return;
     }
-    double absolute = 4e-8 * sum_length(desc, output);
+    double absolute = 4e-8 * sum_length(desc, output), relative = tolerance_of(desc->kind, 2e-6);
     double largest = 1, step = type->dtype == DTYPE_BF16 ? 0x1p-7 : 0;
     for (int64_t i = 0; i < count; i++) largest = fmax(largest, fabs(read_real(type, expected, i)));
     for (int64_t i = 0; i < count; i++) {
         double f = read_real(type, found, i), e = read_real(type, expected, i);
         if (!(fabs(f - e) <=
-              2e-6 * largest + absolute + step * fabs(e))) /* nor if it is no number */
+              relative * largest + absolute + step * fabs(e))) /* nor if it is no number */
             ck_abort_msg("%s: output %d at %lld of %lld is %.9g, the reference has %.9g", name,
                          output, (long long)i, (long long)count, f, e);
     }
@@ -274,7 +276,8 @@ START_TEST(test_activation_accuracy)
     struct kernel_call call = {.inputs = {backward ? ones : x, x}, .outputs = {y}};
     run_once(KERNELS_CPU, &desc, call);
     for (int i = 0; i < POINTS; i++) {
-        double e = exact(_i, x[i]), size = backward ? fmax(fabs(e), 0.5) : fabs(e), bound = 4e-7;
+        double e = exact(_i, x[i]), size = backward ? fmax(fabs(e), 0.5) : fabs(e);
+        double bound = tolerance_of(activations[_i], 4e-7);
         /* The exponent of the approximation by tanh is rounded before it is used. */
         if (_i == 1) bound += 1.6e-7 * fabs(1.6 * x[i] + 0.072 * pow(x[i], 3));
         if (size < 1e-30) continue;

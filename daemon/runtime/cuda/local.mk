@@ -198,10 +198,10 @@ gpu-tests: $(GPU_TESTS)
 .PHONY: gpu-tests
 gpu_flags = $(AM_LDFLAGS) -Wl,--dynamic-list=$(srcdir)/daemon/runtime/backend.syms -Wl,-u,comm_init
 gpu_libs = $(RUNTIME_LIBS) $(CHECK_LIBS)
-gpu_defines = $(AM_CPPFLAGS) $(CHECK_CFLAGS) -DTEST_DEVICE
+gpu_defines = $(AM_CPPFLAGS) $(CHECK_CFLAGS) -DTEST_DEVICE -DTEST_GPU
 tests_gpu_gpu_attention_SOURCES = tests/engine/test_cuda_attention.c tests/unit/attention_fixture.h \
   tests/unit/kernel_fixture.h
-tests_gpu_gpu_attention_CPPFLAGS = $(gpu_defines) -DTEST_GPU
+tests_gpu_gpu_attention_CPPFLAGS = $(gpu_defines)
 tests_gpu_gpu_attention_LDFLAGS = $(gpu_flags)
 tests_gpu_gpu_attention_LDADD = $(gpu_libs)
 tests_gpu_gpu_kernels_SOURCES = tests/unit/test_kernels.c tests/unit/kernel_fixture.h
