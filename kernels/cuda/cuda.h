@@ -55,10 +55,14 @@ int cuda_gelu_backward(const struct cuda_launch *launch, enum dtype dtype, void 
                        const void *x, int64_t n);
 int cuda_add_bias(const struct cuda_launch *launch, enum dtype dtype, void *y, const void *bias,
                   int64_t rows, int64_t columns);
-/* sum[c] (+)= sum of values (rows, columns) over rows; `workspace` as cuda_column_sum_bytes. */
+/* sum[c] (+)= sum of values (rows, columns) over rows; `workspace` as cuda_column_sum_bytes. The
+ * second is for rows that are `stride` elements apart. */
 uint64_t cuda_column_sum_bytes(int64_t rows, int64_t columns);
 int cuda_column_sum(const struct cuda_launch *launch, enum dtype dtype, const void *values,
                     int64_t rows, int64_t columns, float *sum, bool add, void *workspace);
+int cuda_column_sum_apart(const struct cuda_launch *launch, enum dtype dtype, const void *values,
+                          int64_t rows, int64_t columns, int64_t stride, float *sum, bool add,
+                          void *workspace);
 /* (n, c, area) += bias (c), and its gradient. */
 int cuda_add_channel_bias(const struct cuda_launch *launch, enum dtype dtype, void *y,
                           const void *bias, int64_t n, int64_t channels, int64_t area);
@@ -66,15 +70,25 @@ int cuda_channel_sum(const struct cuda_launch *launch, enum dtype dtype, const v
                      int64_t channels, int64_t area, float *sum, bool add);
 
 /*
- * Softmax and cross-entropy of a block of logits (rows, classes) in f32, to which `bias` (of
- * bias_dtype; may be NULL) is added first: a loss per row, 1 or 0 for a row whose first maximum is
- * the target, and, where `gradient` is not NULL, scale[0] * (softmax - one-hot) in its dtype;
- * `gradient` may be `logits` itself if that is f32. `correct` may be NULL.
+ * Softmax and cross-entropy of a block of logits, rows of a vocabulary's length: a loss per row, 1
+ * or 0 for a row whose first maximum is the target, and, where `gradient` is not NULL, scale[0] *
+ * (softmax - one-hot). Rows that are multiples of 8 elements apart, at addresses that are multiples
+ * of 32 bytes, are read and written in packs; what lies between a row's end and the next multiple
+ * of 8 of its gradient may be overwritten with anything.
  */
-int cuda_cross_entropy_block(const struct cuda_launch *launch, float *logits, int64_t rows,
-                             int64_t classes, const void *bias, enum dtype bias_dtype,
-                             const int32_t *target, const float *scale, enum dtype dtype,
-                             void *gradient, float *losses, float *correct);
+struct cuda_logits {
+    float *logits; /* (rows, classes) */
+    int64_t rows, classes, stride;
+    const void *bias; /* (classes) of bias_dtype, is added first; may be NULL */
+    enum dtype bias_dtype;
+    const int32_t *target; /* (rows); negative: the row does not count */
+    const float *scale;
+    enum dtype dtype;
+    void *gradient; /* (rows, classes) of dtype; may be `logits` itself if that is f32 */
+    int64_t gradient_stride;
+    float *losses, *correct; /* (rows); `correct` may be NULL */
+};
+int cuda_cross_entropy_block(const struct cuda_launch *launch, const struct cuda_logits *block);
 /* scale[0]: what a row's loss is multiplied with. */
 int cuda_loss_scale(const struct cuda_launch *launch, const int32_t *target, int64_t rows,
                     enum op_reduction reduction, float *scale);

@@ -6,6 +6,7 @@ CUDA_KERNELS = \
   %D%/conv.cu \
   %D%/element.cu \
   %D%/embedding.cu \
+  %D%/head.cu \
   %D%/norm.cu \
   %D%/pool.cu \
   %D%/reduce.cu \

@@ -1,36 +1,43 @@
 /*
  * Sums whose order the shapes alone decide: of a vector, and of the rows of a matrix. Rows are cut
  * into chunks; a block adds up a chunk's rows for 32 columns, and a second kernel adds the chunks
- * in their order.
+ * in the same way.
  */
 #include "kernels/cuda/reduce.h"
 
 #include "kernels/cuda/ops.h"
 
+/* A block for 32 columns: a warp adds every eighth chunk, a lane one column. */
 __global__ void __launch_bounds__(BLOCK)
     add_chunks(const float *parts, int64_t chunks, int64_t columns, float *sum, bool add)
 {
-    for (int64_t c = (int64_t)blockIdx.x * BLOCK + threadIdx.x; c < columns;
-         c += (int64_t)gridDim.x * BLOCK) {
-        float value = 0;
-        for (int64_t i = 0; i < chunks; i++) value += parts[i * columns + c];
-        put(&sum[c], value, add);
-    }
+    SHARED(float, tile, BLOCK);
+    int64_t column = (int64_t)blockIdx.x * WARP + threadIdx.x % WARP;
+    float value = 0;
+    if (column < columns)
+        for (int64_t i = threadIdx.x / WARP; i < chunks; i += TILE_ROWS)
+            value += parts[i * columns + column];
+    tile[threadIdx.x] = value;
+    __syncthreads();
+    if (threadIdx.x >= WARP || column >= columns) return;
+    value = 0;
+    for (int i = 0; i < TILE_ROWS; i++) value += tile[i * WARP + threadIdx.x];
+    put(&sum[column], value, add);
 }
 
 int add_chunks_of(const struct cuda_launch *launch, const float *parts, int64_t chunks,
                   int64_t columns, float *sum, bool add)
 {
-    return start(launch, add_chunks, grid_of(launch, columns), BLOCK, parts, chunks, columns, sum,
-                 add);
+    dim3 grid((unsigned)((columns + WARP - 1) / WARP));
+    return start(launch, add_chunks, grid, BLOCK, parts, chunks, columns, sum, add);
 }
 
 template <typename T> struct plain_values {
     const T *values;
-    int64_t columns;
+    int64_t stride;
     __device__ float operator()(int64_t row, int64_t column) const
     {
-        return to_float(values[row * columns + column]);
+        return to_float(values[row * stride + column]);
     }
 };
 
@@ -42,12 +49,20 @@ uint64_t cuda_column_sum_bytes(int64_t rows, int64_t columns)
 int cuda_column_sum(const struct cuda_launch *launch, enum dtype dtype, const void *values,
                     int64_t rows, int64_t columns, float *sum, bool add, void *workspace)
 {
+    return cuda_column_sum_apart(launch, dtype, values, rows, columns, columns, sum, add,
+                                 workspace);
+}
+
+int cuda_column_sum_apart(const struct cuda_launch *launch, enum dtype dtype, const void *values,
+                          int64_t rows, int64_t columns, int64_t stride, float *sum, bool add,
+                          void *workspace)
+{
     float *parts = (float *)workspace;
     if (dtype == DTYPE_BF16) {
-        plain_values<bf16> f = {(const bf16 *)values, columns};
+        plain_values<bf16> f = {(const bf16 *)values, stride};
         TRY_LAUNCH(sum_columns(launch, f, rows, columns, parts));
     } else {
-        plain_values<float> f = {(const float *)values, columns};
+        plain_values<float> f = {(const float *)values, stride};
         TRY_LAUNCH(sum_columns(launch, f, rows, columns, parts));
     }
     return add_chunks_of(launch, parts, chunks_of(rows), columns, sum, add);

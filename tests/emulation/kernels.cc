@@ -4,6 +4,7 @@
 #include "kernels/cuda/conv.cu"
 #include "kernels/cuda/element.cu"
 #include "kernels/cuda/embedding.cu"
+#include "kernels/cuda/head.cu"
 #include "kernels/cuda/norm.cu"
 #include "kernels/cuda/pool.cu"
 #include "kernels/cuda/reduce.cu"

@@ -212,49 +212,115 @@ START_TEST(test_flat)
 }
 END_TEST
 
-/* Rows of logits: losses, hits and gradients, also in the logits' place. */
+/* Rows of logits: losses, hits and gradients, also in the logits' place, dense or with room between
+ * them, which long ones need for packs. */
 START_TEST(test_head_block)
 {
-    enum { ROWS = 5 };
-    static const int64_t classes[] = {1, 2, 33, 300, 1500};
+    enum { ROWS = 5, LONGEST = 9001 };
+    static const struct {
+        int64_t classes, stride;
+    } sizes[] = {{1, 1},       {2, 2},       {33, 33},           {33, 64},     {300, 300},
+                 {1500, 1500}, {1500, 1536}, {LONGEST, LONGEST}, {9001, 9024}, {8200, 8200}};
+    static float logits[ROWS * 9024], bias[LONGEST], whole[ROWS * LONGEST];
+    static uint16_t gradient[ROWS * 9024];
     struct random random = {13};
-    for (int c = 0; c < 5; c++)
+    for (size_t c = 0; c < sizeof sizes / sizeof sizes[0]; c++)
         for (int low = 0; low < 2; low++) {
-            int64_t n = classes[c];
-            static float logits[ROWS * 1500], bias[1500], whole[ROWS * 1500];
-            static uint16_t gradient[ROWS * 1500];
+            int64_t n = sizes[c].classes, stride = sizes[c].stride;
             int32_t target[ROWS];
             float losses[ROWS], correct[ROWS], scale = 0.2f;
-            fill_random(&random, logits, ROWS * n);
+            fill_random(&random, logits, ROWS * stride);
             fill_random(&random, bias, n);
             for (int r = 0; r < ROWS; r++) target[r] = (int32_t)random_between(&random, 0, n - 1);
             target[1] = -100;
-            for (int64_t i = 0; i < ROWS * n; i++) whole[i] = logits[i] + bias[i % n];
-            void *to = low ? (void *)gradient : logits;
-            ck_assert_int_eq(cuda_cross_entropy_block(&launch, logits, ROWS, n, bias, DTYPE_F32,
-                                                      target, &scale, low ? DTYPE_BF16 : DTYPE_F32,
-                                                      to, losses, correct),
-                             0);
+            for (int64_t i = 0; i < ROWS * n; i++)
+                whole[i] = logits[i / n * stride + i % n] + bias[i % n];
+            const struct cuda_logits block = {.logits = logits,
+                                              .rows = ROWS,
+                                              .classes = n,
+                                              .stride = stride,
+                                              .bias = bias,
+                                              .bias_dtype = DTYPE_F32,
+                                              .target = target,
+                                              .scale = &scale,
+                                              .dtype = low ? DTYPE_BF16 : DTYPE_F32,
+                                              .gradient = low ? (void *)gradient : logits,
+                                              .gradient_stride = stride,
+                                              .losses = losses,
+                                              .correct = correct};
+            ck_assert_int_eq(cuda_cross_entropy_block(&launch, &block), 0);
             for (int r = 0; r < ROWS; r++) {
+                const float *row = whole + r * n;
                 double sum = 0;
                 int64_t best = 0;
                 for (int64_t i = 0; i < n; i++) {
-                    sum += exp((double)whole[r * n + i]);
-                    if (whole[r * n + i] > whole[r * n + best]) best = i;
+                    sum += exp((double)row[i]);
+                    if (row[i] > row[best]) best = i;
                 }
                 bool counts = target[r] >= 0;
-                double loss = counts ? log(sum) - (double)whole[r * n + target[r]] : 0;
+                double loss = counts ? log(sum) - (double)row[target[r]] : 0;
                 ck_assert_double_eq_tol(losses[r], loss, 3e-6);
                 ck_assert_float_eq(correct[r], best == target[r]);
                 for (int64_t i = 0; i < n; i++) {
-                    double p = exp((double)whole[r * n + i]) / sum - (i == target[r]);
-                    double found = low ? bfloat16_to_f32(gradient[r * n + i]) : logits[r * n + i];
+                    double p = exp((double)row[i]) / sum - (i == target[r]);
+                    int64_t at = r * stride + i;
+                    double found = low ? bfloat16_to_f32(gradient[at]) : logits[at];
                     double expected = counts ? 0.2 * p : 0;
                     ck_assert_double_eq_tol(found, expected,
                                             1e-7 + (low ? 0x1p-8 * fabs(expected) : 0));
                 }
             }
         }
+}
+END_TEST
+
+/* Logits that are not finite, and ties: by the row's first 3 logits, all others being 0. */
+START_TEST(test_head_extremes)
+{
+    enum { CASES = 8, STRIDE = 9024 };
+    static const int64_t classes[] = {3, 40, 9001};
+    static const float inf = INFINITY;
+    static const struct {
+        float first[3];
+        double loss; /* of target 1, where there are no others */
+        int best;
+    } cases[CASES] = {{{-inf, 0, -inf}, 0, 1},    {{-inf, 5, 5}, 0.69314718, 1},
+                      {{5, 5, 5}, 1.09861229, 0}, {{3e38f, -3e38f, 0}, inf, 0},
+                      {{inf, 1, 2}, NAN, 0},      {{1, NAN, inf}, NAN, 1},
+                      {{NAN, 7, NAN}, NAN, 0},    {{-inf, -inf, -inf}, NAN, 0}};
+    static float logits[CASES * STRIDE];
+    for (int c = 0; c < 3; c++) {
+        int32_t target[CASES];
+        float losses[CASES], correct[CASES], scale = 1;
+        for (int hit = 0; hit < 2; hit++) {
+            memset(logits, 0, sizeof logits);
+            for (int r = 0; r < CASES; r++) {
+                memcpy(logits + r * STRIDE, cases[r].first, sizeof cases[r].first);
+                target[r] = hit ? cases[r].best : 1;
+            }
+            const struct cuda_logits block = {.logits = logits,
+                                              .rows = CASES,
+                                              .classes = classes[c],
+                                              .stride = STRIDE,
+                                              .target = target,
+                                              .scale = &scale,
+                                              .dtype = DTYPE_F32,
+                                              .gradient = logits,
+                                              .gradient_stride = STRIDE,
+                                              .losses = losses,
+                                              .correct = correct};
+            ck_assert_int_eq(cuda_cross_entropy_block(&launch, &block), 0);
+            for (int r = 0; r < CASES; r++) {
+                bool nan = isnan(cases[r].loss);
+                bool lost = r == CASES - 1 && classes[c] > 3; /* others are larger, and finite */
+                if (hit) ck_assert_float_eq(correct[r], !lost);
+                if (hit) continue;
+                if (nan && !lost) ck_assert(isnan(losses[r]) && isnan(logits[r * STRIDE]));
+                else if (classes[c] == 3 && isinf(cases[r].loss)) ck_assert(losses[r] > 1e38f);
+                else if (classes[c] == 3) ck_assert_double_eq_tol(losses[r], cases[r].loss, 1e-6);
+            }
+        }
+    }
 }
 END_TEST
 
@@ -270,6 +336,7 @@ int main(void)
     tcase_add_test(tests, test_parts);
     tcase_add_test(tests, test_flat);
     tcase_add_test(tests, test_head_block);
+    tcase_add_test(tests, test_head_extremes);
     suite_add_tcase(suite, tests);
     SRunner *runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -4,8 +4,8 @@
  * they are f32 throughout); FSDPD_CUDA_SYNC=1 waits after every call, so that an error is reported
  * where it was made; FSDPD_CUDA_ATTENTION=own has attention computed by our own kernels, also where
  * cuDNN could; FSDPD_CUDA_GELU=own has GELU done by them, also where it could be part of a product;
- * FSDPD_CUDA_GRAPHS=off captures no steps as graphs; FSDPD_CUDA_MEMORY=N plans with no
- * more than N bytes of the device.
+ * FSDPD_CUDA_LOGITS=N gives a fused head N bytes for its logits; FSDPD_CUDA_GRAPHS=off captures no
+ * steps as graphs; FSDPD_CUDA_MEMORY=N plans with no more than N bytes of the device.
  */
 #include "runtime/cuda/device_cuda.h"
 
@@ -185,6 +185,9 @@ static status_t set_up(struct cuda_device *device)
     if (major < CUDA_LEAST_MAJOR) return status_new(STATUS_UNIMPLEMENTED, CUDA_LEAST_TEXT);
     TRY_CUDA(cudaSetDevice(device->number));
     TRY_CUDA(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device->number));
+    size_t available = 0, total = 0;
+    TRY_CUDA(cudaMemGetInfo(&available, &total));
+    device->memory = total;
     device->processors = processors;
     device->tf32 = is_set("FSDPD_CUDA_TF32");
     device->wait_after_each = is_set("FSDPD_CUDA_SYNC");

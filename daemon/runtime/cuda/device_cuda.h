@@ -26,6 +26,7 @@ enum { CUDA_NOTES_MAX = 16, CUDA_NOTE_BYTES = 256 };
 struct cuda_device {
     struct device base;
     int number, processors;
+    uint64_t memory;      /* all that it has, in bytes */
     bool tf32;            /* products of f32 may be rounded to tf32 */
     bool wait_after_each; /* FSDPD_CUDA_SYNC: errors are found where they are made */
     bool graphs;          /* unless FSDPD_CUDA_GRAPHS is off: steps are recorded */

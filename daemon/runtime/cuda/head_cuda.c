@@ -1,16 +1,19 @@
 /*
  * The fused head: a linear layer and the cross-entropy of its output, forward and backward in one,
  * by blocks of rows, so that the logits of few rows are held at a time. Logits are f32 whatever the
- * operands are.
+ * operands are. Rows of logits and of their gradients begin at multiples of STRIDE elements, as
+ * tensor cores are fed from aligned rows only, and vocabularies are odd (GPT-2's is 50,257).
  */
 #include <stdlib.h>
 
 #include "base/mem.h"
 #include "runtime/cuda/matmul.h"
 
-/* Memory for a block's logits, at most, unless a row alone takes more. */
-#define LOGIT_BYTES ((int64_t)256 << 20)
-enum { ALIGNMENT = 256, SIZES = 2 };
+/* Memory for a block's logits, unless a row alone takes more: a part of the device's, within
+ * bounds. Every block but the first reads and writes the whole gradient of the weight again. */
+#define LEAST_LOGIT_BYTES ((int64_t)256 << 20)
+#define MOST_LOGIT_BYTES ((int64_t)1 << 30)
+enum { ALIGNMENT = 256, SIZES = 2, STRIDE = 64, ROWS_AT_ONCE = 128, PART_OF_MEMORY = 64 };
 
 /* The products of a block of `rows` rows. */
 struct head_block {
@@ -20,7 +23,7 @@ struct head_block {
 
 struct head {
     struct cuda_prepared base;
-    int64_t rows, columns, classes;
+    int64_t rows, columns, classes, stride;
     struct head_block blocks[SIZES]; /* whole ones, and the last if that is smaller (rows 0: not) */
     /* Bytes from the start of the workspace. */
     uint64_t scale, losses, correct, logits, gradients, products;
@@ -41,6 +44,7 @@ static status_t prepare_block(struct head *head, struct cuda_device *device,
                                  .n = rows,
                                  .k = head->columns,
                                  .a_transposed = true,
+                                 .d_stride = head->stride,
                                  .in = dtype,
                                  .out = DTYPE_F32};
     TRY(cuda_matmul_init(&block->logits, device, &shape));
@@ -49,6 +53,7 @@ static status_t prepare_block(struct head *head, struct cuda_device *device,
         shape = (struct matmul_shape){.m = head->columns,
                                       .n = rows,
                                       .k = head->classes,
+                                      .b_stride = head->stride,
                                       .in = dtype,
                                       .out = dtype,
                                       .accumulate = desc->accumulate[1]};
@@ -59,6 +64,7 @@ static status_t prepare_block(struct head *head, struct cuda_device *device,
                                   .n = head->classes,
                                   .k = rows,
                                   .b_transposed = true,
+                                  .b_stride = head->stride,
                                   .in = dtype,
                                   .out = DTYPE_F32,
                                   .accumulate = true};
@@ -89,20 +95,45 @@ static uint64_t largest_workspace(const struct head *head)
     return most;
 }
 
+static int64_t rounded_up(int64_t value, int64_t multiple)
+{
+    return (value + multiple - 1) / multiple * multiple;
+}
+
+static int64_t logit_bytes(const struct cuda_device *device)
+{
+    const char *given = getenv("FSDPD_CUDA_LOGITS");
+    int64_t bytes = given != NULL ? atoll(given) : 0;
+    if (bytes > 0) return bytes;
+    bytes = (int64_t)(device->memory / PART_OF_MEMORY);
+    if (bytes < LEAST_LOGIT_BYTES) return LEAST_LOGIT_BYTES;
+    return bytes < MOST_LOGIT_BYTES ? bytes : MOST_LOGIT_BYTES;
+}
+
+/* As few blocks as the memory allows, and all as large as each other. */
+static int64_t rows_of_block(const struct head *head, const struct cuda_device *device)
+{
+    int64_t most = logit_bytes(device) / (head->stride * (int64_t)sizeof(float));
+    if (most > ROWS_AT_ONCE) most = most / ROWS_AT_ONCE * ROWS_AT_ONCE;
+    if (most < 1) most = 1;
+    if (most >= head->rows) return head->rows;
+    int64_t blocks = (head->rows + most - 1) / most;
+    int64_t rows = rounded_up((head->rows + blocks - 1) / blocks, ROWS_AT_ONCE);
+    return rows < most ? rows : most;
+}
+
 static status_t prepare(struct head *head, struct cuda_device *device)
 {
     const struct op_desc *desc = &head->base.op.desc;
     const struct tensor_type *weight = &desc->inputs[1];
     head->rows = tensor_element_count(&desc->inputs[3]);
     head->columns = weight->dims[1], head->classes = weight->dims[0];
-    int64_t rows = LOGIT_BYTES / (head->classes * (int64_t)sizeof(float));
-    if (rows > 128) rows = rows / 128 * 128;
-    if (rows < 1) rows = 1;
-    if (rows > head->rows) rows = head->rows;
+    head->stride = rounded_up(head->classes, STRIDE);
+    int64_t rows = rows_of_block(head, device);
     TRY(prepare_block(head, device, &head->blocks[0], rows));
     if (head->rows % rows != 0)
         TRY(prepare_block(head, device, &head->blocks[1], head->rows % rows));
-    uint64_t end = 0, logits = (uint64_t)(rows * head->classes);
+    uint64_t end = 0, logits = (uint64_t)(rows * head->stride);
     head->scale = place(&end, sizeof(float));
     head->losses = place(&end, (uint64_t)head->rows * sizeof(float));
     head->correct = place(&end, (uint64_t)head->rows * sizeof(float));
@@ -133,8 +164,9 @@ static status_t hand_back(struct head *head, struct head_block *block, struct cu
                             call->outputs[2], NULL, products));
     if (!desc->output_present[3]) return STATUS_OKAY;
     struct cuda_launch launch = cuda_launch_of(lane);
-    int error = cuda_column_sum(&launch, dtype, gradients, block->rows, head->classes,
-                                call->outputs[3], from > 0 || desc->accumulate[3], products);
+    int error =
+        cuda_column_sum_apart(&launch, dtype, gradients, block->rows, head->classes, head->stride,
+                              call->outputs[3], from > 0 || desc->accumulate[3], products);
     return cuda_status((cudaError_t)error, "the gradient of the head's bias");
 }
 
@@ -151,15 +183,22 @@ static status_t run_block(struct head *head, struct head_block *block, struct cu
     float *logits = (float *)(void *)(workspace + head->logits);
     TRY(cuda_matmul_run(&block->logits, lane, call->inputs[1], x, logits, NULL,
                         workspace + head->products));
-    int error =
-        cuda_cross_entropy_block(&launch, logits, block->rows, head->classes,
-                                 desc->input_present[2] ? call->inputs[2] : NULL, dtype,
-                                 (const int32_t *)call->inputs[3] + from,
-                                 (float *)(void *)(workspace + head->scale), dtype,
-                                 backward ? workspace + head->gradients : NULL,
-                                 (float *)(void *)(workspace + head->losses) + from,
-                                 counts ? (float *)(void *)(workspace + head->correct) + from
-                                        : NULL);
+    const struct cuda_logits of = {.logits = logits,
+                                   .rows = block->rows,
+                                   .classes = head->classes,
+                                   .stride = head->stride,
+                                   .bias = desc->input_present[2] ? call->inputs[2] : NULL,
+                                   .bias_dtype = dtype,
+                                   .target = (const int32_t *)call->inputs[3] + from,
+                                   .scale = (float *)(void *)(workspace + head->scale),
+                                   .dtype = dtype,
+                                   .gradient = backward ? workspace + head->gradients : NULL,
+                                   .gradient_stride = head->stride,
+                                   .losses = (float *)(void *)(workspace + head->losses) + from,
+                                   .correct =
+                                       counts ? (float *)(void *)(workspace + head->correct) + from
+                                              : NULL};
+    int error = cuda_cross_entropy_block(&launch, &of);
     TRY(cuda_status((cudaError_t)error, "the cross-entropy of a block of logits"));
     return backward ? hand_back(head, block, lane, call, from) : STATUS_OKAY;
 }

@@ -104,11 +104,11 @@ static status_t set_extras(const struct cuda_matmul *matmul, const struct matmul
 }
 
 static status_t make_layout(cublasLtMatrixLayout_t *layout, enum dtype dtype, int64_t rows,
-                            int64_t columns, bool transposed)
+                            int64_t columns, bool transposed, int64_t stride)
 {
     int64_t high = transposed ? columns : rows, wide = transposed ? rows : columns;
     TRY_BLAS(cublasLtMatrixLayoutCreate, layout, data_type(dtype), (uint64_t)high, (uint64_t)wide,
-             high);
+             stride > 0 ? stride : high);
     return STATUS_OKAY;
 }
 
@@ -121,9 +121,9 @@ static status_t describe(struct cuda_matmul *matmul)
     TRY(set(matmul->operation, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a));
     TRY(set(matmul->operation, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b));
     TRY(set_epilogue(matmul->operation, s));
-    TRY(make_layout(&matmul->a, s->in, s->m, s->k, s->a_transposed));
-    TRY(make_layout(&matmul->b, s->in, s->k, s->n, s->b_transposed));
-    return make_layout(&matmul->d, s->out, s->m, s->n, false);
+    TRY(make_layout(&matmul->a, s->in, s->m, s->k, s->a_transposed, s->a_stride));
+    TRY(make_layout(&matmul->b, s->in, s->k, s->n, s->b_transposed, s->b_stride));
+    return make_layout(&matmul->d, s->out, s->m, s->n, false, s->d_stride);
 }
 
 /* Sums that are split are added by their own pass: in one order, never by atomic additions. */
@@ -206,6 +206,8 @@ status_t cuda_matmul_init(struct cuda_matmul *matmul, struct cuda_device *device
     matmul->shape.m = shape->m, matmul->shape.n = shape->n, matmul->shape.k = shape->k;
     matmul->shape.a_transposed = shape->a_transposed;
     matmul->shape.b_transposed = shape->b_transposed;
+    matmul->shape.a_stride = shape->a_stride, matmul->shape.b_stride = shape->b_stride;
+    matmul->shape.d_stride = shape->d_stride;
     matmul->shape.in = shape->in, matmul->shape.out = shape->out;
     matmul->shape.epilogue = shape->epilogue;
     matmul->shape.accumulate = shape->accumulate;

@@ -1,6 +1,6 @@
 /*
- * Products of matrices by cuBLASLt, prepared for fixed sizes: D = A B (+ D), all matrices dense and
- * in column order, as cuBLAS has them: a tensor (rows, columns) of ours is its (columns, rows).
+ * Products of matrices by cuBLASLt, prepared for fixed sizes: D = A B (+ D), all matrices in
+ * column order, as cuBLAS has them: a tensor (rows, columns) of ours is its (columns, rows).
  * The algorithm is asked for once per size and device.
  */
 #ifndef FSDPD_RUNTIME_CUDA_MATMUL_H
@@ -29,6 +29,8 @@ struct matmul_shape {
     int64_t m, n, k;   /* D (m, n), A (m, k), B (k, n), after the transpositions */
     bool a_transposed; /* A lies as (k, m) */
     bool b_transposed;
+    /* Elements from one column to the next, as they lie; 0: no more than a column has. */
+    int64_t a_stride, b_stride, d_stride;
     enum dtype in, out; /* f32 or bf16 */
     enum matmul_epilogue epilogue;
     bool accumulate; /* D is added to */
