@@ -7,14 +7,9 @@
  * Memory of the device is poisoned with NaNs when it is taken, ends at a page that nobody may
  * touch, and can itself be touched by the device's own work alone: a host that reads it dies, and a
  * copy or a collective whose memory is on the other side is refused. Ranks may be threads: each has
-<<<<<<< HEAD
- * its own streams. The libraries over it are in cublas_stub.cc, cudnn_stub.cc, cudnn_conv_stub.cc
- * and nccl_stub.cc; graphs are in graph_stub.cc. There is one device, or as many as
- * FSDPD_STUB_DEVICES says.
-=======
  * its own streams. The libraries over it are in cublas_stub.cc, cudnn_stub.cc, cudnn_conv_stub.cc,
- * nccl_stub.cc and nccl_memory_stub.cc; graphs are in graph_stub.cc.
->>>>>>> be188ee (NCCL's user-buffer registration: fsdp.register_buffers)
+ * nccl_stub.cc and nccl_memory_stub.cc; graphs are in graph_stub.cc. There is one device, or as
+ * many as FSDPD_STUB_DEVICES says.
  */
 #include "cuda_stub.h"
 #include "stub_streams.h"

@@ -72,10 +72,10 @@ class GpuCheck(unittest.TestCase):
         with open(RESULTS) as file:
             wanted = file.read().split("## With a GPU")[1].split("\nWhat takes two devices")[0]
         # The table of the documentation has a row for each, and the other way round.
-        for words in ("ops against the reference: ", "ops against the reference, tf32", "compute-sanitizer", "MNIST, 10 epochs, NCCL",
-                      "MNIST, 10 epochs, two workers", "losses", "batch 16: speed", "batch 32: speed",
-                      "batch 64: speed", "where the time", "cuDNN", "GELU", "memory", "graphs",
-                      "offload", "killed"):
+        for words in ("ops against the reference: ", "ops against the reference, tf32",
+                      "compute-sanitizer", "MNIST, 10 epochs, NCCL", "MNIST, 10 epochs, two workers",
+                      "losses", "batch 16: speed", "batch 32: speed", "batch 64: speed",
+                      "where the time", "cuDNN", "GELU", "memory", "graphs", "offload", "killed"):
             self.assertTrue([name for name in rows if words in name], words)
         self.assertEqual(len(re.findall(r"^\| (?!what|---)", wanted, re.M)), 13)
 
