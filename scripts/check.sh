@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Everything that must hold: installs what is missing, builds with warnings as errors, runs every test,
 # runs the unit and engine tests again under AddressSanitizer and UndefinedBehaviorSanitizer, fuzzes every
-# parser for FSDPD_FUZZ_SECONDS (60), and builds and tests the release tarball. The last line is
+# parser for FSDPD_FUZZ_SECONDS (60), and builds and tests the release tarball. With FSDPD_SANITIZE_CUDA=1
+# the tests of the CUDA backend are among those under sanitizers. The last line is
 # "N passed, N failed, N skipped".
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -115,7 +116,10 @@ step "build" build_tree build --enable-werror
 echo "== tests"
 run_tests build
 
-step "build with sanitizers" build_tree build-sanitizers --enable-werror --enable-sanitizers
+# The tests of the CUDA device over the stub of its runtime take much longer than all others together.
+sanitizer_options=(--enable-werror --enable-sanitizers)
+[ -z "${FSDPD_SANITIZE_CUDA:-}" ] || sanitizer_options+=(--with-cuda)
+step "build with sanitizers" build_tree build-sanitizers "${sanitizer_options[@]}"
 echo "== unit and engine tests with sanitizers"
 run_tests build-sanitizers \
   TESTS="$(make -C build-sanitizers --silent --no-print-directory print-sanitizer-tests)"

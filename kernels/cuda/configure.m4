@@ -28,7 +28,7 @@ AC_DEFUN([FSDPD_CUDA], [
   AC_ARG_WITH([cuda-arch], [AS_HELP_STRING([--with-cuda-arch=LIST],
     [compute capabilities to build for, the last also as PTX (default: 80,90)])], [], [with_cuda_arch=80,90])
 
-  # Sanitizers and fuzzers look at the rest; nvcc takes minutes.
+  # Sanitizers and fuzzers look at the rest, unless it is asked for: nvcc and these tests take minutes.
   if test "$with_cuda" = check && test "$enable_sanitizers$enable_fuzzers" != nono; then
     with_cuda=no
   fi

@@ -7,13 +7,14 @@
 #include <vector>
 
 /* swapcontext asks the kernel for the signal mask, every time. */
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__CET__)
+#if defined(__x86_64__) && !defined(__CET__)
 #define OWN_SWITCH 1
 #else
 #include <ucontext.h>
 #endif
 
 #if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -181,6 +182,9 @@ void resume(int thread)
     switch_context(&m.scheduler, &f.context);
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_finish_switch_fiber(fake, nullptr, nullptr);
+    /* It never left the frames that it ended in. */
+    if (f.where == ENDED)
+        __asan_unpoison_memory_region(m.stacks + (size_t)thread * STACK_BYTES, STACK_BYTES);
 #endif
 }
 
