@@ -44,6 +44,8 @@ static void line_time(struct buf *out, const char *name, int64_t time_ms)
     if (time_ms > 0) line_text(out, name, clock_format_wall(time_ms, text));
 }
 
+enum { OPS_SHOWN = 4 }; /* the rest is in the metrics and in traces */
+
 static void report_metrics(const Fsdpd__V1__Metrics *metrics, bool over, struct buf *out)
 {
     char text[32];
@@ -80,6 +82,13 @@ static void report_metrics(const Fsdpd__V1__Metrics *metrics, bool over, struct 
         if (metrics->mfu_known)
             buf_printf(out, ", MFU %.*f%%", metrics->mfu < 0.1 ? 1 : 0, 100 * metrics->mfu);
         buf_add_char(out, '\n');
+    }
+    if (metrics->n_op_times > 0) {
+        label(out, "ops");
+        for (size_t i = 0; i < metrics->n_op_times && i < OPS_SHOWN; i++)
+            buf_printf(out, "%s %s, ", metrics->op_times[i]->op,
+                       text_format_duration(metrics->op_times[i]->seconds, text));
+        buf_printf(out, "in step %llu\n", (unsigned long long)metrics->op_times_step);
     }
     if (metrics->communicated_bytes > 0 && metrics->communication_seconds > 0) {
         label(out, "network");

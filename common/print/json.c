@@ -17,6 +17,7 @@ static const struct {
     {"fsdpd.v1.Metrics", "mfu_known", {"mfu"}},
     {"fsdpd.v1.Metrics", "validated", {"val_loss", "val_step"}},
     {"fsdpd.v1.Metrics", "epoch_step", {"epoch_step"}},
+    {"fsdpd.v1.Metrics", "op_times_step", {"op_times", "op_times_step"}},
     {"fsdpd.v1.EpochEnd", "evaluated", {"test_loss", "accuracy", "correct", "test_samples"}},
     {"fsdpd.v1.EpochEnd", "step", {"step", "epochs_done"}},
 };

@@ -61,6 +61,7 @@ const struct spec_key spec_keys[] = {
      UNIT("samples per rank"), IDX},
     {"train.seed", SPEC_INTEGER, DEFAULT("1"), RANGE(0, LARGEST_SEED)},
     {"train.log_interval", SPEC_INTEGER, DEFAULT("10"), RANGE(1, 1e6), UNIT("steps")},
+    {"train.trace_interval", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1e6), UNIT("steps")},
     {"train.max_steps", SPEC_INTEGER, DEFAULT("0"), RANGE(0, 1e12), UNIT("steps")},
     {"train.accumulation_steps", SPEC_INTEGER, DEFAULT("1"), RANGE(1, 1e6), UNIT("batches")},
     {"train.no_sync", SPEC_BOOLEAN, DEFAULT("false")},

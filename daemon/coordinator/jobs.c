@@ -314,6 +314,16 @@ void job_tell(struct job *job, const char *code, const char *format, ...)
     log_change(job, code, text);
 }
 
+/* They stay with the job until there are newer ones. */
+static void take_op_times(Fsdpd__V1__Metrics *from, Fsdpd__V1__Metrics *to)
+{
+    to->op_times = from->op_times;
+    to->n_op_times = from->n_op_times;
+    to->op_times_step = from->op_times_step;
+    from->op_times = NULL;
+    from->n_op_times = 0;
+}
+
 /* The job's latest figures: what this report does not have stays as it was. */
 static void merge_metrics(job_message *message, const Fsdpd__V1__Metrics *report)
 {
@@ -334,6 +344,7 @@ static void merge_metrics(job_message *message, const Fsdpd__V1__Metrics *report
         }
         if (merged->memory_peak_bytes < old->memory_peak_bytes)
             merged->memory_peak_bytes = old->memory_peak_bytes;
+        if (merged->op_times_step == 0) take_op_times(message->metrics, merged);
     }
     message_free(message->metrics);
     message->metrics = merged;

@@ -251,6 +251,22 @@ static void add_communication(struct buf *out, const struct coordinator *c)
     }
 }
 
+static void add_op_times(struct buf *out, const struct coordinator *c)
+{
+    bool any = false;
+    for (int i = 0; i < c->job_count; i++) {
+        const Fsdpd__V1__Metrics *metrics = c->jobs[i]->message->metrics;
+        for (size_t k = 0; metrics != NULL && k < metrics->n_op_times; k++) {
+            if (!any)
+                add_family(out, "op_seconds", "gauge",
+                           "Time of a step's ops by kind, on rank 0, in the last traced step.");
+            any = true;
+            add_sample(out, "op_seconds", "job_id", c->jobs[i]->message->id, "op",
+                       metrics->op_times[k]->op, metrics->op_times[k]->seconds);
+        }
+    }
+}
+
 static void add_memory(struct buf *out, const struct coordinator *c)
 {
     bool any = false;
@@ -299,6 +315,7 @@ static void add_jobs(struct buf *out, const struct coordinator *c)
     add_durations(out, c);
     add_checkpoints(out, c);
     add_communication(out, c);
+    add_op_times(out, c);
     add_memory(out, c);
 }
 

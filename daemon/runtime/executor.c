@@ -113,6 +113,11 @@ bool executor_is_tracing(const struct executor *executor, const struct trace *tr
     return trace != NULL && executor->trace == trace;
 }
 
+bool executor_has_trace(const struct executor *executor)
+{
+    return executor->trace != NULL;
+}
+
 /* Where the instructions of this program's next run leave their times; NULL if nobody asked. */
 static struct trace_stamp *trace_stamps(const struct executor *executor,
                                         const struct program *program)

@@ -98,6 +98,8 @@ void executor_set_trace(struct executor *executor, struct trace *trace);
 /* Whether further steps go into `trace`: not when it is full, nor after another executor took over.
  */
 bool executor_is_tracing(const struct executor *executor, const struct trace *trace);
+/* Whether they go into any. */
+bool executor_has_trace(const struct executor *executor);
 
 /* The step in progress, and those to come, fail with ABORTED. From any thread. */
 void executor_abort(struct executor *executor, const char *why);

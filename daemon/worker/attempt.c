@@ -112,9 +112,10 @@ static status_t publish(struct attempt *attempt, struct train_session *session, 
 
 static void on_progress(void *user, uint64_t step)
 {
-    (void)step;
     struct attempt *attempt = user;
-    tracer_step(&attempt->tracer, train_session_executor(attempt->session));
+    struct executor *executor = train_session_executor(attempt->session);
+    tracer_step(&attempt->tracer, executor);
+    op_times_step(&attempt->op_times, executor, step);
 }
 
 static status_t keep_state_dict(void *user, struct executor *executor, uint64_t step)
@@ -174,6 +175,7 @@ static status_t join_and_train(struct attempt *attempt, struct device *device,
         status = train_session_run(session, comm, assignment->timeout_ms, &hooks, keep_state_dict);
     attempt->memory_peak = train_session_memory_peak(session);
     tracer_end(&attempt->tracer);
+    op_times_end(&attempt->op_times);
     /* Somebody else's pull does not outlive a run that failed; it would wait for ranks that are
      * gone. */
     if (status != NULL && puller != NULL) puller_abort(puller, status_message(status));
@@ -263,6 +265,9 @@ struct attempt *attempt_start(struct link *link, struct mailbox *mailbox,
                                       .job = attempt->assignment->job,
                                       .attempt = assignment->attempt,
                                       .rank = (int)assignment->rank};
+    attempt->op_times =
+        (struct op_times){.interval = attempt->assignment->spec->train->trace_interval,
+                          .adds_up = assignment->rank == 0};
     attempt->pull_context = (struct pull_context){
         .link = link,
         .job = attempt->assignment->job,

@@ -7,6 +7,7 @@
 #include "train/run.h"
 #include "worker/attempt.h"
 #include "worker/checkpointer.h"
+#include "worker/op_times.h"
 #include "worker/pull.h"
 #include "worker/trace.h"
 
@@ -58,6 +59,7 @@ struct attempt {
     bool paused;                              /* that is why it ends */
     uint64_t orders_done;
     struct tracer tracer;
+    struct op_times op_times;
     uint64_t memory_planned, memory_peak;
     double peak_flops; /* of all ranks' devices; 0 if it is not known */
     uint64_t step;     /* that it came to, when it is over */

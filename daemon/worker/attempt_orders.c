@@ -71,7 +71,10 @@ static status_t set_wrap(struct attempt *attempt, const Fsdpd__V1__SetWrapOrder 
     status_t status = train_session_set_wrap(attempt->session, &policy, &change);
     free(units);
     if (status != NULL) return status;
-    if (change.refused == NULL) tracer_end(&attempt->tracer); /* its executor is gone */
+    if (change.refused == NULL) { /* their executor is gone */
+        tracer_end(&attempt->tracer);
+        op_times_end(&attempt->op_times);
+    }
     note_wrap(attempt, step, &change);
     if (attempt->assignment->rank == 0) attempt_tell_wrap(attempt, order->change, step, &change);
     status_free(change.refused);

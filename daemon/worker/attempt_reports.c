@@ -90,6 +90,22 @@ void attempt_tell_started(void *user, uint64_t plan_hash, uint64_t steps)
     post_event(attempt, event);
 }
 
+/* Once: the coordinator keeps the last ones. */
+static void add_op_times(struct op_times *times, Fsdpd__V1__Metrics *message)
+{
+    if (times->step == 0) return;
+    message->op_times_step = times->step;
+    message->op_times = mem_alloc_array((size_t)times->count, sizeof *message->op_times);
+    for (int i = 0; i < times->count; i++) {
+        Fsdpd__V1__OpTime *time = mem_alloc(sizeof *time);
+        fsdpd__v1__op_time__init(time);
+        time->op = mem_strdup(times->times[i].kind);
+        time->seconds = times->times[i].seconds;
+        message->op_times[message->n_op_times++] = time;
+    }
+    times->step = 0;
+}
+
 void attempt_tell_metrics(void *user, const struct train_metrics *metrics)
 {
     struct attempt *attempt = user;
@@ -123,6 +139,7 @@ void attempt_tell_metrics(void *user, const struct train_metrics *metrics)
     message->compute_seconds = metrics->compute_seconds;
     message->communication_seconds = metrics->communication_seconds;
     message->exposed_communication_seconds = metrics->exposed_communication_seconds;
+    add_op_times(&attempt->op_times, message);
     post_event(attempt, event);
 }
 

@@ -9,6 +9,7 @@ libworker_a_SOURCES = \
   %D%/logs.c %D%/logs.h \
   %D%/mailbox.c %D%/mailbox.h \
   %D%/methods.c %D%/methods.h \
+  %D%/op_times.c %D%/op_times.h \
   %D%/outbox.c %D%/outbox.h \
   %D%/pull.c %D%/pull.h \
   %D%/trace.c %D%/trace.h \

@@ -90,7 +90,8 @@ class Metrics(unittest.TestCase):
 
     def test_job(self):
         daemon = self.daemon
-        job = daemon.submit("train.epochs=100000", "train.log_interval=5", "train.evaluate=false")
+        job = daemon.submit("train.epochs=100000", "train.log_interval=5", "train.evaluate=false",
+                            "train.trace_interval=5")
         daemon.wait_step(job, 10)
         self.assertEqual(daemon.ctl("checkpoint", job).returncode, 0)
         samples, types = self.scrape()
@@ -108,6 +109,10 @@ class Metrics(unittest.TestCase):
         self.assertLessEqual(samples["fsdpd_samples_total", label], 128 * steps)
         self.assertGreaterEqual(samples["fsdpd_samples_total", label], 120 * steps)
         self.assertGreater(samples["fsdpd_loss", label], 0)
+        ops = {labels[1][1]: value for (name, labels), value in samples.items()
+               if name == "fsdpd_op_seconds" and labels[0] == label[0]}
+        self.assertLessEqual({"conv2d", "linear_backward_weights", "optimizer", "all_gather"}, set(ops))
+        self.assertGreater(ops["conv2d"], 0)
         plan = daemon.show(job)["plan"]
         for collective in plan["collectives"]:
             key = ("fsdpd_comm_bytes_total", (("job_id", job), ("op", collective["kind"])))

@@ -307,6 +307,41 @@ class TraceTest(unittest.TestCase):
             self.assertLess(metrics[part], metrics["step_seconds"] * 1.05)
         self.assertRegex(shown, r"(?m)^network +.* sent per rank and step, .* of it exposed$")
 
+    def op_times(self, job, after):
+        """Of the first step behind `after` that is known: its number, and seconds by kind."""
+        def look():
+            metrics = self.daemon.show(job).get("metrics", {})
+            return metrics if int(metrics.get("op_times_step", 0)) > after else None
+        metrics = self.daemon.wait_for(look, 60, f"op times behind step {after}")
+        times = {row["op"]: row["seconds"] for row in metrics["op_times"]}
+        self.assertEqual(list(times.values()), sorted(times.values(), reverse=True))
+        return int(metrics["op_times_step"]), times
+
+    def test_op_times(self):
+        """They go on beside a trace that is ordered, and under other units."""
+        job = self.start("train.log_interval=2", "train.trace_interval=4", "train.accumulation_steps=2")
+        step, times = self.op_times(job, 0)
+        self.assertEqual(step % 4, 0)
+        self.assertRegex(self.daemon.ctl("show", job).stdout, r"(?m)^ops +\w+ .*, in step \d+$")
+        _, told = self.trace(job, 5)
+        self.assertEqual({row["what"] for row in told["times"]}, set(times))
+        step, times = self.op_times(job, int(self.daemon.show(job)["step"]))
+        self.assertEqual(step % 4, 0)
+        self.assertGreater(times["conv2d"], 0)
+        result = self.daemon.ctl("wrap", "set", job, "--policy", "none")
+        self.assertEqual(result.returncode, DONE, result.stderr)
+        step, times = self.op_times(job, int(self.daemon.show(job)["step"]))
+        self.assertGreater(times["conv2d"], 0)
+        self.stop(job)
+        rows = self.daemon.ctl("metrics", job, "-o", "json").stdout
+        self.assertIn("op_times", rows)
+
+    def test_no_op_times(self):
+        job = self.start("train.log_interval=1")
+        self.daemon.wait_step(job, 12)
+        self.assertNotIn("op_times", self.daemon.show(job)["metrics"])
+        self.stop(job)
+
 
 if __name__ == "__main__":
     main()

@@ -176,7 +176,8 @@ START_TEST(test_a_job_from_submit_to_done)
     fake_epoch(&fakes[0], 1);
     fake_validation(&fakes[0], 10, 1.25);
     fake_validation(&fakes[1], 11, 9.9);
-    fake_metrics(&fakes[0], 12, 0.5); /* which does not say it again */
+    fake_op_times(&fakes[0], 11);
+    fake_metrics(&fakes[0], 12, 0.5); /* which does not say them again */
     fake_heartbeat(&fakes[0], 17);
     fake_finished(&fakes[1], STATUS_OK, "");
     world_run(&world, 50);
@@ -188,6 +189,9 @@ START_TEST(test_a_job_from_submit_to_done)
     ck_assert(job->metrics->validated);
     ck_assert_double_eq(job->metrics->val_loss, 1.25);
     ck_assert_uint_eq(job->metrics->val_step, 10);
+    ck_assert_uint_eq(job->metrics->op_times_step, 11);
+    ck_assert_uint_eq(job->metrics->n_op_times, 1);
+    ck_assert_str_eq(job->metrics->op_times[0]->op, "linear");
     ck_assert(job->has_state_dict); /* it runs, so it can be pulled */
     message_free(job);
     fake_finished(&fakes[0], STATUS_OK, "");

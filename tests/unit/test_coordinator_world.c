@@ -509,29 +509,48 @@ void fake_resumed(struct fake *fake, uint64_t hash, uint64_t step)
     send_event(fake, &event);
 }
 
-static void send_metrics(struct fake *fake, uint64_t step, double loss, uint64_t thinned)
+static void send_metrics(struct fake *fake, Fsdpd__V1__Metrics *metrics, uint64_t thinned)
 {
-    Fsdpd__V1__Metrics metrics = FSDPD__V1__METRICS__INIT;
-    metrics.step = step;
-    metrics.loss = loss;
-    metrics.learning_rate = metrics.seconds_left = metrics.step_seconds = 0.1;
-    metrics.samples_per_second = metrics.train_seconds = metrics.epoch = 1;
-    metrics.communicated_bytes = UINT64_MAX; /* as large as it gets */
+    metrics->learning_rate = metrics->seconds_left = metrics->step_seconds = 0.1;
+    metrics->samples_per_second = metrics->train_seconds = metrics->epoch = 1;
+    metrics->communicated_bytes = UINT64_MAX; /* as large as it gets */
     Fsdpd__V1__AttemptEvent event = FSDPD__V1__ATTEMPT_EVENT__INIT;
     event.event_case = FSDPD__V1__ATTEMPT_EVENT__EVENT_METRICS;
-    event.metrics = &metrics;
+    event.metrics = metrics;
     event.thinned = thinned;
     send_event(fake, &event);
 }
 
+static Fsdpd__V1__Metrics metrics_of(uint64_t step, double loss)
+{
+    Fsdpd__V1__Metrics metrics = FSDPD__V1__METRICS__INIT;
+    metrics.step = step;
+    metrics.loss = loss;
+    return metrics;
+}
+
 void fake_metrics(struct fake *fake, uint64_t step, double loss)
 {
-    send_metrics(fake, step, loss, 0);
+    Fsdpd__V1__Metrics metrics = metrics_of(step, loss);
+    send_metrics(fake, &metrics, 0);
 }
 
 void fake_thinned(struct fake *fake, uint64_t step, uint64_t thinned)
 {
-    send_metrics(fake, step, 0.5, thinned);
+    Fsdpd__V1__Metrics metrics = metrics_of(step, 0.5);
+    send_metrics(fake, &metrics, thinned);
+}
+
+void fake_op_times(struct fake *fake, uint64_t step)
+{
+    Fsdpd__V1__Metrics metrics = metrics_of(step, 0.5);
+    Fsdpd__V1__OpTime time = FSDPD__V1__OP_TIME__INIT, *times[] = {&time};
+    time.op = (char *)"linear";
+    time.seconds = 0.25;
+    metrics.op_times = times;
+    metrics.n_op_times = 1;
+    metrics.op_times_step = step;
+    send_metrics(fake, &metrics, 0);
 }
 
 void fake_epoch(struct fake *fake, uint32_t number)

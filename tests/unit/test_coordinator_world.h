@@ -18,8 +18,7 @@
 extern const struct rpc_method test_submit, test_get, test_list, test_cancel, test_watch, test_plan,
     test_pull, test_trace, test_workers, test_version, test_attach, test_store_set, test_store_get,
     test_upload, test_set_wrap, test_checkpoint, test_checkpoints, test_pause, test_resume,
-    test_history, test_hold, test_release, test_priority,
-    test_drain, test_undrain, test_forget;
+    test_history, test_hold, test_release, test_priority, test_drain, test_undrain, test_forget;
 
 struct world {
     uv_loop_t loop;
@@ -128,6 +127,8 @@ void fake_heartbeat(struct fake *fake, uint64_t step);
 void fake_started(struct fake *fake, uint64_t hash);
 void fake_resumed(struct fake *fake, uint64_t hash, uint64_t step);
 void fake_metrics(struct fake *fake, uint64_t step, double loss);
+/* The same at loss 0.5, with the time of an op in that step. */
+void fake_op_times(struct fake *fake, uint64_t step);
 /* The same, after `thinned` ones that were dropped. */
 void fake_thinned(struct fake *fake, uint64_t step, uint64_t thinned);
 void fake_validation(struct fake *fake, uint64_t step, double loss);
