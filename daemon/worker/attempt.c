@@ -207,6 +207,8 @@ static status_t set_up_and_train(struct attempt *attempt)
     TRY(check_assignment(assignment));
     struct job_settings settings;
     TRY(job_settings_init_attempt(&settings, assignment, attempt->options));
+    attempt->op_times = (struct op_times){.interval = assignment->spec->train->trace_interval,
+                                          .adds_up = assignment->rank == 0};
     struct device *device = NULL;
     struct train_session *session = NULL;
     status_t status = device_open(attempt->options->device, attempt->options->threads, &device);
@@ -265,9 +267,6 @@ struct attempt *attempt_start(struct link *link, struct mailbox *mailbox,
                                       .job = attempt->assignment->job,
                                       .attempt = assignment->attempt,
                                       .rank = (int)assignment->rank};
-    attempt->op_times =
-        (struct op_times){.interval = attempt->assignment->spec->train->trace_interval,
-                          .adds_up = assignment->rank == 0};
     attempt->pull_context = (struct pull_context){
         .link = link,
         .job = attempt->assignment->job,
