@@ -69,6 +69,7 @@ START_TEST(trains_and_uploads)
     struct world world;
     world_init(&world, false);
     Fsdpd__V1__JobSpec *spec = make_spec("6", "true");
+    spec->train->trace_interval = 2;
     for (int run = 1; run <= 2; run++) { /* and is free again after */
         world_assign(&world, spec, 0, 1);
         WAIT(&world, world.finishes == run);
@@ -80,6 +81,7 @@ START_TEST(trains_and_uploads)
         ck_assert_int_eq(world.started, run);
         ck_assert_int_eq(world.uploads, run);
         ck_assert_int_ge(world.metrics, 6 * run);
+        ck_assert_int_eq(world.timed, 3 * run);
         expect_upload(&world, 0);
         ck_assert_uint_eq(world.upload.step, 6);
     }

@@ -48,6 +48,7 @@ static void on_event(struct world *world, const worker_message *message)
     case EVENT(STARTED): world->started++; break;
     case EVENT(METRICS):
         world->metrics++;
+        world->timed += event->metrics->n_op_times > 0;
         world->step = event->metrics->step;
         break;
     case EVENT(EPOCH): world->epochs++; break;

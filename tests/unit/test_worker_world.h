@@ -50,6 +50,7 @@ struct world {
     int hellos;
     worker_message *hello, *plan; /* the latest */
     int heartbeats, plans, started, metrics, epochs, finishes, pulls_failed, store_sets, store_gets;
+    int timed;     /* metrics with times of ops */
     uint64_t step; /* of the latest metrics or heartbeat */
     worker_message *finished, *pull_failed;
     int uploads;
