@@ -1,6 +1,7 @@
 /* See cuda_fixture.h. */
 #include "cuda_fixture.h"
 
+#include <check.h>
 #include <stdlib.h>
 
 #include "../emulation/cuda_stub.h"
@@ -20,8 +21,8 @@ status_t cuda_fixture_join(struct device *device, int rank, int world, struct co
 status_t cuda_fixture_join_staged(struct device *device, int rank, int world, struct comm **comm)
 {
     struct rendezvous store = group_file_store(directory);
-    return backend_join(device, rank, world, "127.0.0.1", "staged", &store,
-                        cuda_fixture_timeout_ms, true, comm);
+    return backend_join(device, rank, world, "127.0.0.1", "staged", &store, cuda_fixture_timeout_ms,
+                        true, comm);
 }
 
 void cuda_fixture_set_up(void)
@@ -61,5 +62,25 @@ struct engine_job cuda_fixture_job(int which)
         .dropout = true,
         .poison = true,
     };
+    return job;
+}
+
+void cuda_fixture_begin(uint64_t seed)
+{
+    const struct backend_table *table = NULL;
+    cuda_fixture_tear_down();
+    cuda_fixture_set_up();
+    ck_assert_ptr_null(backend_load(&table)); /* which resets the stub when it is first opened */
+    cuda_stub_reset(seed);
+    cuda_stub_record(true);
+}
+
+struct engine_job cuda_fixture_run(int which, int steps)
+{
+    struct engine_job job = cuda_fixture_job(which);
+    job.device = "cuda:0";
+    job.join = cuda_fixture_join;
+    job.steps = steps;
+    job.lr_decay = 0.7;
     return job;
 }

@@ -12,6 +12,9 @@ extern int64_t cuda_fixture_timeout_ms; /* of groups; a minute unless a test say
 void cuda_fixture_set_up(void);
 void cuda_fixture_tear_down(void);
 
+/* A new one in the middle of a test: what is called from now on is written down. */
+void cuda_fixture_begin(uint64_t seed);
+
 /* A rank's communicator by NCCL; for engine_job.join. One group per set_up. */
 status_t cuda_fixture_join(struct device *device, int rank, int world,
                            struct comm **comm) FSDPD_MUST_USE;
@@ -22,5 +25,7 @@ status_t cuda_fixture_join_staged(struct device *device, int rank, int world,
 
 /* Two steps of one of the tiny models, sharded by block, clipped, on the CPU. */
 struct engine_job cuda_fixture_job(int which);
+/* So many steps of the same at a rate that falls, on the device, by NCCL. */
+struct engine_job cuda_fixture_run(int which, int steps);
 
 #endif

@@ -59,22 +59,6 @@ static struct op_desc in_bf16(struct op_desc desc)
     return desc;
 }
 
-static uint16_t to_bf16(float value)
-{
-    uint32_t bits;
-    memcpy(&bits, &value, sizeof bits);
-    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-static float value_of(const struct tensor_type *type, const struct area *area, int64_t i)
-{
-    if (type->dtype == DTYPE_F32) return ((const float *)(const void *)area->memory)[i];
-    uint32_t bits = (uint32_t)((const uint16_t *)(const void *)area->memory)[i] << 16;
-    float value;
-    memcpy(&value, &bits, sizeof value);
-    return value;
-}
-
 /* Memory for what is present; inputs random, but those that `from` has. */
 static void fill(struct random *random, struct world *world, const struct world *from)
 {
@@ -90,7 +74,7 @@ static void fill(struct random *random, struct world *world, const struct world 
                                                                 : &from->outputs[source[i]];
         if (made != NULL) memcpy(values, made->memory, made->bytes);
         for (int64_t j = 0; j < count && made == NULL && type->dtype == DTYPE_BF16; j++)
-            values[j] = to_bf16(random_float(random));
+            values[j] = rounded_to_bf16(random_float(random));
         if (type->dtype == DTYPE_U8) memset(values, 1, (size_t)count);
     }
     for (int i = 0; i < world->desc.output_count; i++)

@@ -15,28 +15,12 @@
 #include "base/clock.h"
 #include "base/mem.h"
 #include "cuda_fixture.h"
-#include "runtime/backend.h"
 
 enum { STEPS = 5, REPLAYS = STEPS - 2 }; /* the first warms up, the second is captured */
 
-static void new_test(uint64_t seed)
-{
-    const struct backend_table *table = NULL;
-    cuda_fixture_tear_down();
-    cuda_fixture_set_up();
-    ck_assert_ptr_null(backend_load(&table)); /* which resets the stub when it is first opened */
-    cuda_stub_reset(seed);
-    cuda_stub_record(true);
-}
-
 static struct engine_job job_of(int model)
 {
-    struct engine_job job = cuda_fixture_job(model);
-    job.device = "cuda:0";
-    job.join = cuda_fixture_join;
-    job.steps = STEPS;
-    job.lr_decay = 0.7;
-    return job;
+    return cuda_fixture_run(model, STEPS);
 }
 
 /* ---- the same bits ---- */
@@ -57,7 +41,7 @@ static void expect_same(const struct engine_outcome *a, const struct engine_outc
 
 static struct engine_outcome *run_plainly(const struct engine_job *job, int world)
 {
-    new_test(11);
+    cuda_fixture_begin(11);
     setenv("FSDPD_CUDA_GRAPHS", "off", 1);
     struct engine_outcome *outcome = engine_train(job, GROUP_LOCAL, world);
     ck_assert_int_eq(cuda_stub_count("cudaStreamBeginCapture"), 0);
@@ -72,7 +56,7 @@ static void compare(const struct engine_job *job, int world)
     int replays = REPLAYS + (batches > 1 ? (batches - 1) * STEPS - 2 : 0);
     struct engine_outcome *expected = run_plainly(job, world);
     for (uint64_t seed = 21; seed <= (world == 1 ? 22 : 21); seed++) {
-        new_test(seed);
+        cuda_fixture_begin(seed);
         struct engine_outcome *found = engine_train(job, GROUP_LOCAL, world);
         ck_assert_int_eq(cuda_stub_count("cudaStreamBeginCapture"), world * programs);
         ck_assert_int_eq(cuda_stub_count("cudaGraphLaunch"), world * replays);
@@ -146,7 +130,7 @@ START_TEST(test_mnist)
     job.steps = 3;
     job.poison = false;
     struct engine_outcome *expected = run_plainly(&job, 1);
-    new_test(23);
+    cuda_fixture_begin(23);
     struct engine_outcome *found = engine_train(&job, GROUP_LOCAL, 1);
     ck_assert_int_eq(cuda_stub_count("cudaGraphLaunch"), 1);
     expect_same(found, expected);
@@ -214,7 +198,7 @@ START_TEST(test_capture_fails)
     struct engine_outcome *expected = run_plainly(&job, 2);
     ck_assert(is_noted("turned off by FSDPD_CUDA_GRAPHS", 1));
     forget_notes();
-    new_test(31);
+    cuda_fixture_begin(31);
     asked.call = cases[_i].call, asked.number = cases[_i].number, asked.error = cases[_i].error;
     struct engine_outcome *found = engine_train(&job, GROUP_LOCAL, 2);
     ck_assert_int_eq(cuda_stub_count("cudaGraphLaunch"), 0);
@@ -235,7 +219,7 @@ START_TEST(test_sync_is_plain)
     asked.call = NULL;
     struct engine_outcome *expected = run_plainly(&job, 1);
     forget_notes();
-    new_test(41);
+    cuda_fixture_begin(41);
     setenv("FSDPD_CUDA_SYNC", "1", 1);
     struct engine_outcome *found = engine_train(&job, GROUP_LOCAL, 1);
     ck_assert_int_eq(cuda_stub_count("cudaStreamBeginCapture"), 0);
@@ -274,7 +258,7 @@ START_TEST(test_traced_step)
     struct engine_job job = job_of(TINY_GPT2);
     struct engine_outcome *expected = run_plainly(&job, 2);
     job.before_step = trace_a_step;
-    new_test(51);
+    cuda_fixture_begin(51);
     struct engine_outcome *found = engine_train(&job, GROUP_LOCAL, 2);
     ck_assert_int_eq(cuda_stub_count("cudaGraphLaunch"), 2 * (REPLAYS - 1));
     expect_same(found, expected);
@@ -307,7 +291,7 @@ START_TEST(test_launch_fails)
 {
     struct group_result results[GROUP_MAX];
     struct engine_job job = job_of(TINY_GPT2);
-    new_test(61);
+    cuda_fixture_begin(61);
     asked.call = "cudaGraphLaunch", asked.number = 1, asked.error = cudaErrorLaunchFailure;
     run_failing(&job, 1, results);
     ck_assert_int_eq(results[0].code, STATUS_INTERNAL);
@@ -327,7 +311,7 @@ START_TEST(test_peer_is_lost)
         job.shard_size = 2;
         job.global_batch = 4;
     }
-    new_test(71);
+    cuda_fixture_begin(71);
     cuda_fixture_timeout_ms = 3000;
     asked.call = "ncclCommGetAsyncError", asked.number = 1, asked.error = ncclRemoteError;
     run_failing(&job, world, results);

@@ -15,29 +15,13 @@
 #include "../emulation/cuda_stub.h"
 #include "base/mem.h"
 #include "cuda_fixture.h"
-#include "runtime/backend.h"
 
 /* The first warms up, the second is measured, the third captured. */
 enum { STEPS = 5, REPLAYS = STEPS - 3 };
 
-static void new_test(uint64_t seed)
-{
-    const struct backend_table *table = NULL;
-    cuda_fixture_tear_down();
-    cuda_fixture_set_up();
-    ck_assert_ptr_null(backend_load(&table)); /* which resets the stub when it is first opened */
-    cuda_stub_reset(seed);
-    cuda_stub_record(true);
-}
-
 static struct engine_job job_of(int model)
 {
-    struct engine_job job = cuda_fixture_job(model);
-    job.device = "cuda:0";
-    job.join = cuda_fixture_join;
-    job.steps = STEPS;
-    job.lr_decay = 0.7;
-    return job;
+    return cuda_fixture_run(model, STEPS);
 }
 
 /* ---- the same bits ---- */
@@ -56,7 +40,7 @@ static void expect_same(const struct engine_outcome *a, const struct engine_outc
 
 static struct engine_outcome *run_without(struct engine_job *job, int world)
 {
-    new_test(11);
+    cuda_fixture_begin(11);
     job->register_buffers = false;
     struct engine_outcome *outcome = engine_train(job, GROUP_LOCAL, world);
     ck_assert_int_eq(cuda_stub_count("ncclMemAlloc"), 0);
@@ -69,7 +53,7 @@ static struct engine_outcome *run_without(struct engine_job *job, int world)
 static void compare(struct engine_job job, int world, int groups)
 {
     struct engine_outcome *expected = run_without(&job, world);
-    new_test(21);
+    cuda_fixture_begin(21);
     struct engine_outcome *found = engine_train(&job, GROUP_LOCAL, world);
     expect_same(found, expected);
     ck_assert_uint_ne(found->hash[0], expected->hash[0]);
@@ -135,7 +119,7 @@ START_TEST(test_no_effect)
     int world = 1 + _i;
     if (world > 1) job.join = cuda_fixture_join_staged;
     struct engine_outcome *expected = run_without(&job, world);
-    new_test(31);
+    cuda_fixture_begin(31);
     struct engine_outcome *found = engine_train(&job, GROUP_LOCAL, world);
     expect_same(found, expected);
     ck_assert_int_eq(cuda_stub_count("ncclMemAlloc"), 0);
@@ -215,7 +199,7 @@ START_TEST(test_memory_fails)
         job.shard_size = 2;
         job.global_batch = 4;
     }
-    new_test(41);
+    cuda_fixture_begin(41);
     cuda_stub_fail(cases[_i].call, cases[_i].number, ncclUnhandledCudaError);
     expect_failure(&job, cases[_i].world, STATUS_INTERNAL, cases[_i].what);
 }
@@ -233,7 +217,7 @@ START_TEST(test_peer_is_lost)
     }
     job.register_buffers = true;
     job.before_step = fail_and_note;
-    new_test(51);
+    cuda_fixture_begin(51);
     fail_step = _i < 2 ? 1 : STEPS - 1;
     asked.call = "ncclCommGetAsyncError", asked.number = 1, asked.error = ncclRemoteError;
     expect_failure(&job, world, STATUS_UNAVAILABLE, "remote process exited");
@@ -255,7 +239,7 @@ START_TEST(test_no_rank_captures)
     };
     struct engine_job job = job_of(TINY_GPT2);
     struct engine_outcome *expected = run_without(&job, 2);
-    new_test(61);
+    cuda_fixture_begin(61);
     job.before_step = fail_and_note;
     fail_step = cases[_i].step;
     asked.call = cases[_i].call, asked.number = 1, asked.error = cases[_i].error;
@@ -286,7 +270,7 @@ START_TEST(test_capture_fails)
     job.register_buffers = true;
     job.poison = false; /* whose copies are launches, too */
     job.before_step = fail_and_note;
-    new_test(71);
+    cuda_fixture_begin(71);
     fail_step = 2;
     asked.call = cases[_i].call, asked.number = cases[_i].number, asked.error = cases[_i].error;
     expect_failure(&job, 2, STATUS_INTERNAL, "recording a step of registered buffers: ");
@@ -300,7 +284,7 @@ START_TEST(test_memory)
 {
     struct device *device = NULL;
     void *memory = NULL;
-    new_test(81);
+    cuda_fixture_begin(81);
     ck_assert_ptr_null(device_open("cuda:0", 1, &device));
     ck_assert_ptr_null(device_check_registrable(device));
     int notes_before = 0;
@@ -326,7 +310,7 @@ START_TEST(test_old_library)
     } cases[] = {{21805, "2.18.5"}, {2708, "2.7.8"}};
     struct device *device = NULL;
     void *memory = NULL;
-    new_test(91);
+    cuda_fixture_begin(91);
     nccl_stub_version(cases[_i].version);
     ck_assert_ptr_null(device_open("cuda:0", 1, &device));
     status_t status = device_allocate_registrable(device, 1000, &memory);
@@ -392,7 +376,7 @@ static status_t split_and_register(struct comm *comm, void *argument)
 START_TEST(test_parts)
 {
     struct group_result results[GROUP_MAX];
-    new_test(101);
+    cuda_fixture_begin(101);
     group_run(GROUP_LOCAL, 2, 60000, split_and_register, NULL, results);
     for (int r = 0; r < 2; r++)
         ck_assert_msg(results[r].code == STATUS_OK, "rank %d: %s", r, results[r].message);

@@ -191,6 +191,25 @@ static void area_free(struct area *area)
     area->base = area->memory = NULL;
 }
 
+/* To nearest, ties to even; of a number. */
+__attribute__((unused)) static uint16_t rounded_to_bf16(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* As f32, of an operand in f32 or bf16. */
+__attribute__((unused)) static float value_of(const struct tensor_type *type,
+                                              const struct area *area, int64_t i)
+{
+    if (type->dtype == DTYPE_F32) return ((const float *)(const void *)area->memory)[i];
+    uint32_t bits = (uint32_t)((const uint16_t *)(const void *)area->memory)[i] << 16;
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
 static void fill_random(struct random *random, float *values, int64_t count)
 {
     for (int64_t i = 0; i < count; i++) values[i] = random_float(random);

@@ -83,22 +83,25 @@ static status_t run_weights(struct cuda_prepared *prepared, struct cuda_lane *la
                        "the gradient of a bias");
 }
 
-/* What cuBLASLt does not do is left to our own kernels: GELU first, then the bias. */
-static void do_without(struct linear *linear, enum matmul_epilogue *epilogue)
+/* What cuBLASLt does not do is left to our own kernels: GELU first, then the bias. Says which. */
+static const char *do_without(struct linear *linear, enum matmul_epilogue *epilogue)
 {
     switch (*epilogue) {
     case EPILOGUE_GELU_BIAS:
     case EPILOGUE_GELU_BIAS_KEPT:
         *epilogue = EPILOGUE_BIAS;
         linear->own_gelu = true;
-        break;
+        return "GELU";
     case EPILOGUE_GELU:
     case EPILOGUE_GELU_KEPT:
     case EPILOGUE_GELU_GRADIENT:
         *epilogue = EPILOGUE_NONE;
         linear->own_gelu = true;
-        break;
-    default: *epilogue = EPILOGUE_NONE; linear->own_bias = true;
+        return "GELU";
+    default:
+        *epilogue = EPILOGUE_NONE;
+        linear->own_bias = true;
+        return "bias";
     }
 }
 
@@ -110,7 +113,10 @@ static status_t prepare_product(struct linear *linear, struct cuda_device *devic
         if (status_code(status) != STATUS_UNIMPLEMENTED || shape->epilogue == EPILOGUE_NONE)
             return status;
         status_free(status);
-        do_without(linear, &shape->epilogue);
+        cuda_note(device,
+                  "%s: its %s is a pass of fsdpd's own kernels, cuBLASLt has no epilogue for it",
+                  op_info_get(linear->base.op.desc.kind)->name,
+                  do_without(linear, &shape->epilogue));
     }
 }
 
